@@ -1,0 +1,2 @@
+//! The `sesame-agent` command.
+fn main() {}

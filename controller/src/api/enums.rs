@@ -1,0 +1,158 @@
+//! Open enums: the values that this version knows, and any other as text.
+//!
+//! An unknown value must never fail an object; resolution turns it into `UnsupportedValue` or the like.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Declares an enum over strings with an `Other(String)` case for what it does not know.
+macro_rules! open_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$vdoc])* #[doc = concat!("`", $text, "`")] $variant,)+
+            /// A value that this version does not know, as written.
+            Other(String),
+        }
+
+        impl $name {
+            /// The value as the API writes it.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $text,)+
+                    Self::Other(text) => text,
+                }
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                match text {
+                    $($text => Self::$variant,)+
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                Ok(Self::from(text.as_str()))
+            }
+        }
+    };
+}
+
+open_enum! {
+    /// `Listener.protocol`.
+    Protocol {
+        Http = "HTTP",
+        Https = "HTTPS",
+        Tls = "TLS",
+        Tcp = "TCP",
+        Udp = "UDP",
+    }
+}
+
+open_enum! {
+    /// `ListenerTLSConfig.mode`.
+    TlsMode {
+        Terminate = "Terminate",
+        Passthrough = "Passthrough",
+    }
+}
+
+open_enum! {
+    /// `RouteNamespaces.from` and `ListenerNamespaces.from`.
+    FromNamespaces {
+        All = "All",
+        Selector = "Selector",
+        Same = "Same",
+        None = "None",
+    }
+}
+
+open_enum! {
+    /// `HTTPPathMatch.type`.
+    PathMatchType {
+        Exact = "Exact",
+        PathPrefix = "PathPrefix",
+        RegularExpression = "RegularExpression",
+    }
+}
+
+open_enum! {
+    /// The type of a header, query parameter or gRPC method match.
+    StringMatchType {
+        Exact = "Exact",
+        RegularExpression = "RegularExpression",
+    }
+}
+
+open_enum! {
+    /// The type of a filter of an `HTTPRoute` or `GRPCRoute`.
+    FilterType {
+        RequestHeaderModifier = "RequestHeaderModifier",
+        ResponseHeaderModifier = "ResponseHeaderModifier",
+        RequestMirror = "RequestMirror",
+        RequestRedirect = "RequestRedirect",
+        UrlRewrite = "URLRewrite",
+        Cors = "CORS",
+        ExternalAuth = "ExternalAuth",
+        ExtensionRef = "ExtensionRef",
+    }
+}
+
+open_enum! {
+    /// `HTTPPathModifier.type`.
+    PathModifierType {
+        ReplaceFullPath = "ReplaceFullPath",
+        ReplacePrefixMatch = "ReplacePrefixMatch",
+    }
+}
+
+open_enum! {
+    /// `GatewaySpecAddress.type` and `GatewayStatusAddress.type`.
+    AddressType {
+        IpAddress = "IPAddress",
+        Hostname = "Hostname",
+        NamedAddress = "NamedAddress",
+    }
+}
+
+open_enum! {
+    /// `FrontendTLSValidation.mode`.
+    FrontendValidationMode {
+        AllowValidOnly = "AllowValidOnly",
+        AllowInsecureFallback = "AllowInsecureFallback",
+    }
+}
+
+open_enum! {
+    /// `BackendTLSPolicyValidation.wellKnownCACertificates`.
+    WellKnownCaCertificates {
+        System = "System",
+    }
+}
+
+open_enum! {
+    /// `SubjectAltName.type`.
+    SubjectAltNameType {
+        Hostname = "Hostname",
+        Uri = "URI",
+    }
+}

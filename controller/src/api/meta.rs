@@ -1,0 +1,114 @@
+//! Object metadata, names and selectors.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The Gateway API group.
+pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// What resolution reads of `metadata`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.namespace`; empty for cluster-scoped objects.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// `metadata.uid`, when a cluster gave one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// `metadata.generation`; 0 where no cluster counts it.
+    pub generation: i64,
+    /// `metadata.creationTimestamp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<Timestamp>,
+    /// `metadata.labels`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// `metadata.annotations`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Metadata {
+    /// Namespace and name together.
+    pub fn key(&self) -> NamespacedName {
+        NamespacedName::new(&self.namespace, &self.name)
+    }
+
+    /// The order of age that the specification uses wherever two objects compete: creation time first
+    /// (an object without one counts as oldest), then `{namespace}/{name}`.
+    pub fn age(&self) -> (Option<Timestamp>, &str, &str) {
+        (self.creation_timestamp, &self.namespace, &self.name)
+    }
+}
+
+/// A namespace and a name; prints as `namespace/name`, or the name alone when cluster-scoped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespacedName {
+    /// The namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl NamespacedName {
+    /// Both parts, copied.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// An object as every kind has it: metadata and a specification.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Object<S> {
+    /// `metadata`.
+    pub metadata: Metadata,
+    /// `spec`.
+    pub spec: S,
+}
+
+/// `metav1.LabelSelector`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct LabelSelector {
+    /// Labels that must all be equal.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Expressions that must all hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
+/// One requirement of a [`LabelSelector`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LabelSelectorRequirement {
+    /// The label's key.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: String,
+    /// The values for `In` and `NotIn`.
+    pub values: Vec<String>,
+}

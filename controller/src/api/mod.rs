@@ -1,0 +1,23 @@
+//! Gateway API v1.6 and the few core types that resolution reads, as plain values.
+//!
+//! The types are our own: one Rust type per concept, shared by every route kind, with open enums, so that
+//! a value that a newer API adds reaches resolution as a value (and becomes a condition) instead of
+//! failing the whole object. Nothing here decides anything.
+
+mod core;
+mod decode;
+mod enums;
+mod filters;
+mod gateway;
+mod meta;
+mod policy;
+mod routes;
+
+pub use self::core::*;
+pub use self::decode::*;
+pub use self::enums::*;
+pub use self::filters::*;
+pub use self::gateway::*;
+pub use self::meta::*;
+pub use self::policy::*;
+pub use self::routes::*;

@@ -1,0 +1,8 @@
+//! The snapshot: one Gateway's resolved configuration, as a controller publishes it and an agent renders it.
+//!
+//! `schema` holds the types, built from `proto/snapshot.proto`; `digest` says when two snapshots are the
+//! same; `keys` carries private keys beside (never in) a snapshot; `shard` and `directory` are how a
+//! snapshot is stored. This crate knows neither Kubernetes nor Envoy, and reads no clock.
+
+pub mod keys;
+pub mod schema;

@@ -1,0 +1,12 @@
+//! The types of `proto/snapshot.proto`. Maps are ordered, so encoding is deterministic.
+
+#![allow(
+    missing_docs,
+    reason = "documented in snapshot.proto, which this is built from"
+)]
+#![allow(clippy::pedantic, reason = "generated")]
+
+include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
+
+/// The descriptors of the schema, for printing snapshots as JSON.
+pub(crate) static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
