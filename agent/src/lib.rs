@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod cli;
 pub mod envoy;
+pub mod layout;
 pub mod render;
 pub mod run;
 pub mod source;

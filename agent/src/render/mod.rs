@@ -19,8 +19,8 @@ pub struct Options {
     pub port_map: BTreeMap<u32, u32>,
     /// How many file subscriptions (inotify instances) Envoy may open in all.
     pub subscription_budget: usize,
-    /// The directory of the files that Envoy watches, as Envoy sees it.
-    pub xds_dir: std::path::PathBuf,
+    /// The files that Envoy watches; paths as Envoy sees them.
+    pub layout: crate::layout::XdsLayout,
     /// The admin socket.
     pub admin_socket: std::path::PathBuf,
     /// Whether Envoy trusts forwarding headers of this many proxies before it.

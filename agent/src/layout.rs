@@ -1,0 +1,81 @@
+//! Where the files of one Envoy are.
+//!
+//! One directory for each subscription (Envoy wakes every watcher of a directory at each event in it), file
+//! names that are hashes (an object's name is never a path), and a staging directory on the same file
+//! system, so that every file arrives by `rename(2)`.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+/// The directory of the files that one Envoy watches.
+///
+/// ```text
+/// <root>/lds/lds.pb   <root>/rds/<hash>/rds.pb   <root>/sds/<hash>/sds.pb
+/// <root>/cds/cds.pb   <root>/eds/<hash>/eds.pb   <root>/tmp/
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdsLayout {
+    root: PathBuf,
+}
+
+impl XdsLayout {
+    /// A layout below `root`; nothing is created.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory of everything.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All listeners.
+    pub fn lds(&self) -> PathBuf {
+        self.root.join("lds/lds.pb")
+    }
+
+    /// All clusters.
+    pub fn cds(&self) -> PathBuf {
+        self.root.join("cds/cds.pb")
+    }
+
+    /// One route table.
+    pub fn rds(&self, name: &str) -> PathBuf {
+        self.leaf("rds", name)
+    }
+
+    /// The endpoints of one cluster.
+    pub fn eds(&self, name: &str) -> PathBuf {
+        self.leaf("eds", name)
+    }
+
+    /// One secret.
+    pub fn sds(&self, name: &str) -> PathBuf {
+        self.leaf("sds", name)
+    }
+
+    /// Where files are written before they are renamed into place.
+    pub fn staging(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    fn leaf(&self, kind: &str, name: &str) -> PathBuf {
+        let mut path = self.root.join(kind);
+        path.push(file_name(name));
+        path.push(format!("{kind}.pb"));
+        path
+    }
+}
+
+/// A file name for any name: 32 hexadecimal digits of its SHA-256.
+pub fn file_name(name: &str) -> String {
+    use std::fmt::Write as _;
+    let digest = Sha256::digest(name.as_bytes());
+    let mut text = String::with_capacity(32);
+    for byte in &digest[..16] {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
