@@ -5,10 +5,19 @@
 //! Envoy reports. `state` keeps what was accepted for a start with nothing else alive. Nothing here ever
 //! leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by rename.
 
+mod files;
 mod on_disk;
 pub mod plan;
+mod report;
+mod rollback;
 mod subscription;
+mod transaction;
+mod wait;
 mod wire;
 
+pub(crate) use files::create_directory;
 pub use on_disk::OnDisk;
+pub use report::{Outcome, Refusal, Report, StepReport};
 pub use subscription::{Kind, Subscription};
+pub use transaction::{Applier, ApplyError, Opened, Wanted};
+pub use wait::Patience;

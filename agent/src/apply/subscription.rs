@@ -90,19 +90,27 @@ impl Subscription {
         }
     }
 
-    /// Whether a statistic's name, without its last part (`.version_text`, `.update_rejected`), is of this
-    /// subscription. Route tables have the stat prefix of their listener in the middle.
-    pub fn owns_stat(&self, scope: &str) -> bool {
+    /// The name of its statistics without their last part (`.version_text`, `.update_rejected`); `None` for
+    /// a route table, whose statistics have the stat prefix of a listener in the middle.
+    pub fn stat_scope(&self) -> Option<String> {
         match self.kind {
-            Kind::Listeners => scope == "listener_manager.lds",
-            Kind::Clusters => scope == "cluster_manager.cds",
-            Kind::Endpoints => scope.strip_prefix("cluster.") == Some(&stat_name(&self.name)),
-            Kind::Secret => scope.strip_prefix("sds.") == Some(&stat_name(&self.name)),
-            Kind::RouteTable => scope
-                .strip_prefix("http.")
-                .and_then(|rest| rest.strip_suffix(stat_name(&self.name).as_str()))
-                .is_some_and(|rest| rest.ends_with(".rds.")),
+            Kind::Listeners => Some("listener_manager.lds".to_owned()),
+            Kind::Clusters => Some("cluster_manager.cds".to_owned()),
+            Kind::Endpoints => Some(format!("cluster.{}", stat_name(&self.name))),
+            Kind::Secret => Some(format!("sds.{}", stat_name(&self.name))),
+            Kind::RouteTable => None,
         }
+    }
+
+    /// Whether a statistic's name, without its last part, is of this subscription.
+    pub fn owns_stat(&self, scope: &str) -> bool {
+        if let Some(own) = self.stat_scope() {
+            return own == scope;
+        }
+        scope
+            .strip_prefix("http.")
+            .and_then(|rest| rest.strip_suffix(stat_name(&self.name).as_str()))
+            .is_some_and(|rest| rest.ends_with(".rds."))
     }
 }
 
