@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -23,6 +24,10 @@ const ROOT: &str = "/tmp";
 
 /// How long anything that should happen may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(30);
+
+/// Every file that an Envoy watches counts against one limit of the user (128 unless raised), and an agent may
+/// use it up: so agents run one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// How to start one.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +72,7 @@ impl Setup {
 
     /// Makes the directories, but starts nothing.
     pub fn prepare(self) -> AgentUnderTest {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::Builder::new()
             .prefix("sesame-")
             .tempdir_in(ROOT)
@@ -84,6 +90,7 @@ impl Setup {
             directory,
             ports,
             child: None,
+            _alone: alone,
         }
     }
 }
@@ -115,6 +122,7 @@ pub struct AgentUnderTest {
     /// Outside and real port.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl AgentUnderTest {
