@@ -88,17 +88,6 @@ fn validate(agent: &AgentUnderTest) -> Output {
     ])
 }
 
-fn status(agent: &AgentUnderTest) -> Output {
-    let runtime = agent.runtime();
-    agent.command(&[
-        "status",
-        "--runtime-dir",
-        &runtime.to_string_lossy(),
-        "--output",
-        "json",
-    ])
-}
-
 async fn start() -> (AgentUnderTest, Vec<Backend>) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     let mut backends = Vec::new();
@@ -149,7 +138,7 @@ async fn a_broken_file_is_named_with_its_line_and_harms_nothing_else() {
             "{what}: lines {lines:?}: {report:#}"
         );
 
-        let unwell = status(&agent);
+        let unwell = agent.status_command();
         assert!(!unwell.status.success(), "{what}: {}", text(&unwell));
         let report: Value = serde_json::from_slice(&unwell.stdout)
             .unwrap_or_else(|error| panic!("{what}: {error}: {}", text(&unwell)));
@@ -171,7 +160,7 @@ async fn a_broken_file_is_named_with_its_line_and_harms_nothing_else() {
             !names(status, "other.yaml", &[1, 2, 3, 4, 5, 7])
         })
         .await;
-    let well = status(&agent);
+    let well = agent.status_command();
     assert!(well.status.success(), "{}", text(&well));
     load.stop().await.assert_clean();
 }
@@ -201,7 +190,6 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
     // Both, as in a reboot.
     agent.kill9();
     agent.kill9_envoy();
-    let _ = std::fs::remove_file(agent.runtime().join("status.json"));
     agent.restart();
     wait_backend(&agent, "other.test", "a").await;
     wait_backend(&agent, "one.test", "a").await;

@@ -11,7 +11,7 @@ async fn every_example_of_the_demo_is_answered_as_promised() {
         agent.write(name, &text);
     }
     let certificate = demo::certificate(&agent.manifests()).expect("a certificate");
-    let backends = demo::backends().await;
+    let backends = demo::backends().await.expect("the backends");
     agent.restart();
     let ca = agent.manifests().join("ca.pem");
     let examples = demo::examples(agent.address(80), agent.address(443), &ca, &certificate)
