@@ -42,6 +42,7 @@ impl fmt::Debug for OnDisk {
             clusters,
             endpoints,
             secrets,
+            problems: _,
         } = &self.content;
         f.debug_struct("OnDisk")
             .field("listeners", &listeners.len())

@@ -16,7 +16,6 @@ use super::offline::{self, Offline, render_options};
 use super::{EXIT_WRONG, output};
 use crate::envoy;
 use crate::render;
-use crate::run::is_bad;
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
@@ -150,7 +149,7 @@ fn findings(read: &Offline) -> Vec<Finding> {
     }
     for_each_condition(&resolution.statuses, &mut |object, section, condition| {
         // Nothing is programmed here: only what is False for a reason of its own counts.
-        if is_bad(condition) && condition.status != ConditionStatus::Unknown {
+        if condition.is_fault() && condition.status != ConditionStatus::Unknown {
             let (file, line) = place(&object);
             findings.push(Finding {
                 file,

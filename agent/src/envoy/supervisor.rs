@@ -239,6 +239,13 @@ impl Supervisor {
         })
     }
 
+    /// The admin interface of an Envoy that [`Supervisor::start`] would adopt or replace, if one runs.
+    pub async fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
+        let admin = Admin::new(&config.admin_socket);
+        let found = find_running(&config.pid_file(), &config.command(), &admin).await?;
+        Ok(found.map(|_| admin))
+    }
+
     /// What Envoy is doing, now and from now on.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
