@@ -169,13 +169,13 @@ enum Kind {
 /// The chains of a port. Envoy refuses a whole listener for two chains that match alike, or share a name.
 #[derive(Default)]
 struct Chains {
-    chains: Vec<(Kind, FilterChain)>,
+    ready: Vec<(Kind, FilterChain)>,
     matched: BTreeSet<(Kind, String)>,
     problems: Vec<Problem>,
 }
 
 impl Chains {
-    /// Adds a chain for these server names; `` and `*` stand for every other.
+    /// Adds a chain for these server names; `*` and nothing stand for every other.
     fn push(
         &mut self,
         kind: Kind,
@@ -205,21 +205,21 @@ impl Chains {
                 ..Default::default()
             });
         }
-        self.chains.push((kind, chain));
+        self.ready.push((kind, chain));
         Ok(())
     }
 
     /// Adds a chain that several listeners share; the first adds it.
     fn push_shared(&mut self, kind: Kind, chain: FilterChain) {
         if self.matched.insert((kind, String::new())) {
-            self.chains.push((kind, chain));
+            self.ready.push((kind, chain));
         }
     }
 
     /// Where plain text and TLS share a port, plain text says so: both may match everything else.
     fn finish(self) -> Vec<FilterChain> {
-        let mixed = self.chains.iter().any(|(kind, _)| *kind == Kind::Tls);
-        self.chains
+        let mixed = self.ready.iter().any(|(kind, _)| *kind == Kind::Tls);
+        self.ready
             .into_iter()
             .map(|(kind, mut chain)| {
                 if mixed && kind == Kind::Plain {

@@ -32,6 +32,8 @@ mod weights;
 mod wrappers;
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,6 +176,9 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
         .iter()
         .map(|table| route_tables::render(table, &context, &mut problems))
         .collect();
+    // A route may be in several tables, and wrong in each.
+    let mut seen = BTreeSet::new();
+    problems.retain(|problem| seen.insert(problem.clone()));
     Rendered {
         listeners: sorted(listeners),
         route_tables: sorted(route_tables),

@@ -1,5 +1,10 @@
 //! Short constructors of protobuf's wrapper types and of Envoy's matchers.
 
+#![allow(
+    clippy::unnecessary_wraps,
+    reason = "every field of a wrapper type is optional"
+)]
+
 use envoy_types::pb::envoy::config::core::v3::{Address, SocketAddress, address, socket_address};
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
 use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
