@@ -254,6 +254,19 @@ impl Watching {
                 }
             }
         }
+        // A directory that came between the look at its parent and the watch on it has no event: look again
+        // until a look finds nothing new.
+        for _ in 0..8 {
+            if !self.watch_dirs(inotify)? {
+                return Ok(());
+            }
+        }
+        self.batch.all(Instant::now());
+        Ok(())
+    }
+
+    /// Brings the watches in line with the directories; says whether there is a new one.
+    fn watch_dirs(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         // A root that cannot be read is the scan's to report; here it only means nothing to watch.
         let dirs = tree::walk_dirs(&self.root, &self.limits).unwrap_or_default();
         let stale: Vec<_> = self
@@ -266,12 +279,14 @@ impl Watching {
             let _ = inotify.unwatch(&self.place(&path));
             self.watched.remove(&path);
         }
+        let mut new = false;
         for (path, id) in dirs {
             if !self.watched.contains_key(&path) && watch(inotify, &self.place(&path))? {
                 self.watched.insert(path, id);
+                new = true;
             }
         }
-        Ok(())
+        Ok(new)
     }
 
     fn place(&self, relative: &Path) -> PathBuf {

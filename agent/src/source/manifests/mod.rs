@@ -157,8 +157,9 @@ impl Manifests {
                 Found::File(_) if self.files.contains_key(&path) || self.has_room() => {
                     self.read(&path, &mut changed);
                 }
-                Found::Gone => self.forget(&path, &mut changed),
-                // A directory of that name, a fifo, a link to nothing, one file too many.
+                Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
+                // A directory of that name, a fifo, a link to nothing, one file too many; or the whole
+                // directory went, which is not the wish to have nothing.
                 _ => return self.look(&read, changed),
             }
         }
@@ -231,6 +232,12 @@ impl Manifests {
             Found::Dir(_) => Judged::Tree,
             _ => Judged::Nothing,
         }
+    }
+
+    /// Whether the directory of the manifest is the one that was looked at.
+    fn parent_stands(&self, path: &Path) -> bool {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
     }
 
     fn has_room(&self) -> bool {
