@@ -186,3 +186,39 @@ async fn an_envoy_that_cannot_start_says_why_and_backs_off() {
     until("a pid file", || pids.exists()).await;
     supervisor.stop(Duration::ZERO).await;
 }
+
+#[tokio::test]
+async fn envoy_judges_a_bootstrap_in_its_own_words() {
+    use sesame_agent::envoy::validate::{Verdict, validate};
+    let host = Host::new();
+    let config = host.config();
+    let directory = host.directory.path().join("judge");
+    // The files that a bootstrap names must exist, whatever is in them.
+    for path in [host.layout.cds(), host.layout.lds()] {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+    let judge = async |bytes: &[u8]| validate(&config.binary, &directory, bytes).await.unwrap();
+    assert_eq!(judge(&config.bootstrap).await, Verdict::Valid);
+    let mut bad = config.bootstrap.to_vec();
+    bad.extend(kit::static_cluster_without_eds("broken"));
+    let Verdict::Invalid { envoy_words } = judge(&bad).await else {
+        panic!("an EDS cluster without EDS is valid");
+    };
+    assert!(
+        envoy_words.contains("cannot create an EDS cluster without an EDS config"),
+        "{envoy_words}"
+    );
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn the_binary_says_its_version() {
+    let config = Host::new().config();
+    let version = sesame_agent::envoy::locate::version(&config.binary)
+        .await
+        .unwrap();
+    assert!(version.number >= (1, 40, 0), "{version:?}");
+    let other = std::path::Path::new("/bin/sh");
+    assert!(sesame_agent::envoy::locate::version(other).await.is_err());
+}

@@ -1,6 +1,11 @@
 //! One real Envoy with hand-made resources, backends to route to and clients to complain.
 
 #![allow(dead_code, reason = "each test binary uses its part of the kit")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "all of it is test code"
+)]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,6 +38,8 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 use envoy_types::pb::google::protobuf::{Any, Duration as PbDuration, UInt32Value};
 use prost::{Message, Name};
 use sesame_agent::apply::{Applier, Report, Wanted};
+use sesame_agent::envoy::identity::Identity;
+use sesame_agent::envoy::process::Process;
 use sesame_agent::envoy::{Admin, State, Supervisor, SupervisorConfig};
 use sesame_agent::layout::XdsLayout;
 use sesame_agent::render::{Rendered, Resource};
@@ -43,6 +50,19 @@ use tokio::net::{TcpListener, TcpStream};
 pub struct Host {
     pub directory: tempfile::TempDir,
     pub layout: XdsLayout,
+}
+
+/// An Envoy outlives whoever dropped its supervisor, but not its test.
+impl Drop for Host {
+    fn drop(&mut self) {
+        let run = self.directory.path().join("run");
+        let note = std::fs::read(run.join("envoy.pid.json")).unwrap_or_default();
+        if let Ok(identity) = serde_json::from_slice::<Identity>(&note)
+            && let Ok(Some(process)) = Process::adopt(identity.pid, identity.start_time)
+        {
+            process.kill();
+        }
+    }
 }
 
 impl Host {
@@ -167,6 +187,24 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
             cds_config: Some(file(&layout.cds())),
             lds_config: Some(file(&layout.lds())),
             ..bootstrap::DynamicResources::default()
+        }),
+        ..Bootstrap::default()
+    }
+    .encode_to_vec()
+}
+
+/// To be appended to a bootstrap, which merges: a static cluster that Envoy refuses.
+pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
+    Bootstrap {
+        static_resources: Some(bootstrap::StaticResources {
+            clusters: vec![Cluster {
+                name: name.to_owned(),
+                cluster_discovery_type: Some(cluster::ClusterDiscoveryType::Type(
+                    cluster::DiscoveryType::Eds.into(),
+                )),
+                ..Cluster::default()
+            }],
+            ..bootstrap::StaticResources::default()
         }),
         ..Bootstrap::default()
     }
