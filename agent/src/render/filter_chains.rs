@@ -186,6 +186,15 @@ impl Chains {
         let mut taken = None;
         for hostname in hostnames {
             let hostname = if *hostname == "*" { "" } else { hostname }.to_ascii_lowercase();
+            if hostname
+                .strip_prefix("*.")
+                .unwrap_or(&hostname)
+                .contains('*')
+            {
+                return Err(format!(
+                    "server name `{hostname}`: `*` may only stand first"
+                ));
+            }
             if self.matched.insert((kind, hostname.clone())) {
                 server_names.push(hostname);
             } else {

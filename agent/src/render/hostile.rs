@@ -5,8 +5,8 @@
 use proptest::prelude::*;
 use sesame_proto::schema::{
     AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Endpoint, EndpointSet, Forward, Header,
-    HeaderModifier, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Protocol, Redirect,
-    Retry, Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
+    HeaderModifier, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry,
+    Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
     WeightedBackend, cors_origin, path_match, path_modifier, route::Action, session_persistence,
     string_match,
 };
@@ -194,6 +194,11 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             .prop_map(|(ports, hosts, endpoints, names)| Snapshot {
                 ports: ports
                     .into_iter()
+                    .chain([(
+                        0,
+                        80,
+                        ("http".into(), String::new(), 0, vec![], "http".into()),
+                    )])
                     .map(
                         |(transport, port, (name, hostname, protocol, hostnames, route))| Port {
                             transport,
@@ -268,7 +273,8 @@ proptest! {
         if let Some(envoy) = envoy()
             && let Err(reason) = validate(&envoy, "pb", &bootstrap)
         {
-            return Err(TestCaseError::fail(reason));
+            let last = reason.lines().last().unwrap_or_default().to_owned();
+            return Err(TestCaseError::fail(last));
         }
     }
 }

@@ -59,6 +59,11 @@ pub(super) fn preflight(route_match: &RouteMatch, method: &str) -> Option<RouteM
     preflight.headers = vec![
         header(":method", wrappers::exact("OPTIONS")),
         header("access-control-request-method", wrappers::exact(method)),
+        HeaderMatcher {
+            name: "origin".to_owned(),
+            header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
+            ..Default::default()
+        },
     ];
     Some(preflight)
 }

@@ -61,7 +61,7 @@ pub(super) fn render(
     let response = headers::changes(name, response_headers.as_ref(), problems);
     let mut filters = BTreeMap::new();
     if let Some(cors) = cors {
-        filters.insert(cors::FILTER, cors::render(cors));
+        filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
     // Envoy applies a backend's changes before the route's; a request meets its rule first. So where a
     // backend has its own, it gets the rule's too, and the route has none.
@@ -130,9 +130,11 @@ pub(super) fn render(
     });
     if cors.is_some()
         && let Some(preflight) = matches::preflight(&route_match, method)
+        && let [only] = routes.as_slice()
+        && let Some(action @ route::Action::Route(_)) = only.route.action.clone()
     {
-        // The CORS filter answers in its place; where it does not, nobody may.
-        routes.push(with(preflight, answer(403)));
+        // The CORS filter answers every request that this matches, but only on routes that forward.
+        routes.push(with(preflight, action));
     }
     routes
 }

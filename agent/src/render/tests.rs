@@ -671,6 +671,90 @@ fn what_is_wrong_is_left_out_alone() {
     }
 }
 
+/// The routes of a table with one virtual host, as printed.
+fn printed_routes(routes: &[Route]) -> Vec<serde_json::Value> {
+    let (mut snapshot, keys) = everything();
+    snapshot.route_tables.truncate(1);
+    snapshot.route_tables[0].virtual_hosts = vec![VirtualHost {
+        domain: "*".into(),
+        routes: routes.to_vec(),
+    }];
+    let rendered = render(&snapshot, &keys, &options());
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    printed["routes"][0]["virtual_hosts"][0]["routes"]
+        .as_array()
+        .unwrap()
+        .clone()
+}
+
+#[test]
+fn one_backend_is_said_without_weights() {
+    let routes = printed_routes(&[route(
+        "one",
+        "/a",
+        Action::Forward(forward(&[to(WEB, 7), to(API, 0)])),
+    )]);
+    assert_eq!(
+        routes,
+        [serde_json::json!({
+            "name": "HTTPRoute/ns/one/rules/0/matches/0",
+            "match": {"path_separated_prefix": "/a"},
+            "route": {"cluster": WEB, "timeout": "0s"},
+        })]
+    );
+}
+
+#[test]
+fn a_redirect_to_a_scheme_says_the_port_to_clients_that_named_one() {
+    let redirect = |scheme: &str, host: &str| {
+        printed_routes(&[route(
+            "redirect",
+            "",
+            Action::Redirect(Redirect {
+                scheme: scheme.into(),
+                host: host.into(),
+                status: 301,
+                ..Default::default()
+            }),
+        )])
+    };
+    let routes = redirect("https", "");
+    assert_eq!(routes.len(), 2);
+    assert_eq!(routes[0]["match"]["headers"][0]["name"], ":authority");
+    assert_eq!(routes[0]["redirect"]["port_redirect"], 443);
+    assert_eq!(
+        routes[1]["redirect"]["port_redirect"],
+        serde_json::Value::Null
+    );
+    assert_eq!(redirect("https", "example.org").len(), 1);
+    assert_eq!(redirect("", "example.org").len(), 1);
+}
+
+#[test]
+fn a_route_with_cors_and_a_method_matches_its_preflight() {
+    let cors = Route {
+        method: "PUT".into(),
+        cors: Some(Cors::default()),
+        ..route("cors", "/a", Action::Forward(forward(&[to(WEB, 1)])))
+    };
+    let routes = printed_routes(&[cors]);
+    assert_eq!(routes.len(), 2);
+    let matched: Vec<_> = routes[1]["match"]["headers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|header| header["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        matched,
+        [":method", "access-control-request-method", "origin"]
+    );
+    assert_eq!(
+        routes[1]["typed_per_filter_config"],
+        routes[0]["typed_per_filter_config"]
+    );
+}
+
 #[test]
 fn shares_keep_their_proportion_when_their_sum_is_too_large() {
     let (snapshot, _) = everything();
