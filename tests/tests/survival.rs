@@ -76,7 +76,9 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
         .await;
 }
 
-/// The first answer after a death is the old or the new configuration, whole; then the new one is served.
+/// The first answer after a death is a whole configuration: the new one, or one that was accepted before; then
+/// the new one is served. What is accepted is kept behind the change, so deaths that follow each other closely may
+/// bring back the one before the last until the manifests are read again.
 async fn recovers(agent: &AgentUnderTest, number: usize) {
     let request = agent.get(80, "survive.test", "/");
     let first = sesame_tests::wait::eventually("anybody answers", SOON, async || {
@@ -88,7 +90,7 @@ async fn recovers(agent: &AgentUnderTest, number: usize) {
     .await;
     let served = served_round(&first);
     assert!(
-        served == Some(number) || served == Some(number - 1),
+        served.is_some_and(|round| (number.saturating_sub(2)..=number).contains(&round)),
         "round {number}: the first answer has status {} and round {served:?}\n{}",
         first.status,
         agent.log_tail()
