@@ -43,8 +43,8 @@ unit: $(ENVOY) ## Every test; those that need an Envoy use a real one
 
 .PHONY: bench
 bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
-	$(CARGO) build --locked --release --package sesame-agent
-	$(CARGO) bench --locked --package sesame-tests
+	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin bench
+	target/release/bench $(BENCH_FLAGS)
 
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it

@@ -15,7 +15,7 @@ const DEFAULT_LIMIT: usize = 128;
 /// What the kernel allows this user, and what is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// `fs.inotify.max_user_instances`.
+    /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
     pub limit: usize,
     /// Instances of this user's other processes, as far as they can be seen: those of other containers that
     /// share the user cannot.
@@ -25,12 +25,12 @@ pub struct Budget {
 impl Budget {
     /// Reads the limit and counts what others use; the Envoys of this agent are not others.
     pub fn read(own_envoys: &[u32]) -> Self {
-        let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
+        let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         Self {
-            limit: limit
-                .ok()
-                .and_then(|text| text.trim().parse().ok())
-                .unwrap_or(DEFAULT_LIMIT),
+            // Two limits count: that of the user, and that of the user namespace.
+            limit: limit("/proc/sys/fs/inotify/max_user_instances")
+                .unwrap_or(DEFAULT_LIMIT)
+                .min(limit("/proc/sys/user/max_inotify_instances").unwrap_or(usize::MAX)),
             others: used_by_others(Path::new("/proc"), own_envoys),
         }
     }

@@ -64,10 +64,11 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }
     if gateways.is_empty() {
-        match &args.gateway {
-            Some(name) => tracing::error!(gateway = %name, "no such Gateway is accepted; see `sesame-agent validate`"),
-            None => tracing::error!("no Gateway is accepted; see `sesame-agent validate`"),
-        }
+        let which = args.gateway.as_ref().map_or_else(
+            || "no Gateway".to_owned(),
+            |name| format!("no Gateway {name}"),
+        );
+        tracing::error!("{which} is accepted; see `sesame-agent validate`");
         return Ok(EXIT_WRONG);
     }
     if args.format == Format::Pb {

@@ -1,5 +1,6 @@
 //! `sesame-agent status`: asks the running agent.
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -100,6 +101,7 @@ async fn fetch(socket: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(body.to_bytes().to_vec())
 }
 
+/// Writing to a String cannot fail, so the results are let go.
 fn table(report: &Report) -> String {
     let mut text = String::new();
     let mut gateways = new_table(&["GATEWAY", "STATE", "ADDRESSES", "WANTED", "APPLIED", "ENVOY"]);
@@ -116,21 +118,22 @@ fn table(report: &Report) -> String {
             ),
         ]);
     }
-    text.push_str(&format!("{gateways}\n\n"));
+    let _ = writeln!(text, "{gateways}\n");
     let mut objects = new_table(&["KIND", "NAMESPACE", "NAME", "SECTION", "CONDITION", "STATUS", "REASON", "MESSAGE"]);
     for object in &report.objects {
         for row in condition_rows(object) {
             objects.add_row(row);
         }
     }
-    text.push_str(&format!("{objects}\n"));
+    let _ = writeln!(text, "{objects}");
     if !report.source.problems.is_empty() {
         text.push('\n');
         for problem in &report.source.problems {
-            text.push_str(&format!(
-                "{}: {}:{}: {}\n",
+            let _ = writeln!(
+                text,
+                "{}: {}:{}: {}",
                 problem.severity, problem.file, problem.line, problem.message
-            ));
+            );
         }
     }
     if report.healthy {
@@ -138,7 +141,7 @@ fn table(report: &Report) -> String {
     } else {
         text.push_str("\nnot healthy:\n");
         for reason in &report.reasons {
-            text.push_str(&format!("  {reason}\n"));
+            let _ = writeln!(text, "  {reason}");
         }
     }
     text
@@ -171,8 +174,8 @@ fn condition_rows(object: &ObjectReport) -> Vec<Vec<String>> {
         for extra in ["sectionName", "port"] {
             match &reference[extra] {
                 Value::Null => {}
-                Value::String(text) => section.push_str(&format!("/{text}")),
-                other => section.push_str(&format!("/{other}")),
+                Value::String(text) => section.extend(["/", text]),
+                other => section.extend(["/", &other.to_string()]),
             }
         }
         add(section, parent);

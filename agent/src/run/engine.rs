@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::report::ProblemReport;
 use super::transitions::Transitions;
-use super::wanted::{HostSettings, WantedGateways, render_all};
+use super::wanted::{HostSettings, Origin, WantedGateways, render_all};
 use crate::source::manifests::{Manifests, ScanReport};
 use crate::source::watch::{Change, Watch};
 
@@ -72,7 +72,7 @@ impl Engine {
             accepted,
             &self.host,
             &WantedGateways::new(),
-            "what was accepted before the agent started",
+            Origin::Accepted,
         );
         self.known.send_modify(|known| {
             known.gateways = gateways;
@@ -101,7 +101,7 @@ impl Engine {
             problems,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let before = self.known.borrow().gateways.clone();
-        let gateways = render_all(gateways, &self.host, &before, &cause(change, first));
+        let gateways = render_all(gateways, &self.host, &before, Origin::Source(&cause(change, first)));
         report_changes(&before, &gateways);
         self.known.send_modify(|known| {
             known.gateways = gateways;
@@ -138,9 +138,10 @@ impl Engine {
         }
         for problem in problems.iter().filter(|problem| !before.contains(problem)) {
             let place = format!("{}:{}", problem.file, problem.line);
-            match problem.severity.as_str() {
-                "error" => tracing::error!(%place, "{}", problem.message),
-                _ => tracing::warn!(%place, "{}", problem.message),
+            if problem.severity == "error" {
+                tracing::error!(%place, "{}", problem.message);
+            } else {
+                tracing::warn!(%place, "{}", problem.message);
             }
         }
         self.known

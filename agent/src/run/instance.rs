@@ -97,7 +97,8 @@ impl Instance {
         };
         let keeper = Keeper::start(self.gateway.clone(), self.directories.state.clone());
         let mut state = supervisor.state();
-        let mut pending = Some(first);
+        // What was accepted before may be older than the files: those serve until the source has been read.
+        let mut pending = Some(first).filter(|first| !(first.restored && has_files(&applier)));
         loop {
             self.note_state(&state.borrow_and_update());
             let live = self.seen.borrow().live;
@@ -151,6 +152,9 @@ impl Instance {
         }
         if running.is_some() {
             tracing::info!(gateway = %self.gateway, "an Envoy is already running; taking it over");
+        } else if first.restored && has_files(&applier) {
+            // The files are what Envoy accepted last; what was kept on disk may be one change older.
+            tracing::info!(gateway = %self.gateway, "starting Envoy from the files that are there");
         } else {
             // Nobody reads the files yet: they can be written in any order.
             applier.apply(to_apply(first, &serials(first), true), None).await?;
@@ -266,6 +270,11 @@ impl Instance {
                 .collect();
         });
     }
+}
+
+fn has_files(applier: &Applier) -> bool {
+    let on_disk = applier.on_disk();
+    on_disk.has_listeners && on_disk.has_clusters && !on_disk.content.listeners.is_empty()
 }
 
 /// The serial numbers that handshakes must show.

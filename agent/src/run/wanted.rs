@@ -43,6 +43,8 @@ pub(super) struct Wanted {
     pub(super) rendered: Rendered,
     /// What Envoy is started with.
     pub(super) bootstrap: Bytes,
+    /// Whether this is what was accepted before the agent started, rather than what its source wants.
+    pub(super) restored: bool,
     /// Why it is wanted, for the history.
     pub(super) cause: String,
     revision: OnceLock<String>,
@@ -63,6 +65,15 @@ impl Wanted {
     }
 }
 
+/// Where a configuration comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin<'a> {
+    /// It was accepted before the agent started.
+    Accepted,
+    /// The source wants it, for this cause.
+    Source(&'a str),
+}
+
 /// All Gateways by name, in the newest version.
 pub(super) type WantedGateways = BTreeMap<NamespacedName, Arc<Wanted>>;
 
@@ -71,7 +82,7 @@ pub(super) fn render_all(
     gateways: Vec<ResolvedGateway>,
     host: &HostSettings,
     before: &WantedGateways,
-    cause: &str,
+    origin: Origin<'_>,
 ) -> WantedGateways {
     let needs: Vec<Need> = gateways
         .iter()
@@ -87,11 +98,11 @@ pub(super) fn render_all(
             let name = resolved.gateway.clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
             let unchanged = before.get(&name).filter(|wanted| {
-                wanted.resolved == resolved && wanted.assignment == assignment
+                wanted.resolved == resolved && wanted.assignment == assignment && !wanted.restored
             });
             let wanted = match unchanged {
                 Some(wanted) => Arc::clone(wanted),
-                None => Arc::new(render_one(resolved, assignment, host, budget, cause)),
+                None => Arc::new(render_one(resolved, assignment, host, budget, origin)),
             };
             (name, wanted)
         })
@@ -103,7 +114,7 @@ fn render_one(
     assignment: Assignment,
     host: &HostSettings,
     subscription_budget: usize,
-    cause: &str,
+    origin: Origin<'_>,
 ) -> Wanted {
     let directories = host.directories.gateway(&resolved.gateway);
     let options = render::Options {
@@ -119,7 +130,11 @@ fn render_one(
         bootstrap: render::bootstrap(&options),
         resolved,
         assignment,
-        cause: cause.to_owned(),
+        restored: matches!(origin, Origin::Accepted),
+        cause: match origin {
+            Origin::Accepted => "what was accepted before the agent started".to_owned(),
+            Origin::Source(cause) => cause.to_owned(),
+        },
         revision: OnceLock::new(),
     }
 }
