@@ -285,31 +285,39 @@ impl Manifests {
         } = tree;
         self.dirs = dirs;
         self.tree_problems = problems;
-        let gone: Vec<_> = self
-            .files
-            .keys()
-            .filter(|path| !files.contains_key(*path))
-            .filter(|path| !unreadable.iter().any(|kept| path.starts_with(kept)))
-            .cloned()
-            .collect();
+        let (dirty, gone) = self.compare(files, read);
         for path in gone {
-            self.forget(&path, &mut changed);
+            if !unreadable.iter().any(|kept| path.starts_with(kept)) {
+                self.forget(&path, &mut changed);
+            }
         }
-        let dirty: Vec<Arc<Path>> = files
-            .into_iter()
-            .filter(|(path, stamp)| read.contains(path) || self.is_dirty(path, stamp))
-            .map(|(path, _)| path)
-            .collect();
         for path in dirty {
             self.read(&path, &mut changed);
         }
         self.report(&changed)
     }
 
-    fn is_dirty(&self, path: &Path, stamp: &Stamp) -> bool {
-        self.files
-            .get(path)
-            .is_none_or(|file| file.stamp.as_ref() != Some(stamp))
+    /// Which of the files that are there to read, and which of the known are not there. Both are sorted, so one
+    /// pass does.
+    fn compare(
+        &self,
+        files: Vec<(Arc<Path>, Stamp)>,
+        read: &BTreeSet<Arc<Path>>,
+    ) -> (Vec<Arc<Path>>, Vec<Arc<Path>>) {
+        let (mut dirty, mut gone) = (Vec::new(), Vec::new());
+        let mut known = self.files.iter().peekable();
+        for (path, stamp) in files {
+            while let Some((old, _)) = known.next_if(|(old, _)| **old < path) {
+                gone.push(old.clone());
+            }
+            let same = known.next_if(|(old, _)| **old == path);
+            let clean = same.is_some_and(|(_, file)| file.stamp == Some(stamp));
+            if !clean || read.contains(&path) {
+                dirty.push(path);
+            }
+        }
+        gone.extend(known.map(|(old, _)| old.clone()));
+        (dirty, gone)
     }
 
     /// Reads the manifest and takes what it holds.

@@ -70,8 +70,8 @@ impl Id {
 pub(crate) struct Tree {
     /// The directories, the root as the empty path.
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
-    /// The manifests.
-    pub(crate) files: BTreeMap<Arc<Path>, Stamp>,
+    /// The manifests, sorted: a directory's entries are taken by name, which is the order of paths.
+    pub(crate) files: Vec<(Arc<Path>, Stamp)>,
     /// Files and directories that are there but could not be looked at.
     pub(crate) unreadable: Vec<PathBuf>,
     /// What was skipped, and why.
@@ -179,7 +179,7 @@ impl Walk<'_> {
         let mut entries: Vec<_> =
             fs::read_dir(self.root.join(relative))?.collect::<io::Result<_>>()?;
         entries.retain(|entry| !is_hidden(&entry.file_name()));
-        entries.sort_by_key(fs::DirEntry::file_name);
+        entries.sort_by_cached_key(fs::DirEntry::file_name);
         self.seen.insert(id, relative.to_owned());
         self.tree.dirs.insert(relative.to_owned(), id);
         for entry in entries {
@@ -246,7 +246,7 @@ impl Walk<'_> {
 
     fn file(&mut self, path: PathBuf, stamp: Stamp) {
         if self.tree.files.len() < self.limits.files {
-            self.tree.files.insert(path.into(), stamp);
+            self.tree.files.push((path.into(), stamp));
             return;
         }
         if !std::mem::replace(&mut self.full, true) {
