@@ -33,7 +33,9 @@ fn is_running(pid: u32) -> bool {
 fn kill(pid: u32) {
     let start_time = sesame_agent::envoy::identity::start_time(pid);
     let process = start_time.and_then(|start| Process::adopt(pid, start).ok().flatten());
-    process.into_iter().for_each(|process| process.kill());
+    if let Some(process) = process {
+        process.kill();
+    }
 }
 
 #[tokio::test]
