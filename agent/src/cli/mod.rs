@@ -1,1 +1,98 @@
-//! To come.
+//! What people call: arguments in, text and an exit code out.
+//!
+//! Exit codes: 0 when all is well, 1 when something is wrong with what was looked at, 2 when the command
+//! was called wrongly, 3 when the command itself could not do its work.
+
+mod host;
+mod output;
+mod render;
+mod run;
+mod status;
+mod validate;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+/// Something is wrong with what was looked at.
+pub const EXIT_WRONG: u8 = 1;
+/// The command could not do its work.
+pub const EXIT_FAILED: u8 = 3;
+
+/// Runs an Envoy from Gateway API objects and looks after it.
+#[derive(Debug, Parser)]
+#[command(name = "sesame-agent", version, propagate_version = true)]
+struct Cli {
+    #[command(flatten)]
+    logging: Logging,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve Gateway API manifests: watch them, apply every change, keep Envoy alive.
+    Run(Box<run::RunArgs>),
+    /// Print what Envoy would get from manifests; changes nothing.
+    Render(render::RenderArgs),
+    /// Report every error in manifests, then Envoy's own verdict; changes nothing.
+    Validate(validate::ValidateArgs),
+    /// Show the conditions of every object and what the running Envoy has accepted.
+    Status(status::StatusArgs),
+}
+
+#[derive(Debug, Args)]
+struct Logging {
+    /// What is logged: error, warn, info, debug, trace, or filters by module.
+    #[arg(long, global = true, env = "SESAME_LOG", default_value = "info", value_name = "FILTER")]
+    log: String,
+    /// How it is logged, on standard error.
+    #[arg(long, global = true, env = "SESAME_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// Parses the arguments and does what they say.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = start_logging(&cli.logging) {
+        output::error(&error);
+        return ExitCode::from(2);
+    }
+    let result = match cli.command {
+        Command::Run(args) => run::main(*args),
+        Command::Render(args) => render::main(&args),
+        Command::Validate(args) => validate::main(&args),
+        Command::Status(args) => status::main(&args),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            output::error(&error);
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
+}
+
+fn start_logging(logging: &Logging) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&logging.log)
+        .map_err(|error| anyhow::anyhow!("--log {:?}: {error}", logging.log))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match logging.log_format {
+        LogFormat::Text => builder.with_target(false).init(),
+        LogFormat::Json => builder.json().init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Arguments that say how a host serves: shared by the commands that render.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use clap::Args;
+use sesame_controller::resolve;
+
+/// How this host serves its Gateways.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Host")]
+pub(crate) struct HostArgs {
+    /// Bind other ports than the outside sees: OUTSIDE:BOUND,... (redirects name the outside port).
+    #[arg(long, env = "SESAME_PORT_MAP", value_name = "80:8080,443:8443", value_parser = port_map, default_value = "", hide_default_value = true)]
+    pub(crate) port_map: PortMap,
+    /// An address to listen on; repeatable. Several Gateways share them out. All addresses by default.
+    #[arg(long = "address", env = "SESAME_ADDRESSES", value_delimiter = ',', value_name = "IP")]
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Only GatewayClasses that name this controller are served.
+    #[arg(
+        long,
+        env = "SESAME_CONTROLLER_NAME",
+        default_value = "projectsesame.io/gateway-controller",
+        value_name = "NAME"
+    )]
+    pub(crate) controller_name: String,
+    /// Allow endpoints on loopback, link-local and metadata addresses.
+    #[arg(long, env = "SESAME_ALLOW_LOCAL_ENDPOINTS")]
+    pub(crate) allow_local_endpoints: bool,
+    /// Trust the forwarding headers of this many proxies in front of Envoy.
+    #[arg(long, env = "SESAME_TRUSTED_HOPS", default_value_t = 0, value_name = "N")]
+    pub(crate) trusted_hops: u32,
+}
+
+impl HostArgs {
+    /// What resolution is told.
+    pub(crate) fn resolve_options(&self) -> resolve::Options {
+        resolve::Options {
+            controller_name: self.controller_name.clone(),
+            allow_local_endpoints: self.allow_local_endpoints,
+        }
+    }
+}
+
+/// Outside port to bound port.
+pub(crate) type PortMap = BTreeMap<u32, u32>;
+
+fn port_map(text: &str) -> Result<PortMap, String> {
+    let mut map = PortMap::new();
+    for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+        let (outside, bound) = pair
+            .split_once(':')
+            .ok_or_else(|| format!("{pair:?}: expected OUTSIDE:BOUND, for instance 80:8080"))?;
+        let (outside, bound) = (port(outside)?, port(bound)?);
+        if map.values().any(|other| *other == bound) {
+            return Err(format!("port {bound} is bound twice"));
+        }
+        if map.insert(outside, bound).is_some() {
+            return Err(format!("port {outside} is mapped twice"));
+        }
+    }
+    Ok(map)
+}
+
+fn port(text: &str) -> Result<u32, String> {
+    match text.trim().parse::<u16>() {
+        Ok(port) if port > 0 => Ok(port.into()),
+        _ => Err(format!("{text:?}: expected a port from 1 to 65535")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::port_map;
+
+    #[test]
+    fn pairs_are_read_and_nonsense_is_named() {
+        assert_eq!(
+            port_map("80:8080,443:8443").unwrap(),
+            [(80, 8080), (443, 8443)].into()
+        );
+        assert_eq!(port_map("").unwrap(), [].into());
+        for (text, word) in [
+            ("80", "OUTSIDE:BOUND"),
+            ("80:0", "\"0\""),
+            ("80:70000", "\"70000\""),
+            ("80:1,80:2", "mapped twice"),
+            ("80:1,81:1", "bound twice"),
+        ] {
+            let error = port_map(text).unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+}

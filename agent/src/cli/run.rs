@@ -1,0 +1,62 @@
+//! `sesame-agent run`: serves until it is told to stop.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::host::HostArgs;
+use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, RunOptions};
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The directory of Gateway API manifests to serve; watched, with its sub-directories.
+    #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
+    manifests: PathBuf,
+    #[command(flatten)]
+    host: HostArgs,
+    /// Where the accepted configuration is kept over reboots. Holds private keys.
+    #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
+    state_dir: PathBuf,
+    /// Where sockets and the files that Envoy watches are; best on tmpfs. Holds private keys.
+    #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
+    runtime_dir: PathBuf,
+    /// The Envoy to run; else `envoy` on the PATH.
+    #[arg(long, env = "ENVOY", value_name = "PATH")]
+    envoy: Option<PathBuf>,
+    /// Envoy's worker threads; one for each core by default.
+    #[arg(long, env = "SESAME_CONCURRENCY", value_name = "N")]
+    concurrency: Option<u32>,
+    /// How many files each Envoy may watch; by default what the inotify limit leaves.
+    #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
+    subscription_budget: Option<usize>,
+    /// How long connections may go on when the agent is told to stop.
+    #[arg(long, env = "SESAME_DRAIN_SECONDS", default_value_t = 30, value_name = "SECONDS")]
+    drain_seconds: u64,
+}
+
+pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
+    let RunArgs {
+        manifests,
+        host,
+        state_dir,
+        runtime_dir,
+        envoy,
+        concurrency,
+        subscription_budget,
+        drain_seconds,
+    } = args;
+    run::run(RunOptions {
+        manifests,
+        resolve: host.resolve_options(),
+        port_map: host.port_map,
+        addresses: host.addresses,
+        trusted_hops: host.trusted_hops,
+        state_dir,
+        runtime_dir,
+        envoy,
+        concurrency,
+        subscription_budget,
+        drain: std::time::Duration::from_secs(drain_seconds),
+    })?;
+    Ok(0)
+}

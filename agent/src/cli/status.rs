@@ -1,0 +1,199 @@
+//! `sesame-agent status`: asks the running agent.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+
+use super::{EXIT_WRONG, output};
+use crate::run::report::{ObjectReport, Report};
+use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_BYTES: usize = 256 * 1024 * 1024;
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The runtime directory of the agent to ask.
+    #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
+    runtime_dir: PathBuf,
+    /// How to print it.
+    #[arg(long, short, default_value = "table")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// For scripts.
+    Json,
+    /// For people who want all of it.
+    Yaml,
+}
+
+pub(crate) fn main(args: &StatusArgs) -> anyhow::Result<u8> {
+    let report = ask(&args.runtime_dir.join(AGENT_SOCKET))?;
+    match args.output {
+        Format::Table => output::text(&table(&report))?,
+        Format::Json => output::json(&report)?,
+        Format::Yaml => output::yaml(&report)?,
+    }
+    Ok(if report.healthy { 0 } else { EXIT_WRONG })
+}
+
+fn ask(socket: &Path) -> anyhow::Result<Report> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let body = runtime.block_on(async { tokio::time::timeout(TIMEOUT, fetch(socket)).await });
+    let body = match body {
+        Ok(body) => body?,
+        Err(_) => bail!(
+            "the agent at {} has not answered within {TIMEOUT:?}",
+            socket.display()
+        ),
+    };
+    serde_json::from_slice(&body)
+        .with_context(|| format!("the answer of {} is not understood", socket.display()))
+}
+
+async fn fetch(socket: &Path) -> anyhow::Result<Vec<u8>> {
+    let stream = match tokio::net::UnixStream::connect(socket).await {
+        Ok(stream) => stream,
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            bail!(
+                "no agent is running at {}; start one with `sesame-agent run`, or name its --runtime-dir",
+                socket.display()
+            )
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot reach {}", socket.display()));
+        }
+    };
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = hyper::Request::get("/status")
+        .header(hyper::header::HOST, "agent")
+        .body(Empty::<bytes::Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_BYTES)
+        .collect()
+        .await
+        .map_err(|error| anyhow::anyhow!("the answer is cut off: {error}"))?;
+    if !status.is_success() {
+        bail!("the agent answered {status}");
+    }
+    Ok(body.to_bytes().to_vec())
+}
+
+fn table(report: &Report) -> String {
+    let mut text = String::new();
+    let mut gateways = new_table(&["GATEWAY", "STATE", "ADDRESSES", "WANTED", "APPLIED", "ENVOY"]);
+    for gateway in &report.gateways {
+        gateways.add_row([
+            gateway.gateway.clone(),
+            gateway.state.as_str().to_owned(),
+            gateway.addresses.join(","),
+            short(&gateway.wanted),
+            short(&gateway.applied),
+            format!(
+                "{} {} (pid {})",
+                gateway.envoy.version, gateway.envoy.state, gateway.envoy.pid
+            ),
+        ]);
+    }
+    text.push_str(&format!("{gateways}\n\n"));
+    let mut objects = new_table(&["KIND", "NAMESPACE", "NAME", "SECTION", "CONDITION", "STATUS", "REASON", "MESSAGE"]);
+    for object in &report.objects {
+        for row in condition_rows(object) {
+            objects.add_row(row);
+        }
+    }
+    text.push_str(&format!("{objects}\n"));
+    if !report.source.problems.is_empty() {
+        text.push('\n');
+        for problem in &report.source.problems {
+            text.push_str(&format!(
+                "{}: {}:{}: {}\n",
+                problem.severity, problem.file, problem.line, problem.message
+            ));
+        }
+    }
+    if report.healthy {
+        text.push_str("\nhealthy\n");
+    } else {
+        text.push_str("\nnot healthy:\n");
+        for reason in &report.reasons {
+            text.push_str(&format!("  {reason}\n"));
+        }
+    }
+    text
+}
+
+/// One row for each condition: of the object itself, of its listeners, of its parents.
+fn condition_rows(object: &ObjectReport) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut add = |section: String, holder: &Value| {
+        for condition in list(holder, "conditions") {
+            rows.push(vec![
+                object.kind.clone(),
+                object.namespace.clone(),
+                object.name.clone(),
+                section.clone(),
+                word(condition, "type"),
+                word(condition, "status"),
+                word(condition, "reason"),
+                word(condition, "message"),
+            ]);
+        }
+    };
+    add(String::new(), &object.status);
+    for listener in list(&object.status, "listeners") {
+        add(word(listener, "name"), listener);
+    }
+    for parent in list(&object.status, "parents") {
+        let reference = &parent["parentRef"];
+        let mut section = word(reference, "name");
+        for extra in ["sectionName", "port"] {
+            match &reference[extra] {
+                Value::Null => {}
+                Value::String(text) => section.push_str(&format!("/{text}")),
+                other => section.push_str(&format!("/{other}")),
+            }
+        }
+        add(section, parent);
+    }
+    rows
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn word(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
+
+fn short(digest: &str) -> String {
+    digest.get(..12).unwrap_or(digest).to_owned()
+}
+
+fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    table
+}

@@ -1,0 +1,147 @@
+//! What a running agent says of itself, its Gateways and every object: one value, asked for over its socket.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Whether nothing is wrong anywhere.
+    pub healthy: bool,
+    /// What is wrong, a sentence each; empty when healthy.
+    pub reasons: Vec<String>,
+    /// The agent.
+    pub agent: AgentReport,
+    /// Where configuration comes from.
+    pub source: SourceReport,
+    /// By name.
+    pub gateways: Vec<GatewayReport>,
+    /// The objects with a status, by kind, namespace and name.
+    pub objects: Vec<ObjectReport>,
+}
+
+/// The agent's process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentReport {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// When it started.
+    pub started: Timestamp,
+}
+
+/// Where configuration comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceReport {
+    /// The directory of manifests.
+    pub manifests: PathBuf,
+    /// Whether it could be read the last time; if not, what was accepted before is served.
+    pub available: bool,
+    /// Everything wrong in it.
+    pub problems: Vec<ProblemReport>,
+}
+
+/// One thing wrong in the manifests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProblemReport {
+    /// `error` or `warning`.
+    pub severity: String,
+    /// The file, relative to the directory; empty when it concerns the whole directory.
+    pub file: String,
+    /// The line, from 1; 0 when it concerns the whole file.
+    pub line: usize,
+    /// `Kind/namespace/name`, when it could be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// One Gateway and its Envoy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayReport {
+    /// `namespace/name`.
+    pub gateway: String,
+    /// Where it stands.
+    pub state: GatewayState,
+    /// In a sentence, when the state alone does not say it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Addresses it listens on.
+    pub addresses: Vec<String>,
+    /// The revision that the source wants.
+    pub wanted: String,
+    /// The revision that Envoy has accepted.
+    pub applied: String,
+    /// When Envoy accepted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_at: Option<Timestamp>,
+    /// What Envoy refused, in its own words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+    /// The Envoy.
+    pub envoy: EnvoyReport,
+}
+
+/// Where a Gateway stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GatewayState {
+    /// Envoy serves what is wanted.
+    Serving,
+    /// Envoy is being brought to what is wanted.
+    Applying,
+    /// Envoy serves what was accepted last, which is not what is wanted, or its source is away.
+    Degraded,
+    /// Nothing is served.
+    Down,
+}
+
+impl GatewayState {
+    /// As printed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "Serving",
+            Self::Applying => "Applying",
+            Self::Degraded => "Degraded",
+            Self::Down => "Down",
+        }
+    }
+}
+
+/// An Envoy process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvoyReport {
+    /// As the supervisor sees it.
+    pub state: String,
+    /// Its process; 0 when there is none.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// The admin socket, for those who want to ask it themselves.
+    pub admin: PathBuf,
+}
+
+/// The status of one object, as Kubernetes would show it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReport {
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty for cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// `.status`.
+    pub status: Value,
+}

@@ -1,0 +1,81 @@
+//! Canonical order and digests: when two snapshots are the same.
+//!
+//! Lists whose order means nothing are sorted by the keys that `snapshot.proto` names; lists whose order
+//! means something (routes, backends of a rule, headers) are left alone. The schema has no maps that could
+//! encode in random order, so equal canonical snapshots are equal bytes.
+
+use std::cmp::Reverse;
+
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+
+use crate::keys::hex;
+use crate::schema::{EndpointSet, Snapshot};
+
+/// Hex SHA-256.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Puts every list whose order means nothing into its canonical order.
+pub fn canonicalize(snapshot: &mut Snapshot) {
+    let Snapshot {
+        gateway: _,
+        addresses: _,
+        ports,
+        route_tables,
+        backends,
+        endpoints,
+        keys,
+        trust_bundles,
+    } = snapshot;
+    ports.sort_by_key(|port| (port.transport, port.port));
+    for port in ports {
+        port.listeners.sort_by(|a, b| {
+            (domain_order(&a.hostname), &a.name).cmp(&(domain_order(&b.hostname), &b.name))
+        });
+    }
+    route_tables.sort_by(|a, b| a.name.cmp(&b.name));
+    for table in route_tables {
+        table
+            .virtual_hosts
+            .sort_by(|a, b| domain_order(&a.domain).cmp(&domain_order(&b.domain)));
+    }
+    backends.sort_by(|a, b| a.name.cmp(&b.name));
+    endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+    endpoints.iter_mut().for_each(canonicalize_endpoints);
+    keys.sort_by(|a, b| a.name.cmp(&b.name));
+    trust_bundles.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// Sorts the endpoints and drops repetitions.
+pub fn canonicalize_endpoints(set: &mut EndpointSet) {
+    set.endpoints
+        .sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
+    set.endpoints.dedup();
+}
+
+/// The order of domains in a table: exact ones by name, then wildcards from the most specific, then `*`
+/// (or the empty hostname of a listener).
+pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
+    match domain {
+        "" | "*" => (2, Reverse(0), domain),
+        wildcard if wildcard.starts_with("*.") => {
+            let labels = wildcard.bytes().filter(|byte| *byte == b'.').count();
+            (1, Reverse(labels), wildcard)
+        }
+        exact => (0, Reverse(0), exact),
+    }
+}
+
+/// The revision: hex SHA-256 of the canonical snapshot without its endpoints, which live apart.
+///
+/// Two snapshots with the same revision render to the same listeners, route tables and clusters.
+pub fn revision(snapshot: &Snapshot) -> String {
+    let mut config = Snapshot {
+        endpoints: Vec::new(),
+        ..snapshot.clone()
+    };
+    canonicalize(&mut config);
+    sha256(&config.encode_to_vec())
+}

@@ -1,0 +1,148 @@
+//! A snapshot as a directory: a manifest and a file for each shard.
+//!
+//! Shards are written before the manifest that names them, and the manifest arrives by rename, so that a
+//! reader (or a crash) sees the old snapshot or the new one. Shards that no manifest names are removed
+//! last. Names from a manifest are checked before they become file names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use prost::Message as _;
+
+use crate::schema::{Manifest, Snapshot};
+use crate::shard::{self, MAX_SHARDS, MAX_STORED_BYTES, ShardError, Sharded};
+
+/// The manifest's file name.
+pub const MANIFEST: &str = "manifest.pb";
+const SHARD_SUFFIX: &str = ".pb.zst";
+const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
+
+/// Why a snapshot directory could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// The file system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The pieces do not fit together.
+    #[error("{path}: {source}")]
+    Shard {
+        /// The directory.
+        path: PathBuf,
+        /// Which, and why.
+        source: ShardError,
+    },
+    /// The manifest is not one.
+    #[error("{path}: {reason}")]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Writes the snapshot into `dir`, which is created if needed; returns its manifest.
+pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError> {
+    let Sharded { manifest, shards } =
+        shard::split(snapshot).map_err(|source| DirectoryError::Shard {
+            path: dir.to_owned(),
+            source,
+        })?;
+    fs::create_dir_all(dir).map_err(at(dir))?;
+    let mut named = BTreeSet::from([MANIFEST.to_owned()]);
+    for shard in &shards {
+        let file = format!("{}{SHARD_SUFFIX}", shard.name);
+        replace(dir, &file, &shard.bytes)?;
+        named.insert(file);
+    }
+    replace(dir, MANIFEST, &manifest.encode_to_vec())?;
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(at(dir))?;
+    for entry in fs::read_dir(dir).map_err(at(dir))? {
+        let entry = entry.map_err(at(dir))?;
+        let name = entry.file_name();
+        if !name.to_str().is_some_and(|name| named.contains(name)) {
+            // A leftover harms nobody; failing over it would.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(manifest)
+}
+
+/// Reads the snapshot in `dir`, checking every digest.
+pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
+    let path = dir.join(MANIFEST);
+    let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
+    let manifest =
+        Manifest::decode(bytes.as_slice()).map_err(|error| DirectoryError::Manifest {
+            path: path.clone(),
+            reason: format!("cannot be decoded: {error}"),
+        })?;
+    let mut shards = BTreeMap::new();
+    for reference in manifest
+        .config
+        .iter()
+        .chain(&manifest.endpoints)
+        .take(MAX_SHARDS)
+    {
+        let plain = reference
+            .name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        if !plain || reference.name.is_empty() || reference.name.len() > 63 {
+            return Err(DirectoryError::Manifest {
+                path,
+                reason: format!("shard name {:?} is not a plain name", reference.name),
+            });
+        }
+        let file = dir.join(format!("{}{SHARD_SUFFIX}", reference.name));
+        shards.insert(
+            reference.name.clone(),
+            read_bounded(&file, MAX_STORED_BYTES as u64)?,
+        );
+    }
+    let snapshot = shard::join(&manifest, &shards).map_err(|source| DirectoryError::Shard {
+        path: dir.to_owned(),
+        source,
+    })?;
+    Ok((manifest, snapshot))
+}
+
+fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
+    let staged = dir.join(format!(".{name}.new"));
+    let path = dir.join(name);
+    File::create(&staged)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&staged, &path))
+        .map_err(at(&path))
+}
+
+fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, DirectoryError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
+        .map_err(at(path))?;
+    if bytes.len() as u64 > limit {
+        return Err(DirectoryError::Manifest {
+            path: path.to_owned(),
+            reason: format!("larger than {limit} bytes"),
+        });
+    }
+    Ok(bytes)
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+    let path = path.to_owned();
+    move |source| DirectoryError::Io { path, source }
+}

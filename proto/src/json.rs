@@ -1,0 +1,56 @@
+//! Snapshots as JSON, for people and golden files.
+//!
+//! Field names are those of the schema, enum values are names, defaults are left out, keys are sorted.
+
+use std::sync::LazyLock;
+
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
+use serde_json::Value;
+
+use crate::schema::{DESCRIPTORS, Snapshot};
+
+static POOL: LazyLock<Option<DescriptorPool>> =
+    LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).ok());
+
+/// The snapshot as a JSON object.
+pub fn to_value(snapshot: &Snapshot) -> Value {
+    message_to_value("sesame.snapshot.v1alpha1.Snapshot", snapshot).unwrap_or_default()
+}
+
+fn message_to_value(name: &str, message: &impl Message) -> Option<Value> {
+    let descriptor = POOL.as_ref()?.get_message_by_name(name)?;
+    let message = DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice()).ok()?;
+    let options = SerializeOptions::new()
+        .use_proto_field_name(true)
+        .stringify_64_bit_integers(false);
+    message
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Port, Transport};
+
+    #[test]
+    fn enums_print_as_names_and_defaults_not_at_all() {
+        let snapshot = Snapshot {
+            gateway: "Gateway/default/web".to_owned(),
+            ports: vec![Port {
+                transport: Transport::Udp.into(),
+                port: 53,
+                listeners: Vec::new(),
+            }],
+            ..Snapshot::default()
+        };
+        assert_eq!(
+            to_value(&snapshot),
+            serde_json::json!({
+                "gateway": "Gateway/default/web",
+                "ports": [{"transport": "UDP", "port": 53}],
+            })
+        );
+    }
+}

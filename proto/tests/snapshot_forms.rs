@@ -1,0 +1,188 @@
+//! Every form of a snapshot gives back the snapshot, whatever the order in which it was put together.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use sesame_proto::digest::{canonicalize, revision};
+use sesame_proto::schema::{
+    Backend, Endpoint, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Route, RouteTable,
+    Snapshot, VirtualHost, WeightedBackend, path_match, route,
+};
+use sesame_proto::shard::{ShardError, join, split};
+
+fn snapshot(hosts: usize) -> Snapshot {
+    let mut snapshot = Snapshot {
+        gateway: "Gateway/default/web".to_owned(),
+        ports: vec![Port {
+            transport: 0,
+            port: 80,
+            listeners: vec![Listener {
+                name: "Gateway/default/web/listeners/http".to_owned(),
+                route_table: "http/80".to_owned(),
+                ..Listener::default()
+            }],
+        }],
+        keys: vec![KeyRef {
+            name: "Secret/default/cert".to_owned(),
+            digest: "00".to_owned(),
+            ..KeyRef::default()
+        }],
+        ..Snapshot::default()
+    };
+    let mut table = RouteTable {
+        name: "http/80".to_owned(),
+        virtual_hosts: Vec::new(),
+    };
+    for index in 0..hosts {
+        let service = format!("Service/default/s{index}/80");
+        table.virtual_hosts.push(VirtualHost {
+            domain: format!("host{index}.example.com"),
+            routes: vec![Route {
+                name: format!("HTTPRoute/default/r{index}/rules/0/matches/0"),
+                path: Some(PathMatch {
+                    kind: Some(path_match::Kind::Prefix(String::new())),
+                }),
+                action: Some(route::Action::Forward(Forward {
+                    backends: vec![WeightedBackend {
+                        backend: service.clone(),
+                        weight: 1,
+                        ..WeightedBackend::default()
+                    }],
+                    ..Forward::default()
+                })),
+                ..Route::default()
+            }],
+        });
+        snapshot.backends.push(Backend {
+            name: service.clone(),
+            endpoints: service.clone(),
+            ..Backend::default()
+        });
+        snapshot.endpoints.push(EndpointSet {
+            name: service,
+            endpoints: vec![Endpoint {
+                address: format!("10.0.{}.{}", index / 250, index % 250),
+                port: 8080,
+            }],
+        });
+    }
+    snapshot.route_tables.push(table);
+    canonicalize(&mut snapshot);
+    snapshot
+}
+
+fn stored(sharded: &sesame_proto::shard::Sharded) -> BTreeMap<String, Vec<u8>> {
+    sharded
+        .shards
+        .iter()
+        .map(|shard| (shard.name.clone(), shard.bytes.clone()))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn shards_give_back_the_snapshot_in_any_order(hosts in 0_usize..400, seed in any::<u64>()) {
+        let original = snapshot(hosts);
+        let mut shuffled = original.clone();
+        let rotate = usize::try_from(seed % 97).unwrap();
+        shuffled.backends.rotate_left(rotate.min(hosts));
+        shuffled.endpoints.reverse();
+        shuffled.route_tables[0].virtual_hosts.rotate_left(rotate.min(hosts));
+        prop_assert_eq!(revision(&shuffled), revision(&original));
+        let sharded = split(&shuffled).unwrap();
+        prop_assert_eq!(&sharded, &split(&original).unwrap());
+        // A table without virtual hosts is no table once sharded.
+        if hosts > 0 {
+            prop_assert_eq!(join(&sharded.manifest, &stored(&sharded)).unwrap(), original);
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_never_makes_a_snapshot(position in any::<prop::sample::Index>(), flip in 1_u8..) {
+        let sharded = split(&snapshot(50)).unwrap();
+        let mut shards = stored(&sharded);
+        let name = &sharded.manifest.config[1].name;
+        let bytes = shards.get_mut(name).unwrap();
+        let at = position.index(bytes.len());
+        bytes[at] ^= flip;
+        let refused = matches!(
+            join(&sharded.manifest, &shards),
+            Err(ShardError::Digest { .. })
+        );
+        prop_assert!(refused);
+    }
+
+    #[test]
+    fn endpoint_shards_of_any_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let sharded = split(&snapshot(3)).unwrap();
+        let mut shards = stored(&sharded);
+        shards.insert(sharded.manifest.endpoints[0].name.clone(), bytes);
+        let _ = join(&sharded.manifest, &shards);
+    }
+}
+
+#[test]
+fn one_edit_rewrites_one_shard_of_many() {
+    let before = split(&snapshot(5000)).unwrap();
+    let mut edited = snapshot(5000);
+    edited.route_tables[0].virtual_hosts[7].routes[0].method = "GET".to_owned();
+    let after = split(&edited).unwrap();
+    let names = |sharded: &sesame_proto::shard::Sharded| {
+        sharded
+            .manifest
+            .config
+            .iter()
+            .map(|shard| shard.name.clone())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    assert!(
+        before.manifest.config.len() > 2,
+        "the snapshot is large enough to be cut"
+    );
+    assert_eq!(names(&after).difference(&names(&before)).count(), 1);
+}
+
+#[test]
+fn an_endpoint_change_keeps_the_revision() {
+    let before = snapshot(10);
+    let mut after = before.clone();
+    after.endpoints[3].endpoints[0].port = 9090;
+    assert_eq!(revision(&before), revision(&after));
+    assert_eq!(
+        split(&before).unwrap().manifest.config,
+        split(&after).unwrap().manifest.config
+    );
+}
+
+#[test]
+fn a_directory_gives_back_the_last_snapshot_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (snapshot(40), snapshot(41));
+    sesame_proto::directory::write(dir.path(), &first).unwrap();
+    sesame_proto::directory::write(dir.path(), &second).unwrap();
+    let (manifest, read) = sesame_proto::directory::read(dir.path()).unwrap();
+    assert_eq!(read, second);
+    assert_eq!(manifest.revision, revision(&second));
+    let files = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(
+        files,
+        1 + manifest.config.len() + manifest.endpoints.len(),
+        "nothing that no manifest names is left"
+    );
+}
+
+#[test]
+fn a_missing_shard_is_named() {
+    let sharded = split(&snapshot(5)).unwrap();
+    let mut shards = stored(&sharded);
+    let name = sharded.manifest.config[0].name.clone();
+    shards.remove(&name);
+    assert_eq!(
+        join(&sharded.manifest, &shards),
+        Err(ShardError::Missing { name })
+    );
+}
