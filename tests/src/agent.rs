@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -23,6 +24,10 @@ const ROOT: &str = "/tmp";
 
 /// How long anything that should happen may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(30);
+
+/// Every file that an Envoy watches counts against one limit of the user (128 unless raised), and an agent may
+/// use it up: so agents run one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// How to start one.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +72,7 @@ impl Setup {
 
     /// Makes the directories, but starts nothing.
     pub fn prepare(self) -> AgentUnderTest {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::Builder::new()
             .prefix("sesame-")
             .tempdir_in(ROOT)
@@ -84,6 +90,7 @@ impl Setup {
             directory,
             ports,
             child: None,
+            _alone: alone,
         }
     }
 }
@@ -115,6 +122,7 @@ pub struct AgentUnderTest {
     /// Outside and real port.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl AgentUnderTest {
@@ -191,6 +199,7 @@ impl AgentUnderTest {
             .arg(envoy_binary())
             .arg("--allow-local-endpoints")
             .args(["--address", "127.0.0.1"])
+            .args(["--drain-seconds", "1"])
             .args(&self.setup.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log"))
@@ -279,19 +288,31 @@ impl AgentUnderTest {
         envoys.len()
     }
 
-    /// `status.json` as it is now, if there is one.
+    /// What `sesame-agent status` says, if it says anything yet.
     pub fn status(&self) -> Option<Value> {
-        let text = std::fs::read(self.runtime().join("status.json")).ok()?;
-        Some(
-            serde_json::from_slice(&text)
-                .expect("status.json is replaced whole, so it is always JSON"),
-        )
+        let output = self.status_command();
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// `sesame-agent status` as JSON.
+    pub fn status_command(&self) -> Output {
+        let runtime = self.runtime();
+        self.command(&[
+            "status",
+            "--output",
+            "json",
+            "--runtime-dir",
+            &runtime.to_string_lossy(),
+        ])
     }
 
     /// Runs another command of the same binary to its end.
     pub fn command(&self, arguments: &[&str]) -> Output {
         Command::new(agent_binary())
             .args(arguments)
+            .env("ENVOY", envoy_binary())
+            // What these tests serve is on the loopback; commands that do not resolve have no such argument.
+            .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
             .stdin(Stdio::null())
             .output()
             .expect("the agent's binary runs")
@@ -321,12 +342,12 @@ impl AgentUnderTest {
         }
     }
 
-    /// Waits until `status.json` is as it should be, and gives it back.
+    /// Waits until `sesame-agent status` is as it should be, and gives it back.
     pub async fn wait_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
         crate::wait::eventually(what, SOON, async || match self.status() {
             Some(status) if good(&status) => Ok(status),
             Some(status) => Err(format!("{status:#}\n{}", self.log_tail())),
-            None => Err(format!("there is no status.json\n{}", self.log_tail())),
+            None => Err(format!("there is no status\n{}", self.log_tail())),
         })
         .await
     }

@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -46,26 +47,25 @@ struct Seen {
 impl Backend {
     /// Starts one on a free port of 127.0.0.1.
     pub async fn start(name: &str) -> Self {
-        Self::start_at(name, (Ipv4Addr::LOCALHOST, 0).into()).await
+        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::start_at(name, anywhere)
+            .await
+            .expect("127.0.0.1 has a free port")
     }
 
     /// Starts one on this address.
-    pub async fn start_at(name: &str, address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address)
-            .await
-            .unwrap_or_else(|error| panic!("backend {name} cannot listen on {address}: {error}"));
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
+    pub async fn start_at(name: &str, address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
         let (closing, closed) = watch::channel(false);
         let seen = Arc::new(Seen::default());
         tokio::spawn(accept(listener, name.to_owned(), Arc::clone(&seen), closed));
-        Self {
+        Ok(Self {
             name: name.to_owned(),
             address,
             seen,
             closing,
-        }
+        })
     }
 
     /// Its name.

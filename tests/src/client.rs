@@ -1,6 +1,7 @@
 //! A client that leaves nothing to chance: where it connects, which names it says and what it trusts are
 //! given apart, and nothing is retried.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -175,6 +176,33 @@ impl Request {
             self.path.parse()?
         };
         Ok(request)
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            address: _,
+            method,
+            host,
+            path,
+            headers,
+            body: _,
+            http2,
+            tls,
+            timeout: _,
+        } = self;
+        write!(f, "{method} {host}{path}")?;
+        for (name, value) in headers {
+            write!(f, " [{name}: {value}]")?;
+        }
+        if *http2 {
+            write!(f, " over HTTP/2")?;
+        }
+        if let Some(Tls { sni, trust: _ }) = tls {
+            write!(f, " with SNI {sni}")?;
+        }
+        Ok(())
     }
 }
 

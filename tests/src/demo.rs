@@ -31,12 +31,14 @@ const RENEW_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 const VALID_DAYS: i64 = 90;
 
 /// Starts the backends of the quickstart.
-pub async fn backends() -> Vec<Backend> {
+pub async fn backends() -> Result<Vec<Backend>> {
     let mut backends = Vec::new();
     for (name, port) in BACKENDS {
-        backends.push(Backend::start_at(name, (Ipv4Addr::LOCALHOST, port).into()).await);
+        let address = (Ipv4Addr::LOCALHOST, port).into();
+        let backend = Backend::start_at(name, address).await;
+        backends.push(backend.with_context(|| format!("start the backend {name} on {address}"))?);
     }
-    backends
+    Ok(backends)
 }
 
 /// The self-signed certificate of the quickstart, as PEM: its own authority.

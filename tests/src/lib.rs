@@ -13,6 +13,7 @@
 pub mod agent;
 pub mod backend;
 pub mod certs;
+pub mod checks;
 pub mod client;
 pub mod demo;
 pub mod echo;

@@ -1,6 +1,6 @@
 //! Load that runs while something changes, and counts what failed.
 //!
-//! Closed loops: each worker sends its next request when the last one is answered. Some keep one connection, some
+//! Closed loops: each worker sends its next request when the last one is answered. Some keep their connections, some
 //! open a new one each time. A request that could not be written because the server had already closed the
 //! connection was never sent and is sent again on a new one; everything else that is not the expected
 //! answer is a failure with its time and cause.
@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 pub struct Plan {
     /// Sent round and round.
     pub requests: Vec<Request>,
-    /// Workers that keep their connection.
+    /// Workers that keep a connection for each of the requests.
     pub keep_alive: usize,
     /// Workers that open a connection for each request.
     pub fresh: usize,
@@ -166,12 +166,15 @@ impl Worker {
     async fn run(self) -> Vec<Failure> {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
         let mut failures = Vec::new();
-        let mut kept = None;
-        for request in self.plan.requests.iter().cycle() {
+        // One for each request: they may differ in server name and protocol.
+        let mut kept: Vec<Option<Connection>> = self.plan.requests.iter().map(|_| None).collect();
+        for index in (0..kept.len()).cycle() {
             if self.stop.load(Ordering::Relaxed) || self.start.elapsed() > LONGEST {
                 break;
             }
-            let result = self.once(&mut kept, request).await;
+            let result = self
+                .once(&mut kept[index], &self.plan.requests[index])
+                .await;
             self.sent.fetch_add(1, Ordering::Relaxed);
             let cause = match result {
                 Ok(reply) if (self.plan.good)(&reply) => continue,

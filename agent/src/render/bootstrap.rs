@@ -110,20 +110,23 @@ fn statistics() -> StatsConfig {
         // Proof of an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        MatchPattern::Suffix(".update_failure".to_owned()),
-        MatchPattern::Suffix(".update_attempt".to_owned()),
+        // Not of clusters: Envoy has it even for those that are not updated, one series each.
+        MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),
         // The host.
         MatchPattern::Prefix("server.".to_owned()),
         MatchPattern::Prefix("overload.".to_owned()),
         MatchPattern::Prefix("runtime.".to_owned()),
-        // Traffic, by port.
+        // Traffic, by port; of all workers together.
         MatchPattern::SafeRegex(wrappers::regex(
-            r"listener\.[^.]+.*\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
+            r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
         )),
         MatchPattern::SafeRegex(wrappers::regex(
             r"(http|tcp)\.[^.]+\.downstream_(rq_([1-5]xx|total|active|time|timeout)|cx_(total|active|[rt]x_bytes_total))",
+        )),
+        MatchPattern::SafeRegex(wrappers::regex(
+            r"udp\.[^.]+\.downstream_(sess_(total|active)|sess_[rt]x_(datagrams|bytes))",
         )),
     ];
     StatsConfig {

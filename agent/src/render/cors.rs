@@ -31,7 +31,14 @@ pub(super) fn render(cors: &Cors) -> Any {
             .collect(),
         allow_methods: allow_methods.join(","),
         allow_headers: allow_headers.join(","),
-        expose_headers: expose_headers.join(","),
+        // With credentials, `*` is a header of that name to a browser, and Gateway API forbids it. For the
+        // other lists Envoy answers `*` with what the request asks for, with or without credentials.
+        expose_headers: expose_headers
+            .iter()
+            .filter(|name| !(*allow_credentials && *name == "*"))
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(","),
         max_age: match max_age_seconds {
             0 => String::new(),
             seconds => seconds.to_string(),
@@ -39,6 +46,8 @@ pub(super) fn render(cors: &Cors) -> Any {
         allow_credentials: (*allow_credentials)
             .then(|| wrappers::boolean(true))
             .flatten(),
+        // A preflight from elsewhere is answered here, without CORS headers, and never reaches the backend.
+        forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
 }

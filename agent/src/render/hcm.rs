@@ -4,7 +4,8 @@
 //! edge: the client is not trusted.
 
 use envoy_types::pb::envoy::config::core::v3::{
-    Http2ProtocolOptions, HttpProtocolOptions, http_protocol_options::HeadersWithUnderscoresAction,
+    CidrRange, Http2ProtocolOptions, HttpProtocolOptions,
+    http_protocol_options::HeadersWithUnderscoresAction,
 };
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
@@ -37,8 +38,15 @@ pub(super) fn render(scheme: &str, port: u32, route_table: &str, context: &Conte
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
         // Nobody is internal: a private address would otherwise be allowed to steer retries and timeouts
-        // with `x-envoy-*` headers.
-        internal_address_config: Some(InternalAddressConfig::default()),
+        // with `x-envoy-*` headers. An empty list means all private addresses to Envoy, so it gets one
+        // that no client has.
+        internal_address_config: Some(InternalAddressConfig {
+            cidr_ranges: vec![CidrRange {
+                address_prefix: "0.0.0.0".to_owned(),
+                prefix_len: wrappers::uint32(32),
+            }],
+            ..Default::default()
+        }),
         // `/a/../b` is `/b` for the route as for the backend, or a route could be stepped around.
         normalize_path: wrappers::boolean(true),
         // `//` and `%2F` are the client's: Gateway API matches what was sent, and registries and forges

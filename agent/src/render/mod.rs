@@ -32,7 +32,7 @@ mod weights;
 mod wrappers;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

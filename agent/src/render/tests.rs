@@ -11,7 +11,7 @@ use sesame_proto::schema::{
 use super::*;
 use crate::layout::XdsLayout;
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         addresses: vec![IpAddr::from([127, 0, 0, 1]), "::1".parse().unwrap()],
         port_map: BTreeMap::from([(80, 8080)]),
@@ -76,7 +76,7 @@ const WEB: &str = "Service/ns/web/80";
 const API: &str = "Service/ns/api/80/7f";
 
 /// A snapshot that uses every field, and the keys that it names.
-fn everything() -> (Snapshot, Vec<KeyPair>) {
+pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
     let keys = vec![
         key_pair("Secret/ns/a", "a.example.com"),
         key_pair("Secret/ns/b", "*.example.com"),

@@ -44,7 +44,7 @@ pub(super) fn downstream(
             },
         });
     }
-    let mut require_client_certificate = None;
+    let mut require_client_certificate = false;
     let mut validation = None;
     if !client_trust_bundle.is_empty() {
         // Without the bundle, nobody could be validated: closed, not open.
@@ -60,7 +60,7 @@ pub(super) fn downstream(
                 ..Default::default()
             })
         } else {
-            require_client_certificate = wrappers::boolean(true);
+            require_client_certificate = true;
             ValidationContextType::ValidationContextSdsSecretConfig(bundle)
         });
     }
@@ -72,7 +72,10 @@ pub(super) fn downstream(
             validation_context_type: validation,
             ..Default::default()
         }),
-        require_client_certificate,
+        // Said where a client is asked: Envoy's default is about to change.
+        require_client_certificate: (!client_trust_bundle.is_empty())
+            .then(|| wrappers::boolean(require_client_certificate))
+            .flatten(),
         ..Default::default()
     }))
 }

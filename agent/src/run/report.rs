@@ -1,6 +1,6 @@
 //! What a running agent says of itself, its Gateways and every object: one value, asked for over its socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,25 @@ pub struct ProblemReport {
     pub object: Option<String>,
     /// What is wrong and what to do.
     pub message: String,
+}
+
+impl ProblemReport {
+    /// Of something that resolution found, with the place of its object if that is known.
+    pub(super) fn of_object(
+        problem: &sesame_controller::resolve::Problem,
+        place: Option<(&Path, usize)>,
+    ) -> Self {
+        let (file, line) = place.map_or((String::new(), 0), |(file, line)| {
+            (file.display().to_string(), line)
+        });
+        Self {
+            severity: "warning".to_owned(),
+            file,
+            line,
+            object: Some(problem.object.to_string()),
+            message: problem.message.clone(),
+        }
+    }
 }
 
 /// One Gateway and its Envoy.

@@ -39,7 +39,17 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> Result<ExitCode> {
+async fn main() -> ExitCode {
+    match demonstrate().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demonstrate() -> Result<()> {
     let Arguments {
         manifests,
         agent,
@@ -49,7 +59,7 @@ async fn main() -> Result<ExitCode> {
         Some(agent) => agent,
         None => std::env::current_exe()?.with_file_name("sesame-agent"),
     };
-    let _backends = demo::backends().await;
+    let _backends = demo::backends().await?;
     let certificate = demo::certificate(&manifests)?;
     // Short: the path of a Unix socket below it may only have 107 bytes.
     let directory = tempfile::Builder::new()
@@ -79,7 +89,7 @@ async fn main() -> Result<ExitCode> {
         eprintln!("{}", lines[lines.len().saturating_sub(40)..].join("\n"));
         return Err(error);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result<Child> {
@@ -97,6 +107,8 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
+        // Whoever presses Ctrl-C does not want to wait for kept connections.
+        .args(["--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
