@@ -107,7 +107,7 @@ impl Case {
         for gateway in &resolution.gateways {
             snapshots.push(sesame_proto::json::to_value(&gateway.snapshot));
             let out = render::render(&gateway.snapshot, &gateway.keys, &host(gateway));
-            let mut value = dump::resources(&out, dump::Redact::Keys);
+            let mut value = dump::resources(&out, dump::Redact::PrivateKeys)?;
             if let Value::Object(value) = &mut value {
                 value.insert("gateway".to_owned(), gateway.gateway.to_string().into());
                 let problems: Vec<String> = out.problems.iter().map(ToString::to_string).collect();
