@@ -208,7 +208,9 @@ async fn answer(
     let status = asked(path, "status")
         .and_then(|text| StatusCode::from_bytes(text.as_bytes()).ok())
         .unwrap_or(StatusCode::OK);
-    let body = serde_json::to_vec(&echo).expect("an echo is JSON");
+    let mut body = serde_json::to_vec(&echo).expect("an echo is JSON");
+    // For people with curl.
+    body.push(b'\n');
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();

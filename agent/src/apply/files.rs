@@ -3,6 +3,9 @@
 //! Whoever writes keeps the previous file in a journal until the whole transaction is accepted; an agent
 //! killed in the middle leaves the journal, and the next one undoes what was not accepted. Directories are
 //! created once and never removed while Envoy may watch them: a watch stays on the inode.
+//!
+//! Half a file is not an error to Envoy 1.40: it takes a `.pb` as far as it parses, reports success and removes
+//! what is not in it, so a zero-byte file removes everything. Only a rename is safe.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};

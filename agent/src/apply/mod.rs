@@ -5,11 +5,14 @@
 //! Envoy reports. `state` keeps what was accepted for a start with nothing else alive. Nothing here ever
 //! leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by rename.
 
+pub mod budget;
 mod files;
+pub mod lock;
 mod on_disk;
 pub mod plan;
 mod report;
 mod rollback;
+pub mod state;
 mod subscription;
 mod transaction;
 mod wait;

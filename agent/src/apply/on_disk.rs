@@ -42,6 +42,7 @@ impl fmt::Debug for OnDisk {
             clusters,
             endpoints,
             secrets,
+            problems: _,
         } = &self.content;
         f.debug_struct("OnDisk")
             .field("listeners", &listeners.len())
@@ -85,6 +86,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
         clusters,
         endpoints,
         secrets,
+        problems: _,
     } = rendered;
     match kind {
         Kind::Listeners => listeners,

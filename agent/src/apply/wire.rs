@@ -182,21 +182,26 @@ impl Fields {
         (len <= self.rest.len()).then(|| self.rest.split_to(len))
     }
 
-    /// `Some(None)` for a field that is not length-delimited.
-    fn step(&mut self) -> Option<Option<(u32, Bytes)>> {
+    /// Reads one field; `None` where it does not parse.
+    fn step(&mut self) -> Option<Field> {
         let key = decode_varint(&mut self.rest).ok()?;
         let number = u32::try_from(key >> 3).ok().filter(|n| *n > 0)?;
         match key & 7 {
-            0 => decode_varint(&mut self.rest).ok().map(|_| None),
-            1 => self.take(8).map(|_| None),
-            5 => self.take(4).map(|_| None),
+            0 => decode_varint(&mut self.rest).ok().map(|_| Field::Other),
+            1 => self.take(8).map(|_| Field::Other),
+            5 => self.take(4).map(|_| Field::Other),
             2 => {
                 let len = decode_varint(&mut self.rest).ok()?;
-                self.take(len).map(|value| Some((number, value)))
+                self.take(len).map(|value| Field::Bytes(number, value))
             }
             _ => None,
         }
     }
+}
+
+enum Field {
+    Bytes(u32, Bytes),
+    Other,
 }
 
 impl Iterator for Fields {
@@ -205,8 +210,8 @@ impl Iterator for Fields {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.broken && !self.rest.is_empty() {
             match self.step() {
-                Some(Some(field)) => return Some(Some(field)),
-                Some(None) => {}
+                Some(Field::Bytes(number, value)) => return Some(Some((number, value))),
+                Some(Field::Other) => {}
                 None => {
                     self.broken = true;
                     return Some(None);

@@ -9,6 +9,7 @@ use super::host::HostArgs;
 use crate::layout::XdsLayout;
 use crate::render;
 use crate::run::report::ProblemReport;
+use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
 
 /// What the manifests say, and everything wrong with the files themselves.
@@ -23,10 +24,10 @@ pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     if !dir.is_dir() {
         bail!("--manifests {}: no such directory", dir.display());
     }
-    let mut manifests = Manifests::without_last_good(dir);
-    manifests.scan();
+    let mut manifests = Manifests::new(dir, LastGood::none());
+    let scan = manifests.scan();
     let resolution = resolve(manifests.world(), &host.resolve_options());
-    let problems = manifests.problems().iter().map(ProblemReport::from).collect();
+    let problems = scan.problems.iter().map(ProblemReport::from).collect();
     Ok(Offline {
         manifests,
         problems,
@@ -43,7 +44,7 @@ pub(crate) fn render_options(host: &HostArgs) -> render::Options {
             host.addresses.clone()
         },
         port_map: host.port_map.clone(),
-        subscription_budget: crate::apply::budget::DEFAULT_SUBSCRIPTIONS,
+        subscription_budget: 100,
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: host.trusted_hops,

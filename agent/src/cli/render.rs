@@ -80,7 +80,7 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         for problem in &rendered.problems {
             tracing::warn!("{problem}");
         }
-        all.insert(gateway.gateway.to_string(), printable(args, &rendered, &options));
+        all.insert(gateway.gateway.to_string(), printable(args, &rendered, &options)?);
     }
     // One Gateway needs no heading.
     let value = match all.len() {
@@ -94,12 +94,12 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn printable(args: &RenderArgs, rendered: &Rendered, options: &render::Options) -> Value {
+fn printable(args: &RenderArgs, rendered: &Rendered, options: &render::Options) -> anyhow::Result<Value> {
     let redact = if args.show_secrets { Redact::Nothing } else { Redact::PrivateKeys };
-    let mut value = dump::resources(rendered, redact);
+    let mut value = dump::resources(rendered, redact)?;
     if let Value::Object(parts) = &mut value {
         if args.only.contains(&Part::Bootstrap) {
-            parts.insert("bootstrap".to_owned(), dump::bootstrap(&render::bootstrap(options)));
+            parts.insert("bootstrap".to_owned(), dump::bootstrap(&render::bootstrap(options), redact)?);
         }
         if !args.only.is_empty() {
             parts.retain(|name, _| {
@@ -110,7 +110,7 @@ fn printable(args: &RenderArgs, rendered: &Rendered, options: &render::Options) 
             });
         }
     }
-    value
+    Ok(value)
 }
 
 fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8> {

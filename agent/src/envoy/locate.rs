@@ -46,6 +46,13 @@ pub struct Version {
     pub build: String,
 }
 
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (major, minor, patch) = self.number;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
 /// The binary: the given path, else `$ENVOY`, else `envoy` in `PATH`.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());

@@ -67,22 +67,7 @@ impl EnvoyLog {
 
     /// The last lines, to explain a death: critical and error lines if there are any, else the end.
     pub fn last_words(&self, mark: Mark) -> String {
-        let text = self.text_since(mark);
-        let records = records(&text);
-        let mut worst: Vec<&str> = records
-            .iter()
-            .filter(|record| {
-                ["][critical]", "][error]"]
-                    .iter()
-                    .any(|level| record.contains(level))
-            })
-            .map(String::as_str)
-            .collect();
-        if worst.is_empty() {
-            worst = records.iter().rev().take(3).map(String::as_str).collect();
-            worst.reverse();
-        }
-        presentable(&worst.join("\n"))
+        worst(&self.text_since(mark))
     }
 
     /// Keeps the log within its size: the old content goes to `<log>.1`, the file itself is truncated,
@@ -123,6 +108,25 @@ impl EnvoyLog {
             |b| String::from_utf8_lossy(&b).into_owned(),
         )
     }
+}
+
+/// Critical and error lines if there are any, else the last three; without time and logger.
+pub(crate) fn worst(text: &str) -> String {
+    let records = records(text);
+    let mut worst: Vec<&str> = records
+        .iter()
+        .filter(|record| {
+            ["][critical]", "][error]"]
+                .iter()
+                .any(|level| record.contains(level))
+        })
+        .map(|record| message(record))
+        .collect();
+    if worst.is_empty() {
+        worst = records.iter().rev().take(3).map(|r| message(r)).collect();
+        worst.reverse();
+    }
+    presentable(&worst.join("\n"))
 }
 
 /// A record starts with `[2`, the year; other lines continue it.

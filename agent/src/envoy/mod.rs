@@ -10,6 +10,7 @@ pub mod log;
 pub mod process;
 pub mod stop;
 pub mod supervisor;
+pub mod validate;
 
 pub use admin::Admin;
 pub use supervisor::{State, Supervisor, SupervisorConfig};

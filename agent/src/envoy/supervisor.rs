@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::admin::{Admin, MAX_SOCKET_PATH, Readiness};
-use super::identity::{Identity, Running, find_running, replace_file};
+use super::identity::{PID_FILE, Identity, Running, find_running, replace_file};
 use super::log::{EnvoyLog, Mark};
 use super::process::{CommandLine, Exit, Process};
 use super::stop;
@@ -104,7 +104,7 @@ impl SupervisorConfig {
     }
 
     fn pid_file(&self) -> PathBuf {
-        self.runtime_dir.join("envoy.pid.json")
+        self.runtime_dir.join(PID_FILE)
     }
 
     fn command(&self) -> CommandLine {
@@ -237,6 +237,13 @@ impl Supervisor {
             log,
             requests,
         })
+    }
+
+    /// The admin interface of an Envoy that [`Supervisor::start`] would adopt or replace, if one runs.
+    pub async fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
+        let admin = Admin::new(&config.admin_socket);
+        let found = find_running(&config.pid_file(), &config.command(), &admin).await?;
+        Ok(found.map(|_| admin))
     }
 
     /// What Envoy is doing, now and from now on.

@@ -5,13 +5,13 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::{Cors, CorsOrigin, cors_origin};
 
-use super::wrappers;
+use super::{Problem, headers, wrappers};
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(super) const FILTER: &str = "envoy.filters.http.cors";
 
 /// The route's configuration of the filter.
-pub(super) fn render(cors: &Cors) -> Any {
+pub(super) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> Any {
     let Cors {
         allow_origins,
         allow_credentials,
@@ -20,6 +20,23 @@ pub(super) fn render(cors: &Cors) -> Any {
         expose_headers,
         max_age_seconds,
     } = cors;
+    let mut list = |field: &str, values: &[String]| {
+        let mut joined = String::new();
+        for value in values {
+            if let Err(reason) = headers::check_value(value) {
+                problems.push(Problem::new(
+                    object,
+                    format!("CORS {field}: {reason}; it is left out"),
+                ));
+                continue;
+            }
+            if !joined.is_empty() {
+                joined.push(',');
+            }
+            joined.push_str(value);
+        }
+        joined
+    };
     pack_any(CorsPolicy {
         allow_origin_string_match: allow_origins
             .iter()
@@ -29,16 +46,15 @@ pub(super) fn render(cors: &Cors) -> Any {
                 None => None,
             })
             .collect(),
-        allow_methods: allow_methods.join(","),
-        allow_headers: allow_headers.join(","),
+        allow_methods: list("allow_methods", allow_methods),
+        allow_headers: list("allow_headers", allow_headers),
         // With credentials, `*` is a header of that name to a browser, and Gateway API forbids it. For the
         // other lists Envoy answers `*` with what the request asks for, with or without credentials.
-        expose_headers: expose_headers
-            .iter()
-            .filter(|name| !(*allow_credentials && *name == "*"))
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(","),
+        expose_headers: if *allow_credentials && expose_headers.iter().any(|name| name == "*") {
+            String::new()
+        } else {
+            list("expose_headers", expose_headers)
+        },
         max_age: match max_age_seconds {
             0 => String::new(),
             seconds => seconds.to_string(),

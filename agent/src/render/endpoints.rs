@@ -1,6 +1,7 @@
 //! Endpoint sets: an EDS file each, or inline in their cluster.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::core::v3::socket_address::Protocol;
 use envoy_types::pb::envoy::config::endpoint::v3::{
@@ -9,7 +10,7 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 use prost::Message as _;
 use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
-use super::{Context, Resource, wrappers};
+use super::{Context, Problem, Resource, wrappers};
 
 /// The endpoint sets of which at least one cluster reads a file.
 pub(super) fn render(
@@ -38,6 +39,27 @@ pub(super) fn render(
         .collect()
 }
 
+/// Endpoints that are none. Envoy would refuse the whole set.
+pub(super) fn check(endpoints: &[EndpointSet], problems: &mut Vec<Problem>) {
+    for EndpointSet { name, endpoints } in endpoints {
+        for endpoint in endpoints {
+            if let Err(reason) = socket(endpoint) {
+                problems.push(Problem::new(name, format!("{reason}; it is left out")));
+            }
+        }
+    }
+}
+
+fn socket(Endpoint { address, port }: &Endpoint) -> Result<(IpAddr, u32), String> {
+    if !(1..=65_535).contains(port) {
+        return Err(format!("endpoint {address}: port {port} is not 1 to 65535"));
+    }
+    match address.parse() {
+        Ok(address) => Ok((address, *port)),
+        Err(_) => Err(format!("endpoint `{address}` is not an IP address")),
+    }
+}
+
 /// A set in Envoy's words; without endpoints where the snapshot has none.
 pub(super) fn assignment(
     name: &str,
@@ -54,9 +76,10 @@ pub(super) fn assignment(
     let lb_endpoints: Vec<_> = set
         .into_iter()
         .flat_map(|set| &set.endpoints)
-        .map(|Endpoint { address, port }| LbEndpoint {
+        .filter_map(|endpoint| socket(endpoint).ok())
+        .map(|(address, port)| LbEndpoint {
             host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(EnvoyEndpoint {
-                address: Some(wrappers::socket(address, *port, protocol)),
+                address: Some(wrappers::socket(address.to_string(), port, protocol)),
                 ..Default::default()
             })),
             ..Default::default()

@@ -169,13 +169,13 @@ enum Kind {
 /// The chains of a port. Envoy refuses a whole listener for two chains that match alike, or share a name.
 #[derive(Default)]
 struct Chains {
-    chains: Vec<(Kind, FilterChain)>,
+    ready: Vec<(Kind, FilterChain)>,
     matched: BTreeSet<(Kind, String)>,
     problems: Vec<Problem>,
 }
 
 impl Chains {
-    /// Adds a chain for these server names; `` and `*` stand for every other.
+    /// Adds a chain for these server names; `*` and nothing stand for every other.
     fn push(
         &mut self,
         kind: Kind,
@@ -186,6 +186,15 @@ impl Chains {
         let mut taken = None;
         for hostname in hostnames {
             let hostname = if *hostname == "*" { "" } else { hostname }.to_ascii_lowercase();
+            if hostname
+                .strip_prefix("*.")
+                .unwrap_or(&hostname)
+                .contains('*')
+            {
+                return Err(format!(
+                    "server name `{hostname}`: `*` may only stand first"
+                ));
+            }
             if self.matched.insert((kind, hostname.clone())) {
                 server_names.push(hostname);
             } else {
@@ -205,21 +214,21 @@ impl Chains {
                 ..Default::default()
             });
         }
-        self.chains.push((kind, chain));
+        self.ready.push((kind, chain));
         Ok(())
     }
 
     /// Adds a chain that several listeners share; the first adds it.
     fn push_shared(&mut self, kind: Kind, chain: FilterChain) {
         if self.matched.insert((kind, String::new())) {
-            self.chains.push((kind, chain));
+            self.ready.push((kind, chain));
         }
     }
 
     /// Where plain text and TLS share a port, plain text says so: both may match everything else.
     fn finish(self) -> Vec<FilterChain> {
-        let mixed = self.chains.iter().any(|(kind, _)| *kind == Kind::Tls);
-        self.chains
+        let mixed = self.ready.iter().any(|(kind, _)| *kind == Kind::Tls);
+        self.ready
             .into_iter()
             .map(|(kind, mut chain)| {
                 if mixed && kind == Kind::Plain {

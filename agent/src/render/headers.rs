@@ -7,8 +7,8 @@ use sesame_proto::schema::{Header, HeaderModifier};
 
 use super::Problem;
 
-/// A modifier in Envoy's words.
-#[derive(Default)]
+/// A modifier in Envoy's words, which removes, then sets, then adds.
+#[derive(Clone, Default)]
 pub(super) struct Changes {
     pub(super) add: Vec<HeaderValueOption>,
     pub(super) remove: Vec<String>,
@@ -61,6 +61,30 @@ pub(super) fn changes(
         }
     }
     changes
+}
+
+impl Changes {
+    /// These changes and later ones in one.
+    pub(super) fn then(&self, later: &Self) -> Self {
+        let overwritten = |name: &str| {
+            let set = later
+                .add
+                .iter()
+                .filter(|o| o.append_action() == HeaderAppendAction::OverwriteIfExistsOrAdd)
+                .filter_map(|option| option.header.as_ref().map(|header| &header.key));
+            set.chain(&later.remove)
+                .any(|n| n.eq_ignore_ascii_case(name))
+        };
+        let add = self
+            .add
+            .iter()
+            .filter(|option| !option.header.as_ref().is_some_and(|h| overwritten(&h.key)))
+            .cloned()
+            .chain(later.add.iter().cloned())
+            .collect();
+        let remove = self.remove.iter().chain(&later.remove).cloned().collect();
+        Self { add, remove }
+    }
 }
 
 fn may_modify(name: &str) -> Result<(), &'static str> {

@@ -49,6 +49,25 @@ pub(super) fn render(
     })
 }
 
+/// What the preflight of a request with this method matches, where the route itself would not.
+pub(super) fn preflight(route_match: &RouteMatch, method: &str) -> Option<RouteMatch> {
+    if method.is_empty() || method == "OPTIONS" {
+        return None;
+    }
+    let mut preflight = route_match.clone();
+    // A browser sends none of the request's own headers with it.
+    preflight.headers = vec![
+        header(":method", wrappers::exact("OPTIONS")),
+        header("access-control-request-method", wrappers::exact(method)),
+        HeaderMatcher {
+            name: "origin".to_owned(),
+            header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
+            ..Default::default()
+        },
+    ];
+    Some(preflight)
+}
+
 fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     Ok(match path.and_then(|path| path.kind.as_ref()) {
         None => PathSpecifier::Prefix("/".to_owned()),

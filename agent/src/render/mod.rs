@@ -32,6 +32,8 @@ mod weights;
 mod wrappers;
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,6 +168,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
             .collect(),
         clusters: BTreeSet::new(),
     };
+    endpoints::check(endpoints, &mut problems);
     let (clusters, usable) = clusters::render(backends, endpoints, &context, &mut problems);
     context.clusters = usable;
     let listeners = listeners::render(ports, &context, &mut problems);
@@ -174,18 +177,34 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
         .iter()
         .map(|table| route_tables::render(table, &context, &mut problems))
         .collect();
-    Rendered {
-        listeners: sorted(listeners),
-        route_tables: sorted(route_tables),
-        clusters: sorted(clusters),
-        endpoints: sorted(endpoints),
-        secrets: sorted(secrets),
+    let mut rendered = Rendered {
+        listeners: sorted(listeners, &mut problems),
+        route_tables: sorted(route_tables, &mut problems),
+        clusters: sorted(clusters, &mut problems),
+        endpoints: sorted(endpoints, &mut problems),
+        secrets: sorted(secrets, &mut problems),
         problems,
-    }
+    };
+    // A route may be in several tables, and wrong in each.
+    let mut seen = BTreeSet::new();
+    rendered
+        .problems
+        .retain(|problem| seen.insert(problem.clone()));
+    rendered
 }
 
-fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
+/// By name; of those that share one, the first.
+fn sorted(mut resources: Vec<Resource>, problems: &mut Vec<Problem>) -> Vec<Resource> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
-    resources.dedup_by(|a, b| a.name == b.name);
+    resources.dedup_by(|later, first| {
+        let same = later.name == first.name;
+        if same {
+            problems.push(Problem::new(
+                &later.name,
+                "two have this name; the first is used, the other is left out",
+            ));
+        }
+        same
+    });
     resources
 }

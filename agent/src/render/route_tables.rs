@@ -33,8 +33,6 @@ pub(super) fn render(
         // Clusters and tables are two files: a table that names a cluster not yet there must load.
         validate_clusters: wrappers::boolean(false),
         ignore_port_in_host_matching: true,
-        // A backend's own header changes come after its rule's.
-        most_specific_header_mutations_wins: true,
         ..Default::default()
     }
     .encode_to_vec();

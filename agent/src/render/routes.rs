@@ -12,9 +12,11 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::schema::{
-    DirectResponse, Forward, PathMatch, Route, UrlRewrite, WeightedBackend, route::Action,
+    DirectResponse, Forward, HeaderModifier, PathMatch, Route, UrlRewrite, WeightedBackend,
+    route::Action,
 };
 
+use super::headers::Changes;
 use super::weights::{self, Share};
 use super::{
     Context, Problem, REFUSED_CLUSTER, cors, hcm, headers, matches, mirrors, paths, redirects,
@@ -55,12 +57,20 @@ pub(super) fn render(
             return Vec::new();
         }
     };
-    let request = headers::changes(name, request_headers.as_ref(), problems);
+    let mut request = headers::changes(name, request_headers.as_ref(), problems);
     let response = headers::changes(name, response_headers.as_ref(), problems);
     let mut filters = BTreeMap::new();
     if let Some(cors) = cors {
-        filters.insert(cors::FILTER, cors::render(cors));
+        filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
+    // Envoy applies a backend's changes before the route's; a request meets its rule first. So where a
+    // backend has its own, it gets the rule's too, and the route has none.
+    let rule_request = match action {
+        Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
+            std::mem::take(&mut request)
+        }
+        _ => Changes::default(),
+    };
     let with = |route_match: RouteMatch, action: route::Action| RenderedRoute {
         route: EnvoyRoute {
             name: name.clone(),
@@ -75,23 +85,29 @@ pub(super) fn render(
         filters: filters.clone(),
     };
     let action = match action {
-        Some(Action::Forward(forward)) => {
-            self::forward(name, path.as_ref(), forward, context, problems).map(|action| {
-                let mut rendered = with(route_match.clone(), action);
-                if let Some(session) = &forward.session {
-                    match sessions::render(session) {
-                        Ok(config) => {
-                            rendered.filters.insert(sessions::FILTER, config);
-                        }
-                        Err(reason) => problems.push(Problem::new(
-                            name,
-                            format!("{reason}; requests are not kept on one endpoint"),
-                        )),
+        Some(Action::Forward(forward)) => self::forward(
+            name,
+            path.as_ref(),
+            forward,
+            &rule_request,
+            context,
+            problems,
+        )
+        .map(|action| {
+            let mut rendered = with(route_match.clone(), action);
+            if let Some(session) = &forward.session {
+                match sessions::render(session) {
+                    Ok(config) => {
+                        rendered.filters.insert(sessions::FILTER, config);
                     }
+                    Err(reason) => problems.push(Problem::new(
+                        name,
+                        format!("{reason}; requests are not kept on one endpoint"),
+                    )),
                 }
-                vec![rendered]
-            })
-        }
+            }
+            vec![rendered]
+        }),
         Some(Action::Redirect(redirect)) => {
             redirects::render(redirect, path.as_ref()).map(|action| {
                 redirects::variants(redirect, &route_match, action)
@@ -105,13 +121,22 @@ pub(super) fn render(
         }
         None => Err("the route says nothing of what to do".to_owned()),
     };
-    action.unwrap_or_else(|reason| {
+    let mut routes = action.unwrap_or_else(|reason| {
         problems.push(Problem::new(
             name,
             format!("{reason}; its requests are answered with 500"),
         ));
-        vec![with(route_match, answer(500))]
-    })
+        vec![with(route_match.clone(), answer(500))]
+    });
+    if cors.is_some()
+        && let Some(preflight) = matches::preflight(&route_match, method)
+        && let [only] = routes.as_slice()
+        && let Some(action @ route::Action::Route(_)) = only.route.action.clone()
+    {
+        // The CORS filter answers every request that this matches, but only on routes that forward.
+        routes.push(with(preflight, action));
+    }
+    routes
 }
 
 fn answer(status: u32) -> route::Action {
@@ -130,6 +155,7 @@ fn forward(
     name: &str,
     path: Option<&PathMatch>,
     forward: &Forward,
+    rule_request: &Changes,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
 ) -> Result<route::Action, String> {
@@ -172,7 +198,7 @@ fn forward(
             action.cluster_specifier = Some(ClusterSpecifier::WeightedClusters(WeightedCluster {
                 clusters: shares
                     .iter()
-                    .map(|share| weighted(name, share, problems))
+                    .map(|share| weighted(name, share, rule_request, problems))
                     .collect(),
                 ..Default::default()
             }));
@@ -201,21 +227,33 @@ fn forward(
 }
 
 fn changes_headers(backend: &WeightedBackend) -> bool {
+    changes_request(backend) || changes(backend.response_headers.as_ref())
+}
+
+fn changes_request(backend: &WeightedBackend) -> bool {
+    changes(backend.request_headers.as_ref())
+}
+
+fn changes(modifier: Option<&HeaderModifier>) -> bool {
+    modifier.is_some_and(|HeaderModifier { set, add, remove }| {
+        !(set.is_empty() && add.is_empty() && remove.is_empty())
+    })
+}
+
+fn weighted(
+    name: &str,
+    share: &Share<'_>,
+    rule_request: &Changes,
+    problems: &mut Vec<Problem>,
+) -> ClusterWeight {
     let WeightedBackend {
         backend: _,
         weight: _,
         request_headers,
         response_headers,
-    } = backend;
-    [request_headers, response_headers]
-        .into_iter()
-        .flatten()
-        .any(|m| !(m.set.is_empty() && m.add.is_empty() && m.remove.is_empty()))
-}
-
-fn weighted(name: &str, share: &Share<'_>, problems: &mut Vec<Problem>) -> ClusterWeight {
-    let request = headers::changes(name, share.backend.request_headers.as_ref(), problems);
-    let response = headers::changes(name, share.backend.response_headers.as_ref(), problems);
+    } = share.backend;
+    let request = rule_request.then(&headers::changes(name, request_headers.as_ref(), problems));
+    let response = headers::changes(name, response_headers.as_ref(), problems);
     ClusterWeight {
         name: share.cluster.to_owned(),
         weight: wrappers::uint32(share.weight),

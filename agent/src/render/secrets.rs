@@ -70,24 +70,24 @@ fn key_pair(pair: &KeyPair) -> secret::Type {
         private_key,
     } = pair;
     secret::Type::TlsCertificate(TlsCertificate {
-        certificate_chain: inline(certificate_chain),
-        private_key: inline(private_key),
+        certificate_chain: Some(inline(certificate_chain)),
+        private_key: Some(inline(private_key)),
         ..Default::default()
     })
 }
 
 fn trust_bundle(pem: &str) -> secret::Type {
     secret::Type::ValidationContext(CertificateValidationContext {
-        trusted_ca: inline(pem.as_bytes()),
+        trusted_ca: Some(inline(pem.as_bytes())),
         ..Default::default()
     })
 }
 
-fn inline(bytes: &[u8]) -> Option<DataSource> {
-    Some(DataSource {
+fn inline(bytes: &[u8]) -> DataSource {
+    DataSource {
         specifier: Some(Specifier::InlineBytes(bytes.to_vec())),
         ..Default::default()
-    })
+    }
 }
 
 fn encode(name: &str, secret: secret::Type) -> Resource {

@@ -9,6 +9,7 @@ use sesame_proto::schema::{
 };
 
 use super::*;
+use crate::dump;
 use crate::layout::XdsLayout;
 
 pub(crate) fn options() -> Options {
@@ -22,10 +23,10 @@ pub(crate) fn options() -> Options {
     }
 }
 
-fn prefix(prefix: &str) -> Option<PathMatch> {
-    Some(PathMatch {
+fn prefix(prefix: &str) -> PathMatch {
+    PathMatch {
         kind: Some(path_match::Kind::Prefix(prefix.into())),
-    })
+    }
 }
 
 fn to(backend: &str, weight: u32) -> WeightedBackend {
@@ -53,7 +54,7 @@ fn header(name: &str, value: &str) -> Header {
 fn route(name: &str, path: &str, action: Action) -> Route {
     Route {
         name: format!("HTTPRoute/ns/{name}/rules/0/matches/0"),
-        path: prefix(path),
+        path: Some(prefix(path)),
         action: Some(action),
         ..Default::default()
     }
@@ -467,12 +468,345 @@ fn envoy_takes_everything() {
             ..options()
         };
         let rendered = render(&snapshot, &keys, &options);
-        validate(&envoy, &static_bootstrap(&rendered).unwrap()).unwrap();
+        validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();
     }
 }
 
+#[test]
+fn envoy_takes_what_is_printed() {
+    let Some(envoy) = envoy() else {
+        eprintln!("skipped: no Envoy; set ENVOY to its path, or put `envoy` on PATH");
+        return;
+    };
+    let (snapshot, keys) = everything();
+    let bytes = static_bootstrap(&render(&snapshot, &keys, &options())).unwrap();
+    let printed = dump::bootstrap(&bytes, dump::Redact::Nothing).unwrap();
+    validate(&envoy, "yaml", dump::yaml(&printed).unwrap().as_bytes()).unwrap();
+}
+
+#[test]
+fn envoy_takes_the_bootstrap() {
+    let Some(envoy) = envoy() else {
+        eprintln!("skipped: no Envoy; set ENVOY to its path, or put `envoy` on PATH");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let layout = XdsLayout::new(directory.path());
+    // Envoy wants the files to be there, and reads none of them.
+    for file in [layout.lds(), layout.cds()] {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, b"").unwrap();
+    }
+    let bootstrap = bootstrap(&Options {
+        layout,
+        admin_socket: directory.path().join("admin.sock"),
+        ..options()
+    });
+    validate(&envoy, "pb", &bootstrap).unwrap();
+}
+
+#[test]
+fn rendering_twice_gives_the_same_bytes() {
+    let (snapshot, keys) = everything();
+    let first = render(&snapshot, &keys, &options());
+    for _ in 0..8 {
+        assert!(render(&snapshot, &keys, &options()) == first);
+    }
+}
+
+#[test]
+fn a_change_of_routes_keys_or_bundles_leaves_listeners_alone() {
+    let (mut snapshot, keys) = everything();
+    let before = render(&snapshot, &keys, &options());
+    for table in &mut snapshot.route_tables {
+        table.virtual_hosts.truncate(1);
+    }
+    let keys = vec![
+        key_pair("Secret/ns/a", "a.example.com"),
+        key_pair("Secret/ns/b", "*.example.com"),
+    ];
+    snapshot.trust_bundles[0].pem = pem(&keys[1]);
+    let after = render(&snapshot, &keys, &options());
+    assert!(before.route_tables != after.route_tables && before.secrets != after.secrets);
+    assert!(before.listeners == after.listeners && before.clusters == after.clusters);
+}
+
+#[test]
+fn no_budget_is_exceeded() {
+    let (snapshot, keys) = everything();
+    for budget in 2..20 {
+        let options = Options {
+            subscription_budget: budget,
+            ..options()
+        };
+        let rendered = render(&snapshot, &keys, &options);
+        let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+        let mut shared = BTreeSet::new();
+        paths(&printed["listeners"], &mut |path| {
+            shared.insert(path.to_owned());
+        });
+        let mut endpoints = 0;
+        paths(&printed["clusters"], &mut |path| {
+            if path.contains("/eds/") {
+                endpoints += 1;
+            } else {
+                shared.insert(path.to_owned());
+            }
+        });
+        assert!(2 + shared.len() + endpoints <= budget, "budget {budget}");
+        // Needed are LDS, CDS, four tables and three secrets; endpoints can do without.
+        assert_eq!(rendered.problems.is_empty(), budget >= 9, "budget {budget}");
+    }
+}
+
+/// Calls `found` with every watched path.
+fn paths(value: &serde_json::Value, found: &mut impl FnMut(&str)) {
+    match value {
+        serde_json::Value::Object(map) => {
+            if let Some(path) = map
+                .get("path_config_source")
+                .and_then(|s| s["path"].as_str())
+            {
+                found(path);
+            }
+            map.values().for_each(|value| paths(value, found));
+        }
+        serde_json::Value::Array(values) => values.iter().for_each(|value| paths(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn what_is_wrong_is_left_out_alone() {
+    let (mut snapshot, keys) = everything();
+    let backend = |name: &str, tls| Backend {
+        name: name.into(),
+        endpoints: WEB.into(),
+        protocol: AppProtocol::Http1.into(),
+        tls: Some(tls),
+    };
+    snapshot
+        .backends
+        .push(backend("unverified", BackendTls::default()));
+    snapshot.backends.push(backend(
+        "bundleless",
+        BackendTls {
+            trust_bundle: "ConfigMap/ns/none".into(),
+            dns_names: vec!["a".into()],
+            ..Default::default()
+        },
+    ));
+    let broken_header = HeaderModifier {
+        set: vec![
+            header("host", "a"),
+            header("a b", "a"),
+            header("x-ok", "a\nb"),
+        ],
+        add: vec![header("x-good", "yes")],
+        remove: vec![":path".into()],
+    };
+    snapshot.route_tables[0].virtual_hosts = vec![VirtualHost {
+        domain: "*".into(),
+        routes: vec![
+            route("prefix", "/a?b", Action::Forward(forward(&[to(WEB, 1)]))),
+            route(
+                "unverified",
+                "/u",
+                Action::Forward(forward(&[to("unverified", 1)])),
+            ),
+            Route {
+                request_headers: Some(broken_header),
+                ..route("headers", "/h", Action::Forward(forward(&[to(WEB, 1)])))
+            },
+            route(
+                "status",
+                "/s",
+                Action::Redirect(Redirect {
+                    status: 200,
+                    ..Default::default()
+                }),
+            ),
+        ],
+    }];
+    let duplicate = snapshot.route_tables[0].virtual_hosts[0].clone();
+    snapshot.route_tables[0].virtual_hosts.push(duplicate);
+    snapshot.ports[1].listeners[0].tls.as_mut().unwrap().keys = vec!["Secret/ns/none".into()];
+    let rendered = render(&snapshot, &keys, &options());
+    let objects: Vec<&str> = rendered
+        .problems
+        .iter()
+        .map(|p| p.object.as_str())
+        .collect();
+    let name = |n: &str| format!("HTTPRoute/ns/{n}/rules/0/matches/0");
+    let headers = name("headers");
+    assert_eq!(
+        objects,
+        [
+            "unverified",
+            "bundleless",
+            "Gateway/ns/gw/listeners/a",
+            &name("prefix"),
+            &name("unverified"),
+            &headers,
+            &headers,
+            &headers,
+            &headers,
+            &name("status"),
+            "http/80",
+        ]
+    );
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    let routes = printed["routes"][0]["virtual_hosts"][0]["routes"]
+        .as_array()
+        .unwrap();
+    assert_eq!(routes.len(), 3);
+    assert_eq!(routes[0]["direct_response"]["status"], 500);
+    assert_eq!(
+        routes[1]["request_headers_to_add"][0]["header"]["key"],
+        "x-good"
+    );
+    assert_eq!(routes[2]["direct_response"]["status"], 500);
+    if let Some(envoy) = envoy() {
+        validate(&envoy, "pb", &static_bootstrap(&rendered).unwrap()).unwrap();
+    }
+}
+
+/// The routes of a table with one virtual host, as printed.
+fn printed_routes(routes: &[Route]) -> Vec<serde_json::Value> {
+    let (mut snapshot, keys) = everything();
+    snapshot.route_tables.truncate(1);
+    snapshot.route_tables[0].virtual_hosts = vec![VirtualHost {
+        domain: "*".into(),
+        routes: routes.to_vec(),
+    }];
+    let rendered = render(&snapshot, &keys, &options());
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    printed["routes"][0]["virtual_hosts"][0]["routes"]
+        .as_array()
+        .unwrap()
+        .clone()
+}
+
+#[test]
+fn one_backend_is_said_without_weights() {
+    let routes = printed_routes(&[route(
+        "one",
+        "/a",
+        Action::Forward(forward(&[to(WEB, 7), to(API, 0)])),
+    )]);
+    assert_eq!(
+        routes,
+        [serde_json::json!({
+            "name": "HTTPRoute/ns/one/rules/0/matches/0",
+            "match": {"path_separated_prefix": "/a"},
+            "route": {"cluster": WEB, "timeout": "0s"},
+        })]
+    );
+}
+
+#[test]
+fn a_redirect_to_a_scheme_says_the_port_to_clients_that_named_one() {
+    let redirect = |scheme: &str, host: &str| {
+        printed_routes(&[route(
+            "redirect",
+            "",
+            Action::Redirect(Redirect {
+                scheme: scheme.into(),
+                host: host.into(),
+                status: 301,
+                ..Default::default()
+            }),
+        )])
+    };
+    let routes = redirect("https", "");
+    assert_eq!(routes.len(), 2);
+    assert_eq!(routes[0]["match"]["headers"][0]["name"], ":authority");
+    assert_eq!(routes[0]["redirect"]["port_redirect"], 443);
+    assert_eq!(
+        routes[1]["redirect"]["port_redirect"],
+        serde_json::Value::Null
+    );
+    assert_eq!(redirect("https", "example.org").len(), 1);
+    assert_eq!(redirect("", "example.org").len(), 1);
+}
+
+#[test]
+fn a_route_with_cors_and_a_method_matches_its_preflight() {
+    let cors = Route {
+        method: "PUT".into(),
+        cors: Some(Cors::default()),
+        ..route("cors", "/a", Action::Forward(forward(&[to(WEB, 1)])))
+    };
+    let routes = printed_routes(&[cors]);
+    assert_eq!(routes.len(), 2);
+    let matched: Vec<_> = routes[1]["match"]["headers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|header| header["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        matched,
+        [":method", "access-control-request-method", "origin"]
+    );
+    assert_eq!(
+        routes[1]["typed_per_filter_config"],
+        routes[0]["typed_per_filter_config"]
+    );
+}
+
+#[test]
+fn shares_keep_their_proportion_when_their_sum_is_too_large() {
+    let (snapshot, _) = everything();
+    let options = options();
+    let context = Context {
+        options: &options,
+        subscriptions: budget::Subscriptions::default(),
+        secrets: BTreeSet::new(),
+        route_tables: BTreeSet::new(),
+        clusters: snapshot.backends.iter().map(|b| b.name.as_str()).collect(),
+    };
+    let backends = [to(WEB, u32::MAX), to(API, u32::MAX), to("", 1), to(WEB, 0)];
+    let shares = weights::shares("route", &backends, &context, &mut Vec::new());
+    let weights: Vec<u32> = shares.iter().map(|share| share.weight).collect();
+    assert_eq!(weights, [u32::MAX / 5, u32::MAX / 5, 1]);
+    assert_eq!(shares[2].cluster, REFUSED_CLUSTER);
+}
+
+#[test]
+fn a_backend_has_the_last_word_on_request_headers() {
+    let modifier = |set: &[(&str, &str)], add: &[(&str, &str)], remove: &[&str]| HeaderModifier {
+        set: set.iter().map(|(n, v)| header(n, v)).collect(),
+        add: add.iter().map(|(n, v)| header(n, v)).collect(),
+        remove: remove.iter().map(|&n| n.to_owned()).collect(),
+    };
+    let changes = |modifier| headers::changes("route", Some(&modifier), &mut Vec::new());
+    let rule = changes(modifier(
+        &[("X-A", "rule"), ("x-b", "rule")],
+        &[("x-c", "rule")],
+        &["x-d"],
+    ));
+    let backend = changes(modifier(
+        &[("x-a", "backend")],
+        &[("x-c", "backend")],
+        &["x-b"],
+    ));
+    let both = rule.then(&backend);
+    let said: Vec<_> = both
+        .add
+        .iter()
+        .filter_map(|option| option.header.as_ref())
+        .map(|header| (header.key.as_str(), header.value.as_str()))
+        .collect();
+    assert_eq!(
+        said,
+        [("x-c", "rule"), ("x-a", "backend"), ("x-c", "backend")]
+    );
+    assert_eq!(both.remove, ["x-d", "x-b"]);
+}
+
 /// `ENVOY`, or `envoy` on the path.
-fn envoy() -> Option<std::path::PathBuf> {
+pub(crate) fn envoy() -> Option<std::path::PathBuf> {
     std::env::var_os("ENVOY").map(Into::into).or_else(|| {
         std::env::split_paths(&std::env::var_os("PATH")?)
             .map(|directory| directory.join("envoy"))
@@ -481,9 +815,13 @@ fn envoy() -> Option<std::path::PathBuf> {
 }
 
 /// What Envoy says if it refuses.
-fn validate(envoy: &std::path::Path, bootstrap: &Bytes) -> Result<(), String> {
+pub(crate) fn validate(
+    envoy: &std::path::Path,
+    suffix: &str,
+    bootstrap: &[u8],
+) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("bootstrap.pb");
+    let file = directory.path().join(format!("bootstrap.{suffix}"));
     std::fs::write(&file, bootstrap).unwrap();
     let output = std::process::Command::new(envoy)
         .args([

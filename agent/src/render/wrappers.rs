@@ -1,5 +1,10 @@
 //! Short constructors of protobuf's wrapper types and of Envoy's matchers.
 
+#![allow(
+    clippy::unnecessary_wraps,
+    reason = "every field of a wrapper type is optional"
+)]
+
 use envoy_types::pb::envoy::config::core::v3::{Address, SocketAddress, address, socket_address};
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
 use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
@@ -19,8 +24,8 @@ pub(super) fn seconds(seconds: u32) -> Option<Duration> {
     })
 }
 
-/// The longest duration that protobuf allows: 10,000 years.
-const MAX_SECONDS: i64 = 315_576_000_000;
+/// 100 years: near the longest that Envoy counts in nanoseconds.
+const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 pub(super) fn milliseconds(milliseconds: u64) -> Option<Duration> {
     let seconds = i64::try_from(milliseconds / 1000).map_or(MAX_SECONDS, |s| s.min(MAX_SECONDS));

@@ -11,7 +11,7 @@ use sesame_controller::api::NamespacedName;
 
 /// What one Gateway needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
+pub(super) struct Need {
     /// The Gateway.
     pub gateway: NamespacedName,
     /// Addresses it asks for; empty leaves the choice to the host.
@@ -22,7 +22,7 @@ pub struct Need {
 
 /// The outcome for one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Assignment {
+pub(super) struct Assignment {
     /// Where to listen; empty when nothing could be had.
     pub addresses: Vec<IpAddr>,
     /// Why something asked for was not given.
@@ -30,7 +30,7 @@ pub struct Assignment {
 }
 
 /// Shares `pool` among the Gateways, which come in order of precedence.
-pub fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName, Assignment> {
+pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName, Assignment> {
     let undecided = needs.iter().filter(|need| need.requested.is_empty()).count();
     let one_each = undecided > 1 && specific(pool).count() >= undecided;
     let mut own = specific(pool);

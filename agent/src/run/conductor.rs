@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -20,10 +19,12 @@ use super::instance::{Instance, Seen};
 use super::report::AgentReport;
 use super::wanted::{HostSettings, Wanted};
 use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server};
-use crate::apply::{budget, lock};
+use crate::apply::budget::Budget;
+use crate::apply::lock::Lock;
 use crate::envoy;
 use crate::source::manifests::Manifests;
-use crate::source::watch as changes;
+use crate::source::last_good::LastGood;
+use crate::source::watch::{Timing, Watch};
 
 /// One Gateway's task, and the channels to and from it.
 struct Running {
@@ -36,12 +37,11 @@ struct Running {
 /// Runs until a signal says to stop.
 pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
-    let _state_lock = lock::acquire(directories.state())?;
-    let _runtime_lock = lock::acquire(directories.runtime())?;
-    let binary = envoy::locate(options.envoy.as_deref())?;
-    let version = envoy::version(&binary).await?;
+    let _state_lock = Lock::acquire(directories.state())?;
+    let _runtime_lock = Lock::acquire(directories.runtime())?;
+    let binary = envoy::locate::locate(options.envoy.as_deref())?;
+    let version = envoy::locate::version(&binary).await?;
     tracing::info!(envoy = %binary.display(), %version, "starting");
-    budget::raise_descriptor_limit();
 
     let host = HostSettings {
         pool: if options.addresses.is_empty() {
@@ -50,23 +50,26 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             options.addresses.clone()
         },
         port_map: options.port_map.clone(),
-        subscription_budget: budget::subscriptions(),
+        subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(1),
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         directories: directories.clone(),
     };
     let (known_sender, mut known) = watch::channel(Known::default());
     let engine = Engine {
-        manifests: Manifests::new(&options.manifests, directories.last_good()),
-        resolver: Resolver::new(options.resolve.clone()),
+        manifests: Manifests::new(&options.manifests, LastGood::new(directories.last_good())),
+        resolver: Resolver::default(),
+        resolve: options.resolve.clone(),
         host,
         known: known_sender,
         accepted: accepted::load_all(&directories),
+        found: Vec::new(),
     };
-    let changes = changes::start(&options.manifests);
+    let watch = Watch::start(&options.manifests, Timing::default())
+        .context("cannot start watching the manifests")?;
     std::thread::Builder::new()
         .name("engine".to_owned())
-        .spawn(move || engine.run(changes))
+        .spawn(move || engine.run(watch))
         .context("cannot start the engine's thread")?;
 
     let socket = directories.runtime().join(AGENT_SOCKET);
@@ -199,6 +202,3 @@ fn reporter(
         )
     }
 }
-
-/// How long an Envoy may take beyond its drain before it is killed.
-pub(super) const KILL_AFTER: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::status::{
-    Condition, ConditionStatus, ConditionType, GatewayStatus, Programmed, Statuses, program,
+    Condition, GatewayStatus, Programmed, Statuses, program,
 };
 use sesame_controller::world::Kind;
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ fn count_bad(statuses: &Statuses) -> usize {
     let bad = |conditions: &[Condition]| {
         conditions
             .iter()
-            .filter(|condition| is_bad(condition))
+            .filter(|condition| condition.is_fault())
             .count()
     };
     let classes = statuses.gateway_classes.values().map(|s| bad(&s.conditions));
@@ -178,22 +178,6 @@ fn count_bad(statuses: &Statuses) -> usize {
         .values()
         .map(|s| s.parents.iter().map(|p| bad(&p.conditions)).sum::<usize>());
     classes.chain(gateways).chain(routes).sum()
-}
-
-fn is_bad(condition: &Condition) -> bool {
-    let good = match condition.type_ {
-        ConditionType::Conflicted
-        | ConditionType::PartiallyInvalid
-        | ConditionType::OverlappingTlsConfig
-        | ConditionType::InsecureFrontendValidationMode => ConditionStatus::False,
-        _ => ConditionStatus::True,
-    };
-    // These two are advice, not faults.
-    let advice = matches!(
-        condition.type_,
-        ConditionType::OverlappingTlsConfig | ConditionType::InsecureFrontendValidationMode
-    );
-    condition.status != good && !advice
 }
 
 fn objects(

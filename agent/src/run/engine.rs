@@ -8,13 +8,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use sesame_controller::resolve::{Resolution, ResolvedGateway, Resolver};
 use sesame_controller::status::Statuses;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::report::ProblemReport;
 use super::transitions::Transitions;
 use super::wanted::{HostSettings, WantedGateways, render_all};
 use crate::source::manifests::{Manifests, ScanReport};
-use crate::source::watch::Change;
+use crate::source::watch::{Change, Watch};
 
 /// What the engine knows, newest only.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,7 @@ pub(super) struct Known {
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
     pub(super) resolver: Resolver,
+    pub(super) resolve: sesame_controller::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
@@ -46,20 +47,17 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Runs until `changes` closes.
-    pub(super) fn run(mut self, mut changes: mpsc::Receiver<Change>) {
+    /// Runs until the watch ends. The first change is everything.
+    pub(super) fn run(mut self, mut watch: Watch) {
         self.restore();
-        let mut change = Change::All;
-        loop {
+        while let Some(change) = watch.changes.blocking_recv() {
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
             };
             self.take(&scan, &change);
-            self.manifests.persist_last_good();
-            match changes.blocking_recv() {
-                Some(next) => change = next,
-                None => return,
+            if let Err(error) = self.manifests.persist_last_good() {
+                tracing::warn!(%error, "the last good manifests cannot be kept for the next start");
             }
         }
     }
@@ -84,24 +82,24 @@ impl Engine {
 
     fn take(&mut self, scan: &ScanReport, change: &Change) {
         if !scan.available {
-            self.hold(false, "the manifests cannot be read; what was accepted last is served");
+            self.hold(scan, "the manifests cannot be read; what was accepted last is served");
             return;
         }
-        if self.manifests.is_empty() && !self.known.borrow().gateways.is_empty() {
+        if self.manifests.file_count() == 0 && !self.known.borrow().gateways.is_empty() {
             // A directory that is not mounted yet looks just like this.
-            self.hold(true, "the manifests hold no object at all; what was accepted last is served until one appears");
+            self.hold(scan, "the manifests hold no object at all; what was accepted last is served until one appears");
             return;
         }
         let first = self.known.borrow().statuses.is_none();
-        if !scan.changed && !first && self.known.borrow().held.is_none() {
-            self.publish_problems();
+        if scan.changed.is_empty() && !first && self.known.borrow().held.is_none() {
+            self.publish_problems(scan);
             return;
         }
         let Resolution {
             gateways,
             statuses,
             problems,
-        } = self.resolver.resolve(self.manifests.world());
+        } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let before = self.known.borrow().gateways.clone();
         let gateways = render_all(gateways, &self.host, &before, &cause(change, first));
         report_changes(&before, &gateways);
@@ -115,7 +113,10 @@ impl Engine {
         // From here on nothing is in the way of a change.
         self.found = problems
             .iter()
-            .map(|problem| ProblemReport::of_object(problem, self.manifests.location(&problem.object)))
+            .map(|problem| {
+                let place = self.manifests.location(&problem.object);
+                ProblemReport::of_object(problem, place)
+            })
             .collect();
         let mut transitions = Transitions::clone(&self.known.borrow().transitions);
         transitions.observe(&statuses, Timestamp::now());
@@ -123,13 +124,13 @@ impl Engine {
             known.statuses = Some(Arc::new(statuses));
             known.transitions = Arc::new(transitions);
         });
-        self.publish_problems();
+        self.publish_problems(scan);
     }
 
     /// Says what is wrong now; logs what was not wrong before.
-    fn publish_problems(&self) {
+    fn publish_problems(&self, scan: &ScanReport) {
         let mut problems: Vec<ProblemReport> =
-            self.manifests.problems().iter().map(ProblemReport::from).collect();
+            scan.problems.iter().map(ProblemReport::from).collect();
         problems.extend(self.found.iter().cloned());
         let before = Arc::clone(&self.known.borrow().problems);
         if *before == problems {
@@ -146,15 +147,15 @@ impl Engine {
             .send_modify(|known| known.problems = Arc::new(problems));
     }
 
-    fn hold(&self, available: bool, why: &str) {
+    fn hold(&self, scan: &ScanReport, why: &str) {
         if self.known.borrow().held.as_deref() != Some(why) {
             tracing::warn!("{why}");
         }
         self.known.send_modify(|known| {
-            known.available = available;
+            known.available = scan.available;
             known.held = Some(why.to_owned());
         });
-        self.publish_problems();
+        self.publish_problems(scan);
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::directories::GatewayDirectories;
 use super::keeper::Keeper;
 use super::wanted::Wanted;
-use crate::apply::{Applied, Applier};
+use crate::apply::{self, Applier, ApplyError, Outcome, Report};
 use crate::envoy::{State, Supervisor, SupervisorConfig};
 
 /// How long to wait before something that failed for no lasting reason is tried again.
@@ -143,12 +143,17 @@ impl Instance {
             first.bootstrap.clone(),
         );
         config.concurrency = self.concurrency;
-        let mut applier = Applier::open(self.directories.layout(), config.log())?;
-        if Supervisor::finds_running(&config).await? {
+        let running = Supervisor::finds_running(&config).await?;
+        let (mut applier, opened) =
+            Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;
+        if opened.undone > 0 {
+            tracing::warn!(gateway = %self.gateway, files = opened.undone, "an interrupted change was undone");
+        }
+        if running.is_some() {
             tracing::info!(gateway = %self.gateway, "an Envoy is already running; taking it over");
         } else {
             // Nobody reads the files yet: they can be written in any order.
-            applier.apply(&first.rendered, None).await?;
+            applier.apply(to_apply(first, &serials(first), true), None).await?;
         }
         self.seen.send_modify(|seen| {
             seen.admin = self.directories.admin_socket();
@@ -195,26 +200,40 @@ impl Instance {
         wanted: &Arc<Wanted>,
     ) -> bool {
         let admin = supervisor.admin();
-        match applier.apply(&wanted.rendered, Some(&admin)).await {
-            Ok(Applied::Accepted) => {
-                self.accepted(wanted);
-                keeper.keep(wanted);
-                true
-            }
-            Ok(Applied::Refused { words, .. }) => {
-                tracing::error!(gateway = %self.gateway, "Envoy refused a change; what it accepted last is served: {}", words.join("; "));
-                self.seen.send_modify(|seen| seen.refused = words);
-                true
-            }
-            Err(error) => {
-                tracing::warn!(gateway = %self.gateway, "a change is not applied yet: {error}");
-                self.seen.send_modify(|seen| seen.trouble = Some(error.to_string()));
-                false
-            }
-        }
+        let serials = serials(wanted);
+        let result = applier.apply(to_apply(wanted, &serials, false), Some(&admin)).await;
+        let trouble = match result {
+            Ok(report) => match report.outcome {
+                Outcome::Unchanged | Outcome::Applied => {
+                    self.accepted(wanted, &report);
+                    keeper.keep(wanted);
+                    return true;
+                }
+                Outcome::Refused(refusal) => {
+                    return self.refused(refusal.envoy_words);
+                }
+                Outcome::Unseen { subscriptions, .. } => {
+                    format!("Envoy does not react to {subscriptions:?}")
+                }
+                Outcome::Gone { reason, .. } => format!("Envoy does not answer: {reason}"),
+                Outcome::NotRunning => "Envoy is not running".to_owned(),
+            },
+            Err(error @ ApplyError::Empties { .. }) => return self.refused(vec![error.to_string()]),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(gateway = %self.gateway, "a change is not applied yet: {trouble}");
+        self.seen.send_modify(|seen| seen.trouble = Some(trouble));
+        false
     }
 
-    fn accepted(&self, wanted: &Arc<Wanted>) {
+    /// Nothing is gained by trying the same again: a newer configuration is waited for.
+    fn refused(&self, words: Vec<String>) -> bool {
+        tracing::error!(gateway = %self.gateway, "a change is refused; what was accepted last is served: {}", words.join("; "));
+        self.seen.send_modify(|seen| seen.refused = words);
+        true
+    }
+
+    fn accepted(&self, wanted: &Arc<Wanted>, report: &Report) {
         tracing::info!(gateway = %self.gateway, cause = wanted.cause, "Envoy serves the newest configuration");
         self.seen.send_modify(|seen| {
             let same = seen
@@ -231,6 +250,12 @@ impl Instance {
             seen.notes.clone_from(&wanted.assignment.problems);
             seen.notes
                 .extend(wanted.rendered.problems.iter().map(ToString::to_string));
+            seen.notes.extend(
+                report
+                    .still_warming
+                    .iter()
+                    .map(|cluster| format!("cluster {cluster} is still warming")),
+            );
             seen.unusable_addresses = wanted
                 .resolved
                 .snapshot
@@ -240,5 +265,25 @@ impl Instance {
                 .map(|asked| (asked.clone(), "this host does not offer it".to_owned()))
                 .collect();
         });
+    }
+}
+
+/// The serial numbers that handshakes must show.
+fn serials(wanted: &Wanted) -> BTreeMap<String, String> {
+    let keys = &wanted.resolved.snapshot.keys;
+    keys.iter()
+        .map(|key| (key.name.clone(), key.serial.clone()))
+        .collect()
+}
+
+fn to_apply<'a>(
+    wanted: &'a Wanted,
+    serials: &'a BTreeMap<String, String>,
+    may_empty: bool,
+) -> apply::Wanted<'a> {
+    apply::Wanted {
+        rendered: &wanted.rendered,
+        serials,
+        may_empty,
     }
 }

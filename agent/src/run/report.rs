@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::source::problem::{Problem, Severity};
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -80,6 +82,28 @@ impl ProblemReport {
             line,
             object: Some(problem.object.to_string()),
             message: problem.message.clone(),
+        }
+    }
+}
+
+impl From<&Problem> for ProblemReport {
+    fn from(problem: &Problem) -> Self {
+        let Problem {
+            file,
+            line,
+            object,
+            severity,
+            message,
+        } = problem;
+        Self {
+            severity: match severity {
+                Severity::Error => "error".to_owned(),
+                Severity::Warning => "warning".to_owned(),
+            },
+            file: file.clone(),
+            line: line.unwrap_or(0),
+            object: object.as_ref().map(ToString::to_string),
+            message: message.clone(),
         }
     }
 }

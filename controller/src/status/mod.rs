@@ -4,6 +4,7 @@
 //! the times when a status is written. Nothing here reads a clock or writes to a cluster.
 
 mod condition;
+mod fault;
 mod merge;
 mod program;
 mod verdict;

@@ -154,7 +154,7 @@ async fn serve(
     println!(
         "{}\n",
         bold(&format!(
-            "Serving {} since {} ms.",
+            "Serving {} after {} ms.",
             manifests.display(),
             start.elapsed().as_millis()
         ))

@@ -1,0 +1,268 @@
+//! One host under measurement: the real agent with the real Envoy, in directories of its own.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use super::client::Client;
+
+pub(crate) struct Host {
+    root: tempfile::TempDir,
+    port: u16,
+    agent: Option<Child>,
+    envoy_pid: Option<i32>,
+}
+
+impl Host {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        // On tmpfs where there is one, as /run is.
+        let base = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
+        let root = tempfile::Builder::new().prefix("sb").tempdir_in(base)?;
+        std::fs::create_dir(root.path().join("m"))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        Ok(Self {
+            root,
+            port,
+            agent: None,
+            envoy_pid: None,
+        })
+    }
+
+    pub(crate) fn manifests(&self) -> &Path {
+        // A TempDir's path with one more component, kept simple for the callers.
+        Box::leak(self.root.path().join("m").into_boxed_path())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    fn runtime(&self) -> PathBuf {
+        self.root.path().join("r")
+    }
+
+    pub(crate) fn start(&mut self) -> anyhow::Result<()> {
+        let binary = std::env::current_exe()?
+            .parent()
+            .context("no directory")?
+            .join("sesame-agent");
+        let log = std::fs::File::create(self.root.path().join("agent.log"))?;
+        let child = Command::new(&binary)
+            .args(["run", "--allow-local-endpoints", "--address", "127.0.0.1"])
+            .arg("--port-map")
+            .arg(format!("80:{}", self.port))
+            .arg("--manifests")
+            .arg(self.manifests())
+            .arg("--state-dir")
+            .arg(self.root.path().join("s"))
+            .arg("--runtime-dir")
+            .arg(self.runtime())
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        self.agent = Some(child);
+        Ok(())
+    }
+
+    fn report(&self) -> anyhow::Result<Value> {
+        let body = ask(&self.runtime().join("agent.sock"), "/gateways")?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    /// Waits until the agent says that what is wanted is served.
+    pub(crate) fn wait_serving(&mut self, within: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + within;
+        let mut last = String::new();
+        while Instant::now() < deadline {
+            match self.report() {
+                Ok(report) => {
+                    let gateway = &report["gateways"][0];
+                    if gateway["state"] == "Serving" && gateway["wanted"] == gateway["applied"] {
+                        self.envoy_pid = gateway["envoy"]["pid"].as_i64().and_then(|pid| pid.try_into().ok());
+                        return Ok(());
+                    }
+                    last = report.to_string();
+                }
+                Err(error) => last = format!("{error:#}"),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        bail!("the agent does not serve within {within:?}: {last}")
+    }
+
+    fn gateway_dir(&self) -> anyhow::Result<PathBuf> {
+        let report = self.report()?;
+        let admin = report["gateways"][0]["envoy"]["admin"]
+            .as_str()
+            .context("no admin socket")?;
+        Ok(Path::new(admin).parent().context("no directory")?.to_owned())
+    }
+
+    fn layout(&self) -> anyhow::Result<sesame_agent::layout::XdsLayout> {
+        let dirs = std::fs::read_dir(self.runtime().join("gateways"))?;
+        let dir = dirs.flatten().next().context("no Gateway")?;
+        Ok(sesame_agent::layout::XdsLayout::new(dir.path().join("xds")))
+    }
+
+    pub(crate) fn has_endpoint_file(&self, set: &str) -> bool {
+        self.layout().is_ok_and(|layout| layout.eds(set).exists())
+    }
+
+    pub(crate) fn route_table_file(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.layout()?.rds("http/80"))
+    }
+
+    /// Moves a file to where a rename into the watched directories is one on the same file system.
+    pub(crate) fn stage(&self, file: &Path) -> anyhow::Result<PathBuf> {
+        let aside = self.root.path().join("floor.pb");
+        std::fs::rename(file, &aside)?;
+        Ok(aside)
+    }
+
+    pub(crate) fn time_series(&self) -> anyhow::Result<usize> {
+        let body = ask(&self.gateway_dir()?.join("admin.sock"), "/stats?format=prometheus")?;
+        Ok(String::from_utf8_lossy(&body)
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .count())
+    }
+
+    fn agent_pid(&self) -> anyhow::Result<u32> {
+        Ok(self.agent.as_ref().context("no agent")?.id())
+    }
+
+    /// Resident now, and at most so far, in MiB.
+    pub(crate) fn agent_memory(&self) -> anyhow::Result<(f64, f64)> {
+        memory(&self.agent_pid()?.to_string())
+    }
+
+    pub(crate) fn envoy_memory(&self) -> anyhow::Result<(f64, f64)> {
+        memory(&self.envoy_pid.context("no Envoy")?.to_string())
+    }
+
+    pub(crate) fn agent_cpu_percent(&self, over: Duration) -> anyhow::Result<f64> {
+        let pid = self.agent_pid()?;
+        std::thread::sleep(Duration::from_secs(1));
+        let before = cpu_seconds(pid)?;
+        std::thread::sleep(over);
+        Ok((cpu_seconds(pid)? - before) / over.as_secs_f64() * 100.0)
+    }
+
+    /// Kills the agent; its Envoy goes on.
+    pub(crate) fn kill_agent(&mut self) -> anyhow::Result<()> {
+        if let Some(mut agent) = self.agent.take() {
+            agent.kill()?;
+            agent.wait()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn kill_all(&mut self) -> anyhow::Result<()> {
+        self.kill_agent()?;
+        if let Some(pid) = self.envoy_pid.take() {
+            kill_and_wait(pid)?;
+        }
+        Ok(())
+    }
+
+    /// As after a reboot: the runtime directory is empty.
+    pub(crate) fn forget_runtime(&self) -> anyhow::Result<()> {
+        Ok(std::fs::remove_dir_all(self.runtime())?)
+    }
+
+    /// How long Envoy alone takes from its start on the files as they are to the first answer.
+    pub(crate) fn cold_start_envoy_alone(&mut self, hostname: &str) -> anyhow::Result<f64> {
+        let pid = self.envoy_pid.take().context("no Envoy")?;
+        let command = std::fs::read(format!("/proc/{pid}/cmdline"))?;
+        let arguments: Vec<String> = command
+            .split(|byte| *byte == 0)
+            .filter(|argument| !argument.is_empty())
+            .map(|argument| String::from_utf8_lossy(argument).into_owned())
+            .collect();
+        let (binary, arguments) = arguments.split_first().context("no command line")?;
+        kill_and_wait(pid)?;
+        let started = Instant::now();
+        let mut envoy = Command::new(binary)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let served = Client::new(self.address()).wait_for(hostname, Duration::from_secs(120), |answer| {
+            answer.status == 200
+        });
+        let took = started.elapsed();
+        envoy.kill()?;
+        envoy.wait()?;
+        served?;
+        Ok(took.as_secs_f64() * 1000.0)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Err(error) = self.kill_all() {
+            eprintln!("left over: {error:#}");
+        }
+    }
+}
+
+fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
+    let pid = nix::unistd::Pid::from_raw(pid);
+    if nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).is_ok() {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // A zombie of another parent still has a directory, but no command line.
+        while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+            if Instant::now() > deadline {
+                bail!("process {pid} does not end");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(())
+}
+
+fn ask(socket: &Path, path: &str) -> anyhow::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nhost: local\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let end = answer
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")
+        .context("no answer")?;
+    Ok(answer.split_off(end + 4))
+}
+
+fn memory(pid: &str) -> anyhow::Result<(f64, f64)> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let mib = |key: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .and_then(|rest| rest.trim().trim_end_matches(" kB").trim().parse::<f64>().ok())
+            .map_or(0.0, |kib| kib / 1024.0)
+    };
+    Ok((mib("VmRSS:"), mib("VmHWM:")))
+}
+
+fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat
+        .rsplit_once(") ")
+        .context("no command")?
+        .1
+        .split(' ')
+        .collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+    let used = ticks(11).context("no user time")? + ticks(12).context("no system time")?;
+    // The kernel's USER_HZ is 100 on every architecture that Envoy runs on.
+    Ok(used / 100.0)
+}

@@ -1,0 +1,220 @@
+//! `make bench`: how long changes take to be served, beside what Envoy itself takes.
+//!
+//! For each size: one Gateway, that many HTTPRoutes with a Service and an EndpointSlice each, in a file
+//! each. The *floor* of a route change is the same bytes renamed by hand under the same Envoy, in the same
+//! run; what is above it is Sesame's own.
+
+mod client;
+mod host;
+mod manifests;
+mod pure;
+mod table;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Parser;
+use serde::Serialize;
+
+use client::{Backend, Client};
+use host::Host;
+
+/// Measures Sesame on this machine.
+#[derive(Debug, Parser)]
+struct Args {
+    /// How many HTTPRoutes; repeatable.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1000, 5000])]
+    routes: Vec<usize>,
+    /// How many changes of each sort.
+    #[arg(long, default_value_t = 60)]
+    changes: usize,
+    /// Where the figures go as JSON.
+    #[arg(long, default_value = "target/bench.json")]
+    json: std::path::PathBuf,
+}
+
+/// All figures of one size. Times in milliseconds, memory in MiB.
+#[derive(Debug, Default, Serialize)]
+struct Figures {
+    routes: usize,
+    route_change: Times,
+    route_floor: Times,
+    ratio: f64,
+    endpoint_change_by_file: Option<Times>,
+    endpoint_change_inline: Option<Times>,
+    cold_start_ms: f64,
+    envoy_alone_cold_start_ms: f64,
+    resolve_ms: f64,
+    render_ms: f64,
+    agent_rss_mib: f64,
+    agent_peak_mib: f64,
+    envoy_rss_mib: f64,
+    envoy_time_series: usize,
+    agent_idle_cpu_percent: f64,
+    errors: usize,
+}
+
+/// A distribution in milliseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Times {
+    min: f64,
+    median: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Times {
+    fn of(mut samples: Vec<Duration>) -> Self {
+        samples.sort();
+        let at = |share: f64| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss,
+                reason = "a share of a sample count"
+            )]
+            let index = ((samples.len().saturating_sub(1)) as f64 * share).round() as usize;
+            samples.get(index).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+        };
+        Self {
+            min: at(0.0),
+            median: at(0.5),
+            p99: at(0.99),
+            max: at(1.0),
+        }
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let mut all = Vec::new();
+    for routes in &args.routes {
+        eprintln!("{routes} routes");
+        all.push(measure(*routes, args.changes).with_context(|| format!("{routes} routes"))?);
+    }
+    if let Some(dir) = args.json.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
+    table::print(&all)?;
+    eprintln!("figures as JSON: {}", args.json.display());
+    Ok(())
+}
+
+fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
+    let backends = [Backend::start("a")?, Backend::start("b")?];
+    let ports = [backends[0].port(), backends[1].port()];
+    let mut host = Host::new()?;
+    manifests::write_all(host.manifests(), routes, ports[0])?;
+    let mut figures = Figures {
+        routes,
+        ..Figures::default()
+    };
+    (figures.resolve_ms, figures.render_ms) = pure::measure(host.manifests())?;
+
+    eprintln!("  first start");
+    host.start()?;
+    let mut client = Client::new(host.address());
+    client.wait_for("h0.bench.example.com", Duration::from_secs(120), |answer| answer.status == 200)?;
+    client.wait_for(
+        &manifests::hostname(routes - 1),
+        Duration::from_secs(120),
+        |answer| answer.status == 200,
+    )?;
+    host.wait_serving(Duration::from_secs(60))?;
+
+    eprintln!("  route changes");
+    let mut samples = Vec::new();
+    for change in 0..changes {
+        let route = pick(change, routes);
+        let revision = format!("r{change}");
+        let started = Instant::now();
+        manifests::write_route(host.manifests(), route, ports[0], &revision)?;
+        figures.errors += client.wait_for(
+            &manifests::hostname(route),
+            Duration::from_secs(30),
+            |answer| answer.revision == revision,
+        )?;
+        samples.push(started.elapsed());
+        host.wait_serving(Duration::from_secs(30))?;
+    }
+    figures.route_change = Times::of(samples);
+
+    eprintln!("  endpoint changes");
+    let (by_file, inline): (Vec<_>, Vec<_>) =
+        (0..routes).partition(|route| host.has_endpoint_file(&manifests::endpoint_set(*route)));
+    for (list, figure) in [
+        (by_file, &mut figures.endpoint_change_by_file),
+        (inline, &mut figures.endpoint_change_inline),
+    ] {
+        if list.is_empty() {
+            continue;
+        }
+        let mut samples = Vec::new();
+        for change in 0..changes {
+            let route = list[pick(change, list.len())];
+            // There and back, so that every change is one whatever was picked before.
+            for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
+                let started = Instant::now();
+                manifests::write_endpoints(host.manifests(), route, port)?;
+                figures.errors += client.wait_for(
+                    &manifests::hostname(route),
+                    Duration::from_secs(30),
+                    |answer| answer.body == backend,
+                )?;
+                samples.push(started.elapsed());
+                host.wait_serving(Duration::from_secs(30))?;
+            }
+        }
+        *figure = Some(Times::of(samples));
+    }
+
+    figures.agent_idle_cpu_percent = host.agent_cpu_percent(Duration::from_secs(3))?;
+    (figures.agent_rss_mib, figures.agent_peak_mib) = host.agent_memory()?;
+    (figures.envoy_rss_mib, _) = host.envoy_memory()?;
+    figures.envoy_time_series = host.time_series()?;
+
+    eprintln!("  floor");
+    let table = host.route_table_file()?;
+    let hostname = manifests::hostname(0);
+    let mut variants = Vec::new();
+    for revision in ["floor-a", "floor-b"] {
+        manifests::write_route(host.manifests(), 0, ports[0], revision)?;
+        client.wait_for(&hostname, Duration::from_secs(30), |answer| answer.revision == revision)?;
+        host.wait_serving(Duration::from_secs(30))?;
+        variants.push((revision, std::fs::read(&table)?));
+    }
+    ensure!(variants[0].1 != variants[1].1, "the route table did not change");
+    host.kill_agent()?;
+    let mut samples = Vec::new();
+    for change in 0..changes {
+        let (revision, bytes) = &variants[change % 2];
+        let staged = table.with_extension("bench");
+        std::fs::write(&staged, bytes)?;
+        let staged_aside = host.stage(&staged)?;
+        let started = Instant::now();
+        std::fs::rename(&staged_aside, &table)?;
+        figures.errors += client.wait_for(&hostname, Duration::from_secs(30), |answer| {
+            answer.revision == *revision
+        })?;
+        samples.push(started.elapsed());
+    }
+    figures.route_floor = Times::of(samples);
+    figures.ratio = figures.route_change.median / figures.route_floor.median.max(0.001);
+
+    eprintln!("  cold start");
+    figures.envoy_alone_cold_start_ms = host.cold_start_envoy_alone(&hostname)?;
+    host.kill_all()?;
+    host.forget_runtime()?;
+    let started = Instant::now();
+    host.start()?;
+    let mut client = Client::new(host.address());
+    client.wait_for(&hostname, Duration::from_secs(120), |answer| answer.status == 200)?;
+    figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
+    Ok(figures)
+}
+
+/// Walks over all of a list in strides, the same in every run.
+fn pick(change: usize, length: usize) -> usize {
+    (change * 7919) % length
+}

@@ -1,0 +1,102 @@
+//! The manifests that are measured: values, serialised.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+pub(crate) fn hostname(route: usize) -> String {
+    format!("h{route}.bench.example.com")
+}
+
+/// The name of a Service's endpoint set, as it reaches Envoy.
+pub(crate) fn endpoint_set(route: usize) -> String {
+    format!("Service/bench/s{route}/80")
+}
+
+pub(crate) fn write_all(dir: &Path, routes: usize, port: u16) -> anyhow::Result<()> {
+    write(
+        dir,
+        "gateway.yaml",
+        &[
+            json!({
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+                "metadata": {"name": "sesame"},
+                "spec": {"controllerName": "projectsesame.io/gateway-controller"},
+            }),
+            json!({
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": {"name": "bench", "namespace": "bench"},
+                "spec": {
+                    "gatewayClassName": "sesame",
+                    "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+                },
+            }),
+        ],
+    )?;
+    for route in 0..routes {
+        write(
+            dir,
+            &format!("s{route}.yaml"),
+            &[json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": format!("s{route}"), "namespace": "bench"},
+                "spec": {"ports": [{"port": 80}]},
+            })],
+        )?;
+        write_endpoints(dir, route, port)?;
+        write_route(dir, route, port, "first")?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_route(dir: &Path, route: usize, _port: u16, revision: &str) -> anyhow::Result<()> {
+    write(
+        dir,
+        &format!("r{route}.yaml"),
+        &[json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"name": format!("r{route}"), "namespace": "bench"},
+            "spec": {
+                "parentRefs": [{"name": "bench"}],
+                "hostnames": [hostname(route)],
+                "rules": [{
+                    "filters": [{
+                        "type": "ResponseHeaderModifier",
+                        "responseHeaderModifier": {"set": [{"name": "x-revision", "value": revision}]},
+                    }],
+                    "backendRefs": [{"name": format!("s{route}"), "port": 80}],
+                }],
+            },
+        })],
+    )
+}
+
+pub(crate) fn write_endpoints(dir: &Path, route: usize, port: u16) -> anyhow::Result<()> {
+    write(
+        dir,
+        &format!("e{route}.yaml"),
+        &[json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": format!("s{route}-1"), "namespace": "bench",
+                "labels": {"kubernetes.io/service-name": format!("s{route}")},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["127.0.0.1"]}],
+            "ports": [{"port": port}],
+        })],
+    )
+}
+
+/// Writes beside and renames, as careful tools do.
+fn write(dir: &Path, name: &str, documents: &[Value]) -> anyhow::Result<()> {
+    let mut text = String::new();
+    for document in documents {
+        text.push_str("---\n");
+        text.push_str(&serde_saphyr::to_string(document)?);
+    }
+    let staged = dir.join(format!(".{name}.new"));
+    std::fs::write(&staged, text)?;
+    std::fs::rename(staged, dir.join(name))?;
+    Ok(())
+}
