@@ -10,7 +10,8 @@ use kit::{
     route_table, until, until_state,
 };
 use sesame_agent::apply::{Applier, Outcome};
-use sesame_agent::envoy::{State, Supervisor};
+use sesame_agent::envoy::process::Process;
+use sesame_agent::envoy::{State, Supervisor, SupervisorConfig};
 use sesame_agent::render::Rendered;
 
 async fn serving(host: &Host, at: SocketAddr) -> Rendered {
@@ -30,8 +31,9 @@ fn is_running(pid: u32) -> bool {
 }
 
 fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let start_time = sesame_agent::envoy::identity::start_time(pid);
+    let process = start_time.and_then(|start| Process::adopt(pid, start).ok().flatten());
+    process.into_iter().for_each(|process| process.kill());
 }
 
 #[tokio::test]
@@ -122,6 +124,63 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
     kill(pid);
     until_state(&supervisor, |s| matches!(s, State::Backoff { .. })).await;
     until_state(&supervisor, State::is_live).await;
+    supervisor.stop(Duration::ZERO).await;
+}
+
+/// The agent of the test below, in a process of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs until it is killed; started by another test"]
+async fn as_an_agent() {
+    let directory = std::path::PathBuf::from(std::env::var_os(Host::DIRECTORY).unwrap());
+    let layout = sesame_agent::layout::XdsLayout::new(directory.join("xds"));
+    let socket = directory.join("admin.sock");
+    let config = SupervisorConfig {
+        concurrency: Some(1),
+        drain_time: Duration::from_secs(2),
+        ..SupervisorConfig::new(
+            sesame_agent::envoy::locate::locate(None).unwrap(),
+            directory.join("run"),
+            &socket,
+            kit::bootstrap(&layout, &socket),
+        )
+    };
+    let supervisor = Supervisor::start(config).await.unwrap();
+    supervisor.live().await;
+    std::fs::write(directory.join("live"), "").unwrap();
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_agent_leaves_its_envoy_serving_for_the_next_one() {
+    let host = Host::new();
+    let at = free_address();
+    let config = host.config();
+    let wanted = serving(&host, at).await;
+    let (mut applier, _) = Applier::open(host.layout.clone(), config.log(), None)
+        .await
+        .unwrap();
+    apply(&mut applier, &wanted, None).await;
+    let mut agent = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "as_an_agent", "--ignored"])
+        .env(Host::DIRECTORY, host.directory.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let live = host.directory.path().join("live");
+    until("the other agent's Envoy is live", || live.exists()).await;
+    let load = Load::start(at, 2);
+    load.more(50).await;
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    load.more(200).await;
+    let supervisor = Supervisor::start(config).await.unwrap();
+    let state = until_state(&supervisor, State::is_live).await;
+    assert!(
+        matches!(state, State::Live { adopted: true, .. }),
+        "{state:?}"
+    );
+    load.more(50).await;
+    assert_eq!(load.finish().await, Vec::<String>::new());
     supervisor.stop(Duration::ZERO).await;
 }
 

@@ -207,8 +207,8 @@ fn arguments(command: &CommandLine) -> Vec<String> {
     lossy.collect()
 }
 
-/// The start time of a process; `None` if there is none.
-pub(crate) fn start_time(pid: u32) -> Option<u64> {
+/// The start time of a process in clock ticks since boot; `None` if there is no such process.
+pub fn start_time(pid: u32) -> Option<u64> {
     // After the name, which is in parentheses and may contain anything, the state is field 3.
     stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }

@@ -47,9 +47,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 /// The directories of one Envoy, short enough for a socket path.
-pub struct Host {
-    pub directory: tempfile::TempDir,
-    pub layout: XdsLayout,
+pub(crate) struct Host {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) layout: XdsLayout,
 }
 
 /// An Envoy outlives whoever dropped its supervisor, but not its test.
@@ -66,17 +66,20 @@ impl Drop for Host {
 }
 
 impl Host {
-    pub fn new() -> Self {
+    /// An agent in another process works in this one's directories: the environment says where.
+    pub(crate) const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
+
+    pub(crate) fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("sx").tempdir().unwrap();
         let layout = XdsLayout::new(directory.path().join("xds"));
         Self { directory, layout }
     }
 
-    pub fn admin_socket(&self) -> PathBuf {
+    pub(crate) fn admin_socket(&self) -> PathBuf {
         self.directory.path().join("admin.sock")
     }
 
-    pub fn config(&self) -> SupervisorConfig {
+    pub(crate) fn config(&self) -> SupervisorConfig {
         let binary = sesame_agent::envoy::locate::locate(None)
             .expect("these tests need a real Envoy: set $ENVOY or put `envoy` into PATH");
         let mut config = SupervisorConfig::new(
@@ -91,7 +94,7 @@ impl Host {
     }
 
     /// Files first, then Envoy, then proof.
-    pub async fn start(&self, rendered: &Rendered) -> (Applier, Supervisor) {
+    pub(crate) async fn start(&self, rendered: &Rendered) -> (Applier, Supervisor) {
         let config = self.config();
         let (mut applier, _) = Applier::open(self.layout.clone(), config.log(), None)
             .await
@@ -103,7 +106,11 @@ impl Host {
     }
 }
 
-pub async fn apply(applier: &mut Applier, rendered: &Rendered, envoy: Option<&Admin>) -> Report {
+pub(crate) async fn apply(
+    applier: &mut Applier,
+    rendered: &Rendered,
+    envoy: Option<&Admin>,
+) -> Report {
     let wanted = Wanted {
         rendered,
         serials: &BTreeMap::new(),
@@ -113,7 +120,10 @@ pub async fn apply(applier: &mut Applier, rendered: &Rendered, envoy: Option<&Ad
 }
 
 /// Waits for a condition on the supervisor's state.
-pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> bool) -> State {
+pub(crate) async fn until_state(
+    supervisor: &Supervisor,
+    wanted: impl FnMut(&State) -> bool,
+) -> State {
     let mut state = supervisor.state();
     let seen = tokio::time::timeout(Duration::from_secs(20), state.wait_for(wanted)).await;
     seen.expect("the state was not reached in time")
@@ -121,7 +131,7 @@ pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> 
         .clone()
 }
 
-pub fn live_pid(state: &State) -> u32 {
+pub(crate) fn live_pid(state: &State) -> u32 {
     match state {
         State::Live { pid, .. } => *pid,
         other => panic!("not live: {other:?}"),
@@ -167,7 +177,7 @@ fn socket(address: SocketAddr) -> Address {
     }
 }
 
-pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
+pub(crate) fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     Bootstrap {
         node: Some(Node {
             id: "test".to_owned(),
@@ -194,7 +204,7 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
 }
 
 /// To be appended to a bootstrap, which merges: a static cluster that Envoy refuses.
-pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
+pub(crate) fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     Bootstrap {
         static_resources: Some(bootstrap::StaticResources {
             clusters: vec![Cluster {
@@ -212,7 +222,7 @@ pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
 }
 
 /// A cluster with its endpoints in a file.
-pub fn cluster(layout: &XdsLayout, name: &str) -> Resource {
+pub(crate) fn cluster(layout: &XdsLayout, name: &str) -> Resource {
     let message = Cluster {
         name: name.to_owned(),
         cluster_discovery_type: Some(cluster::ClusterDiscoveryType::Type(
@@ -231,7 +241,7 @@ pub fn cluster(layout: &XdsLayout, name: &str) -> Resource {
     resource(name, &message)
 }
 
-pub fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
+pub(crate) fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
     let message = ClusterLoadAssignment {
         cluster_name: name.to_owned(),
         endpoints: vec![LocalityLbEndpoints {
@@ -254,7 +264,7 @@ pub fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
 }
 
 /// A route table that sends everything to one cluster.
-pub fn route_table(name: &str, cluster: &str) -> Resource {
+pub(crate) fn route_table(name: &str, cluster: &str) -> Resource {
     let message = RouteConfiguration {
         name: name.to_owned(),
         virtual_hosts: vec![VirtualHost {
@@ -281,7 +291,12 @@ pub fn route_table(name: &str, cluster: &str) -> Resource {
 }
 
 /// A listener that gets its route table, and with `key` its certificate, by file.
-pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&str>) -> Resource {
+pub(crate) fn listener(
+    layout: &XdsLayout,
+    at: SocketAddr,
+    table: &str,
+    key: Option<&str>,
+) -> Resource {
     let name = at.to_string();
     let hcm = HttpConnectionManager {
         stat_prefix: format!("http:{}", at.port()),
@@ -328,7 +343,7 @@ pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&st
 }
 
 /// A listener whose HTTP configuration Envoy refuses.
-pub fn bad_listener(at: SocketAddr) -> Resource {
+pub(crate) fn bad_listener(at: SocketAddr) -> Resource {
     let name = at.to_string();
     let message = Listener {
         name: name.clone(),
@@ -349,7 +364,7 @@ pub fn bad_listener(at: SocketAddr) -> Resource {
 }
 
 /// A self-signed pair as a secret, with the serial number of its certificate in hexadecimal.
-pub fn key_pair(name: &str, number: u8) -> (Resource, String) {
+pub(crate) fn key_pair(name: &str, number: u8) -> (Resource, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).unwrap();
     params.serial_number = Some(rcgen::SerialNumber::from(vec![0x4e, number]));
@@ -358,7 +373,7 @@ pub fn key_pair(name: &str, number: u8) -> (Resource, String) {
     (secret, format!("4E:{number:02X}"))
 }
 
-pub fn pair_secret(name: &str, certificate: &str, key: &str) -> Resource {
+pub(crate) fn pair_secret(name: &str, certificate: &str, key: &str) -> Resource {
     use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
     let inline = |text: &str| {
         Some(DataSource {
@@ -378,13 +393,13 @@ pub fn pair_secret(name: &str, certificate: &str, key: &str) -> Resource {
 }
 
 /// A port that is free now, on the loopback.
-pub fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     probe.local_addr().unwrap()
 }
 
 /// An HTTP/1 server that answers everything with its name.
-pub async fn backend(name: &'static str) -> SocketAddr {
+pub(crate) async fn backend(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -416,20 +431,20 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 }
 
 /// One request on a connection of its own: status and body.
-pub async fn get(address: SocketAddr) -> std::io::Result<(u16, String)> {
+pub(crate) async fn get(address: SocketAddr) -> std::io::Result<(u16, String)> {
     let mut client = Client::connect(address).await?;
     client.get().await
 }
 
 /// A keep-alive connection.
-pub struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
-    pub closing: bool,
+    pub(crate) closing: bool,
 }
 
 impl Client {
-    pub async fn connect(address: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) async fn connect(address: SocketAddr) -> std::io::Result<Self> {
         Ok(Self {
             stream: TcpStream::connect(address).await?,
             buffer: Vec::new(),
@@ -437,7 +452,7 @@ impl Client {
         })
     }
 
-    pub async fn get(&mut self) -> std::io::Result<(u16, String)> {
+    pub(crate) async fn get(&mut self) -> std::io::Result<(u16, String)> {
         self.stream
             .write_all(b"GET / HTTP/1.1\r\nhost: example.com\r\n\r\n")
             .await?;
@@ -475,14 +490,14 @@ impl Client {
 }
 
 /// Clients in a tight loop, and what went wrong for them.
-pub struct Load {
+pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     requests: Arc<AtomicU64>,
     clients: Vec<tokio::task::JoinHandle<Vec<String>>>,
 }
 
 impl Load {
-    pub fn start(address: SocketAddr, clients: usize) -> Self {
+    pub(crate) fn start(address: SocketAddr, clients: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let requests = Arc::new(AtomicU64::new(0));
         let clients = (0..clients)
@@ -522,18 +537,18 @@ impl Load {
     }
 
     /// How many requests were sent so far.
-    pub fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
     /// Waits until more requests have been sent.
-    pub async fn more(&self, count: u64) {
+    pub(crate) async fn more(&self, count: u64) {
         let wanted = self.requests() + count;
         until("requests are sent", || self.requests() >= wanted).await;
     }
 
     /// Ends it; what failed.
-    pub async fn finish(self) -> Vec<String> {
+    pub(crate) async fn finish(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         let mut failures = Vec::new();
         for client in self.clients {
@@ -544,7 +559,7 @@ impl Load {
 }
 
 /// Waits for a condition, with a deadline that fails the test.
-pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition() {
         assert!(Instant::now() < deadline, "not in time: {what}");
