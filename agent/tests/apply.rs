@@ -23,6 +23,7 @@ fn to_backend(host: &Host, at: SocketAddr, name: &str, endpoint: SocketAddr) -> 
         clusters: vec![cluster(&host.layout, name)],
         endpoints: vec![endpoints(name, &[endpoint])],
         secrets: Vec::new(),
+        ..Rendered::default()
     }
 }
 

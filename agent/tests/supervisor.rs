@@ -21,6 +21,7 @@ async fn serving(host: &Host, at: SocketAddr) -> Rendered {
         clusters: vec![cluster(&host.layout, "c")],
         endpoints: vec![endpoints("c", &[backend("hello").await])],
         secrets: Vec::new(),
+        ..Rendered::default()
     }
 }
 

@@ -50,6 +50,7 @@ fn base() -> Rendered {
         clusters: vec![resource("c1", "e1"), resource("c2", "e2")],
         endpoints: vec![resource("c1", "1"), resource("c2", "2")],
         secrets: vec![resource("s1", "k")],
+        ..Rendered::default()
     }
 }
 
@@ -254,6 +255,7 @@ fn config() -> impl Strategy<Value = Rendered> {
                     .map(|c| resource(&format!("c{c}"), &format!("endpoints {variant}")))
                     .collect(),
                 secrets: vec![resource(&format!("s{variant}"), "key")],
+                ..Rendered::default()
             }
         },
     )
@@ -308,6 +310,7 @@ impl Files {
             clusters: list(Kind::Clusters),
             endpoints: leaves(Kind::Endpoints),
             secrets: leaves(Kind::Secret),
+            ..Rendered::default()
         }
     }
 
