@@ -18,6 +18,7 @@ pub mod client;
 pub mod demo;
 pub mod echo;
 pub mod envoy;
+pub mod golden;
 pub mod load;
 pub mod manifests;
 pub mod ports;

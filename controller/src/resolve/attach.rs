@@ -25,6 +25,9 @@ pub(super) struct Host {
     pub(super) rank: (bool, usize),
 }
 
+/// Why a route attaches to no listener.
+type Detached = (Reason, String);
+
 /// The Gateway that a reference means, as namespace and name; none if it means something else.
 pub(super) fn gateway_of<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(&'r str, &'r str)> {
     let ParentRef {
@@ -51,7 +54,7 @@ pub(super) fn listeners(
     namespace: &str,
     hostnames: &[Hostname],
     cx: &Context<'_, '_>,
-) -> Result<Vec<(usize, Vec<Host>)>, (Reason, String)> {
+) -> Result<Vec<(usize, Vec<Host>)>, Detached> {
     let port = parent.port;
     let section = parent
         .section_name

@@ -113,13 +113,12 @@ impl<'w> Backends<'w> {
                 format!("port is missing; set the port of Service {namespace}/{name}"),
             );
         };
-        let found = match self.ports.get(&(namespace, name, port)) {
-            Some(found) => found.clone(),
-            None => {
-                let found = self.find(namespace, name, port, cx);
-                self.ports.insert((namespace, name, port), found.clone());
-                found
-            }
+        let found = if let Some(found) = self.ports.get(&(namespace, name, port)) {
+            found.clone()
+        } else {
+            let found = self.find(namespace, name, port, cx);
+            self.ports.insert((namespace, name, port), found.clone());
+            found
         };
         let index = found?;
         Ok(self

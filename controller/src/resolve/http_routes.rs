@@ -221,7 +221,7 @@ impl CheckedRoute {
                     checked.push(rule);
                 }
                 Err(RuleFault { reason, message }) => {
-                    faults.push((reason, format!("{at}: {message}")))
+                    faults.push((reason, format!("{at}: {message}")));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Matches of an HTTPRoute rule: checked, with duplicates and defaults resolved, and ranked.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use sesame_proto::schema;
 
@@ -144,7 +144,7 @@ fn read_list(
         ));
     }
     let mut found: Vec<schema::StringMatch> = Vec::with_capacity(list.len());
-    let mut first: HashMap<String, ()> = HashMap::new();
+    let mut seen: HashSet<String> = HashSet::new();
     for (i, StringMatch { type_, name, value }) in list.iter().enumerate() {
         if !names::is_token(name) {
             return Err(format!(
@@ -177,7 +177,7 @@ fn read_list(
             }
         };
         let name = canonical(name);
-        if first.insert(name.clone(), ()).is_none() {
+        if seen.insert(name.clone()) {
             found.push(schema::StringMatch {
                 name,
                 kind: Some(kind),

@@ -154,3 +154,6 @@ impl Resolver {
 pub fn resolve(world: &World, options: &Options) -> Resolution {
     Resolver::default().resolve(world, options)
 }
+
+#[cfg(test)]
+mod tests;

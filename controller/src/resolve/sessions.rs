@@ -96,12 +96,11 @@ pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
 /// A name of a rule's own, so that sessions of two rules never mix; the same on every host.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));
-    let hex: String = digest
+    let number = digest
         .iter()
         .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("sesame-session-{hex}")
+        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("sesame-session-{number:012x}")
 }
 
 #[cfg(test)]

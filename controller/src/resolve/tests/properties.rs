@@ -1,0 +1,223 @@
+//! Whatever the objects: no panic, valid output, and no dependence on order or memory.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::route::Action;
+
+use super::{BASE, objects, resolve};
+use crate::resolve::{Options, Resolver};
+use crate::world::{AnyObject, World};
+
+fn host() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        Just("a.com".to_owned()),
+        Just("*.a.com".to_owned()),
+        Just("b.a.com".to_owned()),
+        Just("*.b.a.com".to_owned()),
+        Just("*.com".to_owned()),
+        Just("1.2.3.4".to_owned()),
+        "[a-zA-Z*.%é ]{1,6}",
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("a".to_owned()),
+        Just("/".to_owned()),
+        Just("10s".to_owned()),
+        "\\PC{0,8}",
+        "[/.a-c%]{0,6}"
+    ]
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+prop_compose! {
+    fn listener()(
+        name in prop_oneof![Just("l1".to_owned()), Just("l2".to_owned()), text()],
+        port in prop_oneof![Just(80), Just(443), any::<i32>()],
+        protocol in prop_oneof![Just("HTTP"), Just("HTTPS"), Just("TLS"), Just("TCP"), Just("UDP"), Just("X")],
+        hostname in host(),
+        from in prop_oneof![Just("All"), Just("Same"), Just("Selector"), Just("None")],
+        tls in any::<bool>(),
+    ) -> String {
+        let tls = if tls { ", tls: {certificateRefs: [{name: s}]}" } else { "" };
+        format!("{{name: {}, port: {port}, protocol: {protocol}, hostname: {}, allowedRoutes: {{namespaces: {{from: \
+                 {from}}}}}{tls}}}", quoted(&name), quoted(&hostname))
+    }
+}
+
+fn filter() -> impl Strategy<Value = String> {
+    let t = || text().prop_map(|text| quoted(&text));
+    prop_oneof![
+        (t(), t()).prop_map(|(a, b)| format!(
+            "{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: {a}, value: {b}}}], remove: [{b}]}}}}"
+        )),
+        (t(), any::<i32>()).prop_map(|(a, port)| format!(
+            "{{type: RequestRedirect, requestRedirect: {{hostname: {a}, port: {port}}}}}"
+        )),
+        (t(), any::<bool>()).prop_map(|(a, full)| {
+            let kind = if full { "FullPath" } else { "PrefixMatch" };
+            format!("{{type: URLRewrite, urlRewrite: {{path: {{type: Replace{kind}, replace{kind}: {a}}}}}}}")
+        }),
+        (any::<i32>(), t()).prop_map(|(percent, name)| format!(
+            "{{type: RequestMirror, requestMirror: {{backendRef: {{name: {name}, port: 80}}, percent: {percent}}}}}"
+        )),
+        t().prop_map(|a| format!("{{type: CORS, cors: {{allowOrigins: [{a}], allowHeaders: [{a}]}}}}")),
+        t().prop_map(|a| format!("{{type: {a}}}")),
+    ]
+}
+
+prop_compose! {
+    fn rule()(
+        path in text(),
+        kind in prop_oneof![Just("Exact"), Just("PathPrefix"), Just("RegularExpression"), Just("Glob")],
+        filters in prop::collection::vec(filter(), 0..3),
+        backend in prop_oneof![Just("a"), Just("b"), Just("none")],
+        port in prop_oneof![Just(80), any::<i32>()],
+        weight in prop_oneof![Just(1), Just(0), any::<i32>()],
+        timeout in text(),
+        timed in any::<bool>(),
+    ) -> String {
+        let timeouts = if timed { format!(", timeouts: {{request: {}}}", quoted(&timeout)) } else { String::new() };
+        format!("{{matches: [{{path: {{type: {kind}, value: {}}}}}], filters: [{}], backendRefs: [{{name: {backend}, \
+                 port: {port}, weight: {weight}}}]{timeouts}}}", quoted(&path), filters.join(", "))
+    }
+}
+
+prop_compose! {
+    fn http_route()(
+        name in "[a-e]",
+        age in 0_u8..3,
+        section in prop_oneof![Just(String::new()), Just("l1".to_owned()), text()],
+        hostnames in prop::collection::vec(host(), 0..3),
+        rules in prop::collection::vec(rule(), 0..4),
+    ) -> String {
+        let hostnames: Vec<String> = hostnames.iter().map(|host| quoted(host)).collect();
+        format!("---\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: web, creationTimestamp: \
+                 '2026-01-01T00:00:0{age}Z'}}\nspec: {{parentRefs: [{{name: gw, sectionName: {}}}], hostnames: [{}], \
+                 rules: [{}]}}\n", quoted(&section), hostnames.join(", "), rules.join(", "))
+    }
+}
+
+prop_compose! {
+    fn any_objects()(
+        listeners in prop::collection::vec(listener(), 0..5),
+        routes in prop::collection::vec(http_route(), 0..6),
+        address in text(),
+        addressed in any::<bool>(),
+    ) -> Vec<AnyObject> {
+        let addresses = if addressed { format!(", addresses: [{{value: {}}}]", quoted(&address)) } else { String::new() };
+        let gateway = format!("---\nkind: Gateway\nmetadata: {{name: gw, namespace: web}}\nspec: {{gatewayClassName: \
+                               sesame, listeners: [{}]{addresses}}}\n", listeners.join(", "));
+        objects(&format!("{BASE}{gateway}{}", routes.concat()))
+    }
+}
+
+fn world(objects: impl IntoIterator<Item = AnyObject>) -> World {
+    let mut world = World::default();
+    for object in objects {
+        world.insert(object);
+    }
+    world
+}
+
+/// What every reader of a snapshot may rely on.
+fn check(snapshot: &Snapshot) {
+    let tables: HashSet<&str> = snapshot
+        .route_tables
+        .iter()
+        .map(|table| table.name.as_str())
+        .collect();
+    let backends: HashSet<&str> = snapshot
+        .backends
+        .iter()
+        .map(|backend| backend.name.as_str())
+        .collect();
+    let endpoints: HashSet<&str> = snapshot
+        .endpoints
+        .iter()
+        .map(|set| set.name.as_str())
+        .collect();
+    assert!(snapshot.route_tables.is_sorted_by(|a, b| a.name < b.name));
+    assert!(snapshot.backends.is_sorted_by(|a, b| a.name < b.name));
+    assert!(snapshot.endpoints.is_sorted_by(|a, b| a.name < b.name));
+    assert!(
+        snapshot
+            .ports
+            .is_sorted_by(|a, b| (a.transport, a.port) < (b.transport, b.port))
+    );
+    assert!(
+        snapshot
+            .backends
+            .iter()
+            .all(|backend| endpoints.contains(backend.endpoints.as_str()))
+    );
+    for listener in snapshot.ports.iter().flat_map(|port| &port.listeners) {
+        assert!(
+            tables.contains(listener.route_table.as_str()),
+            "{}",
+            listener.route_table
+        );
+    }
+    for table in &snapshot.route_tables {
+        let mut domains = HashSet::new();
+        for host in &table.virtual_hosts {
+            assert!(
+                domains.insert(host.domain.as_str()),
+                "{} twice",
+                host.domain
+            );
+            assert!(!host.domain.is_empty());
+            for route in &host.routes {
+                assert!(route.path.as_ref().is_some_and(|path| path.kind.is_some()));
+                if let Action::Forward(forward) = route.action.as_ref().expect("an action") {
+                    assert!(
+                        forward
+                            .backends
+                            .iter()
+                            .any(|b| b.weight > 0 && !b.backend.is_empty())
+                    );
+                    for share in forward.backends.iter().filter(|b| !b.backend.is_empty()) {
+                        assert!(backends.contains(share.backend.as_str()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn output_is_valid_and_depends_on_the_objects_alone(
+        (objects, shuffled) in any_objects().prop_flat_map(|objects| {
+            (Just(objects.clone()), Just(objects).prop_shuffle())
+        }),
+    ) {
+        // Of several with one name, the last that is inserted counts: the same in both orders.
+        let mut seen = HashSet::new();
+        let unique: Vec<AnyObject> = objects.into_iter().filter(|object| seen.insert(object.key())).collect();
+        let first = world(unique.clone());
+        let keep = |object: &AnyObject| unique.contains(object);
+        let second = world(shuffled.into_iter().filter(keep));
+        prop_assert_eq!(&first, &second);
+
+        let options = Options::default();
+        let once = resolve(&first, &options);
+        for gateway in &once.gateways {
+            check(&gateway.snapshot);
+        }
+        let mut resolver = Resolver::default();
+        prop_assert_eq!(&resolver.resolve(&second, &options), &once);
+        prop_assert_eq!(&resolver.resolve(&first, &options), &once);
+        let listeners = once.statuses.gateways.values().flat_map(|gateway| &gateway.listeners);
+        prop_assert!(listeners.clone().all(|listener| listener.conditions.len() >= 4));
+    }
+}

@@ -1,0 +1,135 @@
+//! What a proxy that follows a snapshot to the letter answers. The tests speak in requests and answers.
+
+use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{
+    Listener, Protocol, Route, RouteTable, Snapshot, VirtualHost, path_match, string_match,
+};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) port: u32,
+    /// For HTTPS.
+    pub(super) sni: &'a str,
+    pub(super) host: &'a str,
+    pub(super) path: &'a str,
+    pub(super) method: &'a str,
+    pub(super) headers: &'a [(&'a str, &'a str)],
+    pub(super) query: &'a [(&'a str, &'a str)],
+}
+
+pub(super) const GET: Request<'static> = Request {
+    port: 80,
+    sni: "",
+    host: "example.com",
+    path: "/",
+    method: "GET",
+    headers: &[],
+    query: &[],
+};
+
+/// The backends with their weights, or the status.
+pub(super) fn answer(snapshot: &Snapshot, request: &Request<'_>) -> String {
+    match find(snapshot, request) {
+        None => "404".to_owned(),
+        Some(route) => describe(route.action.as_ref()),
+    }
+}
+
+/// The route that takes the request.
+pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<&'s Route> {
+    let port = snapshot
+        .ports
+        .iter()
+        .find(|port| port.port == request.port)?;
+    // Listeners are sorted from the most specific hostname.
+    let listener: &Listener = match port.listeners.first()?.protocol() {
+        Protocol::Http => port.listeners.first()?,
+        _ => port.listeners.iter().find(|listener| {
+            let domain = if listener.hostname.is_empty() {
+                "*"
+            } else {
+                &listener.hostname
+            };
+            covers(domain, request.sni)
+        })?,
+    };
+    let table: &RouteTable = snapshot
+        .route_tables
+        .iter()
+        .find(|table| table.name == listener.route_table)?;
+    let host = virtual_host(table, request.host)?;
+    host.routes.iter().find(|route| matches(route, request))
+}
+
+/// As Envoy looks: exact, then the longest wildcard, then `*`; whatever the order of the list.
+fn virtual_host<'t>(table: &'t RouteTable, host: &str) -> Option<&'t VirtualHost> {
+    let covering = table
+        .virtual_hosts
+        .iter()
+        .filter(|vh| covers(&vh.domain, host));
+    covering.max_by_key(|vh| (!vh.domain.contains('*'), vh.domain.len()))
+}
+
+fn covers(domain: &str, host: &str) -> bool {
+    match domain.strip_prefix('*') {
+        Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
+        None => domain == host,
+    }
+}
+
+fn matches(route: &Route, request: &Request<'_>) -> bool {
+    let full = |pattern: &str, text: &str| {
+        regex::Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(text))
+    };
+    let path = match route
+        .path
+        .as_ref()
+        .and_then(|path| path.kind.as_ref())
+        .expect("a path")
+    {
+        path_match::Kind::Exact(path) => path == request.path,
+        path_match::Kind::Prefix(prefix) => request
+            .path
+            .strip_prefix(prefix.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+        path_match::Kind::Regex(pattern) => full(pattern, request.path),
+    };
+    let all = |wanted: &[sesame_proto::schema::StringMatch], given: &[(&str, &str)]| {
+        wanted.iter().all(|wanted| {
+            given.iter().any(|(name, value)| {
+                *name == wanted.name
+                    && match wanted.kind.as_ref().expect("a kind") {
+                        string_match::Kind::Exact(text) => text == value,
+                        string_match::Kind::Regex(pattern) => full(pattern, value),
+                    }
+            })
+        })
+    };
+    path && (route.method.is_empty() || route.method == request.method)
+        && all(&route.headers, request.headers)
+        && all(&route.query_params, request.query)
+}
+
+fn describe(action: Option<&Action>) -> String {
+    match action.expect("an action") {
+        Action::DirectResponse(response) => response.status.to_string(),
+        Action::Redirect(redirect) => {
+            format!("{} {}:{}", redirect.status, redirect.scheme, redirect.port)
+        }
+        Action::Forward(forward) => {
+            let shares: Vec<String> = forward
+                .backends
+                .iter()
+                .map(|share| {
+                    let backend = share.backend.strip_prefix("Service/").unwrap_or("500");
+                    if forward.backends.len() == 1 {
+                        backend.to_owned()
+                    } else {
+                        format!("{}x{backend}", share.weight)
+                    }
+                })
+                .collect();
+            shares.join(" ")
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Which route a request gets.
+
+use super::router::{GET, Request, answer, find};
+use super::{HTTP, gateway, resolved, route};
+
+fn forward(to: &str) -> String {
+    format!("rules: [{{backendRefs: [{{name: {to}, port: 80}}]}}]")
+}
+
+#[test]
+fn a_route_reaches_its_service_and_only_what_is_used_is_in_the_snapshot() {
+    let resolution = resolved(&format!("{}{}", gateway(HTTP), route("r", &forward("a"))));
+    let snapshot = &resolution.gateways[0].snapshot;
+    assert_eq!(answer(snapshot, &GET), "web/a/80");
+    assert_eq!(snapshot.gateway, "Gateway/web/gw");
+    assert_eq!(
+        snapshot.ports[0].listeners[0].name,
+        "Gateway/web/gw/listeners/http"
+    );
+    assert_eq!(snapshot.route_tables[0].name, "http/80");
+    assert_eq!(
+        snapshot.route_tables[0].virtual_hosts[0].routes[0].name,
+        "HTTPRoute/web/r/rules/0/matches/0"
+    );
+    let names: Vec<&str> = snapshot.backends.iter().map(|b| b.name.as_str()).collect();
+    assert_eq!(names, ["Service/web/a/80"]);
+    let endpoint = &snapshot.endpoints[0].endpoints[0];
+    assert_eq!(
+        (endpoint.address.as_str(), endpoint.port),
+        ("10.0.0.1", 8080)
+    );
+}
+
+#[test]
+fn listeners_are_isolated() {
+    let listeners = r#"
+- {name: any, port: 80, protocol: HTTP}
+- {name: wild, port: 80, protocol: HTTP, hostname: "*.example.com"}
+- {name: deep, port: 80, protocol: HTTP, hostname: "*.foo.example.com"}
+- {name: one, port: 80, protocol: HTTP, hostname: "abc.foo.example.com"}
+"#;
+    let mut yaml = gateway(listeners);
+    for (name, path) in [
+        ("any", "/any"),
+        ("wild", "/wild"),
+        ("deep", "/deep"),
+        ("one", "/one"),
+    ] {
+        let spec = format!(
+            "parentRefs: [{{name: gw, sectionName: {name}}}]\nrules: [{{matches: [{{path: {{value: {path}}}}}], \
+             backendRefs: [{{name: a, port: 80}}]}}]"
+        );
+        yaml += &route(name, &spec);
+    }
+    // Attached to the catch-all, but its hosts are another listener's.
+    yaml += &route(
+        "stray",
+        "parentRefs: [{name: gw, sectionName: any}]\nhostnames: [abc.foo.example.com, x.example.com]\nrules: \
+         [{backendRefs: [{name: b, port: 80}]}]",
+    );
+    let resolution = resolved(&yaml);
+    let snapshot = &resolution.gateways[0].snapshot;
+    for (host, owner) in [
+        ("bar.com", "/any"),
+        ("example.com", "/any"),
+        ("x.example.com", "/wild"),
+        ("a.b.example.com", "/wild"),
+        ("foo.example.com", "/wild"),
+        ("x.foo.example.com", "/deep"),
+        ("x.abc.foo.example.com", "/deep"),
+        ("abc.foo.example.com", "/one"),
+    ] {
+        for path in ["/any", "/wild", "/deep", "/one"] {
+            let expected = if path == owner { "web/a/80" } else { "404" };
+            assert_eq!(
+                answer(snapshot, &Request { host, path, ..GET }),
+                expected,
+                "{host}{path}"
+            );
+        }
+    }
+}
+
+#[test]
+fn hostnames_intersect_and_the_most_specific_route_hostname_comes_first() {
+    let listeners = r#"
+- {name: exact, port: 80, protocol: HTTP, hostname: very.specific.com}
+- {name: wild, port: 80, protocol: HTTP, hostname: "*.wildcard.io"}
+"#;
+    let mut yaml = gateway(listeners);
+    yaml += &route(
+        "all",
+        "rules: [{matches: [{path: {value: /all}}], backendRefs: [{name: a, port: 80}]}]",
+    );
+    yaml += &route(
+        "wider",
+        &format!("hostnames: ['*.specific.com', other.com]\n{}", forward("b")),
+    );
+    yaml += &route(
+        "exact",
+        "hostnames: [foo.wildcard.io, wildcard.io]\nrules: [{matches: [{path: {value: /x}}], backendRefs: \
+         [{name: c, port: 80}]}]",
+    );
+    yaml += &route(
+        "wild",
+        &format!("hostnames: ['*.wildcard.io']\n{}", forward("b")),
+    );
+    let resolution = resolved(&yaml);
+    let snapshot = &resolution.gateways[0].snapshot;
+    for (host, path, expected) in [
+        // *.specific.com is more specific than no hostname, and takes every path.
+        ("very.specific.com", "/all", "web/b/80"),
+        ("other.com", "/", "404"),
+        ("not.specific.com", "/", "404"),
+        ("foo.wildcard.io", "/x", "web/c/80"),
+        // Falls through to the wildcard's rules.
+        ("foo.wildcard.io", "/y", "web/b/80"),
+        ("bar.wildcard.io", "/x", "web/b/80"),
+        ("a.b.wildcard.io", "/x", "web/b/80"),
+        ("wildcard.io", "/x", "404"),
+    ] {
+        assert_eq!(
+            answer(snapshot, &Request { host, path, ..GET }),
+            expected,
+            "{host}{path}"
+        );
+    }
+}
+
+#[test]
+fn matches_of_all_routes_compete_and_prefixes_are_by_element() {
+    let mut yaml = gateway(HTTP);
+    yaml += &route(
+        "r1",
+        r#"
+rules:
+- matches: [{path: {type: PathPrefix, value: /api/}}]
+  backendRefs: [{name: a, port: 80}]
+- matches: [{path: {type: RegularExpression, value: "/regex/[0-9]+"}}]
+  backendRefs: [{name: c, port: 80}]
+"#,
+    );
+    yaml += &route(
+        "r2",
+        r#"
+rules:
+- matches: [{path: {type: Exact, value: /api/x}}, {path: {value: /api}, method: POST}]
+  backendRefs: [{name: b, port: 80}]
+- matches: [{path: {value: /api}, headers: [{name: Version, value: "2"}, {name: version, value: "3"}]}]
+  backendRefs: [{name: c, port: 80}]
+- matches: [{path: {value: /api}, queryParams: [{name: Q, value: "1"}]}]
+  backendRefs: [{name: b, port: 80}]
+"#,
+    );
+    let resolution = resolved(&yaml);
+    let snapshot = &resolution.gateways[0].snapshot;
+    let get = |path| Request { path, ..GET };
+    for (request, expected) in [
+        (get("/api"), "web/a/80"),
+        (get("/api/"), "web/a/80"),
+        (get("/api/y"), "web/a/80"),
+        (get("/apix"), "404"),
+        (get("/API"), "404"),
+        (get("/api/x"), "web/b/80"),
+        (get("/regex/12"), "web/c/80"),
+        (get("/regex/x"), "404"),
+        (
+            Request {
+                method: "POST",
+                headers: &[("version", "2")],
+                ..get("/api")
+            },
+            "web/b/80",
+        ),
+        (
+            Request {
+                headers: &[("version", "2")],
+                query: &[("Q", "1")],
+                ..get("/api")
+            },
+            "web/c/80",
+        ),
+        (
+            Request {
+                headers: &[("version", "3")],
+                ..get("/api")
+            },
+            "web/a/80",
+        ),
+        (
+            Request {
+                query: &[("Q", "1")],
+                ..get("/api")
+            },
+            "web/b/80",
+        ),
+        (
+            Request {
+                query: &[("q", "1")],
+                ..get("/api")
+            },
+            "web/a/80",
+        ),
+    ] {
+        assert_eq!(answer(snapshot, &request), expected, "{request:?}");
+    }
+}
+
+#[test]
+fn the_oldest_route_wins_and_what_it_hides_is_left_out() {
+    let aged = |name: &str, second: u32, to: &str| {
+        route(name, &forward(to)).replace(
+            "generation: 3",
+            &format!("generation: 3, creationTimestamp: '2026-01-01T00:00:{second:02}Z'"),
+        )
+    };
+    let yaml =
+        gateway(HTTP) + &aged("young", 9, "a") + &aged("old", 1, "b") + &aged("middle", 5, "c");
+    let resolution = resolved(&yaml);
+    let snapshot = &resolution.gateways[0].snapshot;
+    assert_eq!(answer(snapshot, &GET), "web/b/80");
+    assert_eq!(snapshot.route_tables[0].virtual_hosts[0].routes.len(), 1);
+    assert_eq!(snapshot.backends.len(), 1);
+    assert_eq!(resolution.attached("http"), 3);
+
+    let tied = gateway(HTTP) + &aged("z", 1, "a") + &aged("v", 1, "b");
+    assert_eq!(
+        answer(&resolved(&tied).gateways[0].snapshot, &GET),
+        "web/b/80"
+    );
+}
+
+#[test]
+fn without_rules_every_path_is_500() {
+    let resolution = resolved(&(gateway(HTTP) + &route("r", "hostnames: [example.com]")));
+    assert_eq!(
+        answer(
+            &resolution.gateways[0].snapshot,
+            &Request { path: "/x", ..GET }
+        ),
+        "500"
+    );
+}
+
+#[test]
+fn redirects_name_the_port_that_the_listener_has_outside() {
+    let listeners =
+        "- {name: http, port: 80, protocol: HTTP}\n- {name: alt, port: 8080, protocol: HTTP}";
+    let redirect = |filter: &str| {
+        format!("rules: [{{filters: [{{type: RequestRedirect, requestRedirect: {filter}}}]}}]")
+    };
+    for (filter, on_80, on_8080) in [
+        ("{}", "302 :0", "302 :8080"),
+        ("{scheme: https}", "302 https:0", "302 https:0"),
+        (
+            "{scheme: https, port: 8443, statusCode: 308}",
+            "308 https:8443",
+            "308 https:8443",
+        ),
+        ("{port: 80}", "302 :0", "302 :0"),
+    ] {
+        let resolution = resolved(&(gateway(listeners) + &route("r", &redirect(filter))));
+        let snapshot = &resolution.gateways[0].snapshot;
+        assert_eq!(answer(snapshot, &GET), on_80, "{filter}");
+        assert_eq!(
+            answer(snapshot, &Request { port: 8080, ..GET }),
+            on_8080,
+            "{filter}"
+        );
+    }
+}
+
+#[test]
+fn a_listener_on_another_port_has_its_own_routes() {
+    let listeners =
+        "- {name: http, port: 80, protocol: HTTP}\n- {name: alt, port: 8080, protocol: HTTP}";
+    let yaml = gateway(listeners)
+        + &route(
+            "r1",
+            &format!("parentRefs: [{{name: gw, port: 8080}}]\n{}", forward("a")),
+        )
+        + &route(
+            "r2",
+            &format!(
+                "parentRefs: [{{name: gw, sectionName: http, port: 80}}]\n{}",
+                forward("b")
+            ),
+        );
+    let resolution = resolved(&yaml);
+    let snapshot = &resolution.gateways[0].snapshot;
+    assert_eq!(answer(snapshot, &GET), "web/b/80");
+    assert_eq!(answer(snapshot, &Request { port: 8080, ..GET }), "web/a/80");
+}
+
+#[test]
+fn names_carry_rule_and_match() {
+    let spec = "rules: [{backendRefs: [{name: a, port: 80}], matches: [{path: {value: /x}}]}, {matches: [{path: \
+                {value: /a}}, {path: {value: /b}}], backendRefs: [{name: a, port: 80}]}]";
+    let resolution = resolved(&(gateway(HTTP) + &route("r", spec)));
+    let found = find(
+        &resolution.gateways[0].snapshot,
+        &Request {
+            path: "/b/c",
+            ..GET
+        },
+    );
+    assert_eq!(
+        found.map(|route| route.name.as_str()),
+        Some("HTTPRoute/web/r/rules/1/matches/1")
+    );
+}

@@ -1,0 +1,359 @@
+//! Backends, filters and what becomes of invalid rules.
+
+use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{AppProtocol, Forward};
+
+use super::router::{GET, Request, answer, find};
+use super::{HTTP, Said, gateway, resolved, route, said};
+use crate::resolve::Resolution;
+use crate::status::{ConditionType, Reason};
+
+fn with_rules(rules: &str) -> Resolution {
+    resolved(&(gateway(HTTP) + &route("r", &format!("rules:\n{rules}"))))
+}
+
+fn answer_to(resolution: &Resolution, path: &str) -> String {
+    answer(&resolution.gateways[0].snapshot, &Request { path, ..GET })
+}
+
+fn forward(resolution: &Resolution) -> Forward {
+    match find(&resolution.gateways[0].snapshot, &GET).and_then(|route| route.action.clone()) {
+        Some(Action::Forward(forward)) => forward,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_invalid_backend_keeps_its_weight_as_500() {
+    for (bad, reason) in [
+        ("{name: none, port: 80, weight: 3}", Reason::BackendNotFound),
+        ("{name: a, port: 81, weight: 3}", Reason::BackendNotFound),
+        ("{name: a, weight: 3}", Reason::UnsupportedValue),
+        (
+            "{name: a, port: 80, kind: Pod, weight: 3}",
+            Reason::InvalidKind,
+        ),
+        (
+            "{name: a, port: 80, group: example.com, weight: 3}",
+            Reason::InvalidKind,
+        ),
+        (
+            "{name: x, port: 80, namespace: other, weight: 3}",
+            Reason::RefNotPermitted,
+        ),
+        (
+            "{name: a, port: 80, weight: 3, filters: [{type: URLRewrite, urlRewrite: {hostname: x.com}}]}",
+            Reason::UnsupportedValue,
+        ),
+        (
+            "{name: a, port: 80, weight: 3, filters: [{type: ExtensionRef, extensionRef: {group: x, kind: K, name: z}}]}",
+            Reason::InvalidKind,
+        ),
+    ] {
+        let resolution = with_rules(&format!("- backendRefs: [{{name: b, port: 80}}, {bad}]"));
+        assert_eq!(answer_to(&resolution, "/"), "1xweb/b/80 3x500", "{bad}");
+        let conditions = resolution.route_conditions("r");
+        assert_eq!(
+            said(conditions, ConditionType::Accepted),
+            Said::True,
+            "{bad}"
+        );
+        assert_eq!(
+            said(conditions, ConditionType::ResolvedRefs),
+            Said::False(reason),
+            "{bad}"
+        );
+        assert_eq!(
+            said(conditions, ConditionType::PartiallyInvalid),
+            Said::Absent,
+            "{bad}"
+        );
+        assert!(
+            conditions[1].message.contains("rules[0].backendRefs[1]"),
+            "{}",
+            conditions[1].message
+        );
+    }
+}
+
+#[test]
+fn without_a_valid_backend_everything_is_500_and_siblings_work() {
+    let resolution = with_rules(
+        "- {matches: [{path: {value: /bad}}], backendRefs: [{name: none, port: 80}]}\n\
+         - {matches: [{path: {value: /zero}}], backendRefs: [{name: a, port: 80, weight: 0}]}\n\
+         - {matches: [{path: {value: /good}}], backendRefs: [{name: a, port: 80}]}",
+    );
+    assert_eq!(answer_to(&resolution, "/bad"), "500");
+    assert_eq!(answer_to(&resolution, "/zero"), "500");
+    assert_eq!(answer_to(&resolution, "/good"), "web/a/80");
+}
+
+#[test]
+fn a_grant_opens_another_namespace() {
+    let yaml = gateway(HTTP)
+        + &route(
+            "r",
+            "rules: [{backendRefs: [{name: x, namespace: shop, port: 80}]}]",
+        )
+        + "---\nkind: Service\nmetadata: {name: x, namespace: shop}\nspec: {ports: [{port: 80}]}\n";
+    let grant = "---\nkind: ReferenceGrant\nmetadata: {name: g, namespace: shop}\nspec:\n  from: [{group: \
+                 gateway.networking.k8s.io, kind: HTTPRoute, namespace: web}]\n  to: [{group: '', kind: Service}]\n";
+    let refused = resolved(&yaml);
+    assert_eq!(answer_to(&refused, "/"), "500");
+    let reason = said(refused.route_conditions("r"), ConditionType::ResolvedRefs);
+    assert_eq!(reason, Said::False(Reason::RefNotPermitted));
+    let granted = resolved(&format!("{yaml}{grant}"));
+    assert_eq!(answer_to(&granted, "/"), "shop/x/80");
+    assert_eq!(
+        said(granted.route_conditions("r"), ConditionType::ResolvedRefs),
+        Said::True
+    );
+}
+
+#[test]
+fn bad_rules_are_dropped_and_harm_no_sibling() {
+    let redirect =
+        |spec: &str| format!("filters: [{{type: RequestRedirect, requestRedirect: {spec}}}]");
+    let modify = |spec: &str| {
+        format!("filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {spec}}}]")
+    };
+    for bad in [
+        "matches: [{path: {value: nope}}]".to_owned(),
+        "matches: [{path: {value: /a//b}}]".to_owned(),
+        "matches: [{path: {value: /a/../b}}]".to_owned(),
+        "matches: [{path: {value: /a%2fb}}]".to_owned(),
+        "matches: [{path: {type: Exact, value: /a/.}}]".to_owned(),
+        "matches: [{path: {type: Glob, value: /a}}]".to_owned(),
+        "matches: [{path: {type: RegularExpression, value: '('}}]".to_owned(),
+        "matches: [{method: get}]".to_owned(),
+        "matches: [{headers: [{name: ':path', value: x}]}]".to_owned(),
+        "matches: [{headers: [{name: a, value: x, type: Prefix}]}]".to_owned(),
+        "timeouts: {request: 1s, backendRequest: 2s}".to_owned(),
+        "timeouts: {request: 1.5s}".to_owned(),
+        "retry: {codes: [200]}".to_owned(),
+        "sessionPersistence: {type: Magic}".to_owned(),
+        "backendRefs: [{name: a, port: 80, weight: -1}]".to_owned(),
+        "name: Not_A_Name".to_owned(),
+        "filters: [{type: RequestMirror}]".to_owned(),
+        "filters: [{type: URLRewrite, urlRewrite: {}, cors: {}}]".to_owned(),
+        "filters: [{type: URLRewrite, urlRewrite: {}}, {type: RequestRedirect, requestRedirect: {}}]".to_owned(),
+        "filters: [{type: URLRewrite, urlRewrite: {}}, {type: URLRewrite, urlRewrite: {}}]".to_owned(),
+        "filters: [{type: CORS, cors: {allowOrigins: ['*', 'https://a.com']}}]".to_owned(),
+        "filters: [{type: CORS, cors: {maxAge: 0}}]".to_owned(),
+        "filters: [{type: RequestMirror, requestMirror: {percent: 101, backendRef: {name: a, port: 80}}}]".to_owned(),
+        "filters: [{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /x}}}]\n  \
+         matches: [{path: {type: Exact, value: /a}}]"
+            .to_owned(),
+        redirect("{statusCode: 200}"),
+        redirect("{scheme: ftp}"),
+        redirect("{port: 0}"),
+        redirect("{hostname: '*.a.com'}"),
+        redirect("{}") + "\n  backendRefs: [{name: a, port: 80}]",
+        modify("{set: [{name: 'a b', value: x}]}"),
+        modify("{set: [{name: Host, value: x}]}"),
+        modify("{set: [{name: A, value: x}], remove: [a]}"),
+    ] {
+        let good = "- {matches: [{path: {value: /good}}], backendRefs: [{name: b, port: 80}]}";
+        let resolution = with_rules(&format!("{good}\n- {bad}"));
+        assert_eq!(answer_to(&resolution, "/good"), "web/b/80", "{bad}");
+        assert_eq!(answer_to(&resolution, "/a"), "404", "{bad}");
+        let conditions = resolution.route_conditions("r");
+        assert_eq!(said(conditions, ConditionType::Accepted), Said::True, "{bad}");
+        let partial = &conditions[2];
+        assert_eq!(partial.type_, ConditionType::PartiallyInvalid, "{bad}");
+        assert!(partial.message.starts_with("Dropped Rule: rules[1]"), "{}", partial.message);
+        assert_eq!(partial.observed_generation, 3);
+
+        let alone = with_rules(&format!("- {bad}"));
+        let Said::False(reason) = said(alone.route_conditions("r"), ConditionType::Accepted) else {
+            panic!("{bad} is accepted");
+        };
+        assert!(matches!(reason, Reason::UnsupportedValue | Reason::IncompatibleFilters), "{bad}");
+        assert_eq!(alone.attached("http"), 0, "{bad}");
+        assert_eq!(said(alone.route_conditions("r"), ConditionType::PartiallyInvalid), Said::Absent);
+    }
+}
+
+#[test]
+fn a_filter_that_is_not_supported_is_never_skipped() {
+    let extension =
+        "filters: [{type: ExtensionRef, extensionRef: {group: x.com, kind: Auth, name: f}}]";
+    let backend = "backendRefs: [{name: a, port: 80}]";
+    let resolution = with_rules(&format!("- {{{extension}, {backend}}}"));
+    assert_eq!(answer_to(&resolution, "/"), "500");
+    let conditions = resolution.route_conditions("r");
+    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(
+        said(conditions, ConditionType::ResolvedRefs),
+        Said::False(Reason::InvalidKind)
+    );
+
+    let good = "- {matches: [{path: {value: /good}}], backendRefs: [{name: b, port: 80}]}";
+    for filter in [
+        "{type: Sanitize}",
+        "{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: a, port: 80}}}",
+    ] {
+        let rule = format!("- {{filters: [{filter}], {backend}}}");
+        let resolution = with_rules(&format!("{good}\n{rule}"));
+        assert_eq!(answer_to(&resolution, "/"), "500", "{filter}");
+        assert_eq!(answer_to(&resolution, "/good"), "web/b/80", "{filter}");
+        assert_eq!(
+            said(
+                resolution.route_conditions("r"),
+                ConditionType::PartiallyInvalid
+            ),
+            Said::True
+        );
+        let alone = with_rules(&rule);
+        let accepted = said(alone.route_conditions("r"), ConditionType::Accepted);
+        assert_eq!(accepted, Said::False(Reason::UnsupportedValue), "{filter}");
+        assert_eq!(answer_to(&alone, "/"), "404", "{filter}");
+    }
+}
+
+#[test]
+fn mirrors_have_shares_and_bad_ones_are_dropped() {
+    let mirror = |spec: &str| format!("{{type: RequestMirror, requestMirror: {spec}}}");
+    let filters = [
+        mirror("{backendRef: {name: b, port: 80}}"),
+        mirror("{backendRef: {name: b, port: 80}, percent: 25}"),
+        mirror("{backendRef: {name: c, port: 80}, fraction: {numerator: 1, denominator: 3}}"),
+        mirror("{backendRef: {name: c, port: 80}, percent: 0}"),
+        mirror("{backendRef: {name: none, port: 80}}"),
+    ];
+    let resolution = with_rules(&format!(
+        "- filters: [{}]\n  backendRefs: [{{name: a, port: 80}}]",
+        filters.join(", ")
+    ));
+    let mirrors: Vec<(String, u32, u32)> = forward(&resolution)
+        .mirrors
+        .into_iter()
+        .map(|mirror| (mirror.backend, mirror.numerator, mirror.denominator))
+        .collect();
+    let b = "Service/web/b/80".to_owned();
+    assert_eq!(
+        mirrors,
+        [
+            (b.clone(), 100, 100),
+            (b, 25, 100),
+            ("Service/web/c/80".to_owned(), 1, 3)
+        ]
+    );
+    let resolved_refs = said(
+        resolution.route_conditions("r"),
+        ConditionType::ResolvedRefs,
+    );
+    assert_eq!(resolved_refs, Said::False(Reason::BackendNotFound));
+    assert_eq!(resolution.gateways[0].snapshot.backends.len(), 3);
+}
+
+#[test]
+fn application_protocols() {
+    for (protocol, expected) in [
+        ("http", Some(AppProtocol::Http1)),
+        ("kubernetes.io/h2c", Some(AppProtocol::Http2)),
+        ("kubernetes.io/ws", Some(AppProtocol::Websocket)),
+        ("kubernetes.io/wss", None),
+        ("mongo", None),
+    ] {
+        let yaml = gateway(HTTP)
+            + &route("r", "rules: [{backendRefs: [{name: p, port: 80}]}]")
+            + &format!(
+                "---\nkind: Service\nmetadata: {{name: p, namespace: web}}\nspec: {{ports: [{{port: 80, appProtocol: \
+                 {protocol}}}]}}\n"
+            );
+        let resolution = resolved(&yaml);
+        let backends = &resolution.gateways[0].snapshot.backends;
+        assert_eq!(
+            backends
+                .first()
+                .map(sesame_proto::schema::Backend::protocol),
+            expected
+        );
+        let resolved_refs = said(
+            resolution.route_conditions("r"),
+            ConditionType::ResolvedRefs,
+        );
+        let unsupported = Said::False(Reason::UnsupportedProtocol);
+        assert_eq!(
+            resolved_refs,
+            if expected.is_some() {
+                Said::True
+            } else {
+                unsupported
+            }
+        );
+    }
+}
+
+#[test]
+fn a_service_with_a_tls_policy_is_never_reached_in_plain_text() {
+    let policy = "---\nkind: BackendTLSPolicy\nmetadata: {name: p, namespace: web}\nspec: {targetRefs: [{group: '', \
+                  kind: Service, name: a}], validation: {hostname: a.com}}\n";
+    let yaml =
+        gateway(HTTP) + &route("r", "rules: [{backendRefs: [{name: a, port: 80}]}]") + policy;
+    assert_eq!(answer_to(&resolved(&yaml), "/"), "500");
+}
+
+#[test]
+fn timeouts_retries_and_sessions_are_carried() {
+    let resolution = with_rules(
+        "- backendRefs: [{name: a, port: 80}]\n  timeouts: {request: 10s, backendRequest: 0s}\n  retry: {codes: [503, \
+         500], attempts: 2, backoff: 50ms}\n  sessionPersistence: {sessionName: s, type: Header}",
+    );
+    let forward = forward(&resolution);
+    assert_eq!(
+        (forward.request_timeout_ms, forward.backend_timeout_ms),
+        (10_000, 0)
+    );
+    let retry = forward.retry.expect("retry");
+    assert_eq!(
+        (retry.statuses, retry.attempts, retry.backoff_ms),
+        (vec![500, 503], 2, 50)
+    );
+    let session = forward.session.expect("session").kind;
+    assert_eq!(
+        session,
+        Some(sesame_proto::schema::session_persistence::Kind::Header(
+            "s".to_owned()
+        ))
+    );
+}
+
+#[test]
+fn endpoints_are_the_ready_ones_of_all_slices_or_else_the_terminating_that_serve() {
+    let slice = |name: &str, endpoints: &str| {
+        format!(
+            "---\nkind: EndpointSlice\nmetadata: {{name: {name}, namespace: web, labels: {{kubernetes.io/service-name: \
+             b}}}}\naddressType: IPv4\nendpoints: {endpoints}\nports: [{{name: '', port: 9000}}]\n"
+        )
+    };
+    let addresses = |slices: &str| -> Vec<String> {
+        let yaml =
+            gateway(HTTP) + &route("r", "rules: [{backendRefs: [{name: b, port: 80}]}]") + slices;
+        let resolution = resolved(&yaml);
+        let sets = &resolution.gateways[0].snapshot.endpoints;
+        sets[0]
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.address.clone())
+            .collect()
+    };
+    let ready = slice(
+        "s1",
+        "[{addresses: [10.0.0.9, 10.9.9.9]}, {addresses: [10.0.0.2], conditions: {ready: false}}]",
+    ) + &slice(
+        "s2",
+        "[{addresses: [10.0.0.10], conditions: {ready: true}}, {addresses: [10.0.0.9]}]",
+    ) + &slice(
+        "s3",
+        "[{addresses: [127.0.0.1]}, {addresses: [169.254.169.254]}, {addresses: [not-an-ip]}]",
+    );
+    assert_eq!(addresses(&ready), ["10.0.0.9", "10.0.0.10"]);
+    let ending = slice(
+        "s1",
+        "[{addresses: [10.0.0.3], conditions: {ready: false, serving: true, terminating: true}}, {addresses: [10.0.0.4], \
+         conditions: {ready: false, serving: false, terminating: true}}]",
+    );
+    assert_eq!(addresses(&ending), ["10.0.0.3"]);
+}

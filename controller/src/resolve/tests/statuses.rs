@@ -1,0 +1,320 @@
+//! What statuses say of classes, Gateways, listeners and routes.
+
+use super::{HTTP, Said, gateway, resolved, route, said};
+use crate::status::{ConditionType, Reason};
+
+const R: &str = "rules: [{backendRefs: [{name: a, port: 80}]}]";
+
+#[test]
+fn a_good_gateway_waits_for_an_agent() {
+    let resolution = resolved(&(gateway(HTTP) + &route("r", R)));
+    for conditions in [
+        resolution.gateway_conditions(),
+        resolution.listener_conditions("http"),
+    ] {
+        assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+        assert_eq!(said(conditions, ConditionType::Programmed), Said::Unknown);
+        assert_eq!(said(conditions, ConditionType::ResolvedRefs), Said::True);
+        assert!(
+            conditions
+                .iter()
+                .all(|condition| condition.observed_generation == 7)
+        );
+    }
+    let class = resolution
+        .statuses
+        .gateway_classes
+        .values()
+        .next()
+        .expect("a class");
+    assert_eq!(said(&class.conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(
+        said(&class.conditions, ConditionType::SupportedVersion),
+        Said::True
+    );
+    let route = resolution.statuses.routes.values().next().expect("a route");
+    assert_eq!(route.parents[0].parent_ref.name, "gw");
+    assert_eq!(route.parents[0].parent_ref.group, None);
+}
+
+#[test]
+fn what_names_another_controller_is_not_ours() {
+    let yaml = gateway(HTTP).replace("gatewayClassName: sesame", "gatewayClassName: other")
+        + "---\nkind: GatewayClass\nmetadata: {name: other}\nspec: {controllerName: example.com/other}\n"
+        + &route("r", R);
+    let resolution = resolved(&yaml);
+    assert!(resolution.gateways.is_empty());
+    assert!(resolution.statuses.gateways.is_empty());
+    assert!(resolution.statuses.routes.is_empty());
+    assert_eq!(resolution.statuses.gateway_classes.len(), 1);
+}
+
+#[test]
+fn why_a_route_is_not_accepted() {
+    let listeners = "
+- {name: http, port: 80, protocol: HTTP, hostname: a.com, allowedRoutes: {namespaces: {from: Same}}}
+- {name: sel, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {team: x}}}}}
+- {name: kind, port: 82, protocol: HTTP, allowedRoutes: {kinds: [{kind: GRPCRoute}]}}";
+    for (spec, reason) in [
+        (
+            "parentRefs: [{name: gw, sectionName: none}]",
+            Reason::NoMatchingParent,
+        ),
+        (
+            "parentRefs: [{name: gw, port: 99}]",
+            Reason::NoMatchingParent,
+        ),
+        (
+            "parentRefs: [{name: gw, port: 81, sectionName: http}]",
+            Reason::NoMatchingParent,
+        ),
+        (
+            "parentRefs: [{name: gw, sectionName: sel}]",
+            Reason::NotAllowedByListeners,
+        ),
+        (
+            "parentRefs: [{name: gw, sectionName: kind}]",
+            Reason::NotAllowedByListeners,
+        ),
+        (
+            "parentRefs: [{name: gw, sectionName: http}]\nhostnames: [b.com]",
+            Reason::NoMatchingListenerHostname,
+        ),
+        (
+            "parentRefs: [{name: gw, sectionName: http}]\nhostnames: [a.com, 1.2.3.4]",
+            Reason::UnsupportedValue,
+        ),
+    ] {
+        let resolution = resolved(&(gateway(listeners) + &route("r", &format!("{spec}\n{R}"))));
+        let conditions = resolution.route_conditions("r");
+        assert_eq!(
+            said(conditions, ConditionType::Accepted),
+            Said::False(reason),
+            "{spec}"
+        );
+        assert_eq!(
+            said(conditions, ConditionType::ResolvedRefs),
+            Said::True,
+            "{spec}"
+        );
+        for listener in ["http", "sel", "kind"] {
+            assert_eq!(resolution.attached(listener), 0, "{spec}");
+        }
+    }
+    // One listener that takes it is enough.
+    let resolution =
+        resolved(&(gateway(listeners) + &route("r", &format!("hostnames: [a.com]\n{R}"))));
+    assert_eq!(
+        said(resolution.route_conditions("r"), ConditionType::Accepted),
+        Said::True
+    );
+    let labelled = "---\nkind: Namespace\nmetadata: {name: web, labels: {team: x}}\n";
+    let resolution = resolved(&(gateway(listeners) + &route("r", &format!("{R}")) + labelled));
+    assert_eq!(
+        (resolution.attached("http"), resolution.attached("sel")),
+        (1, 1)
+    );
+}
+
+#[test]
+fn parents_that_are_not_gateways_of_ours_have_no_entry() {
+    let spec = format!(
+        "parentRefs: [{{name: none}}, {{name: a, kind: Service, group: ''}}, {{name: gw, kind: ListenerSet}}, {{name: \
+         gw, sectionName: http}}, {{name: gw, sectionName: http}}]\n{R}"
+    );
+    let resolution = resolved(&(gateway(HTTP) + &route("r", &spec)));
+    let status = resolution
+        .statuses
+        .routes
+        .values()
+        .next()
+        .expect("a status");
+    assert_eq!(status.parents.len(), 1);
+    assert_eq!(resolution.attached("http"), 1);
+}
+
+#[test]
+fn why_a_listener_is_not_accepted_and_the_gateway_goes_on_without_it() {
+    for (bad, reason) in [
+        (
+            "{name: bad, port: 0, protocol: HTTP}",
+            Reason::UnsupportedValue,
+        ),
+        (
+            "{name: bad, port: 65536, protocol: HTTP}",
+            Reason::UnsupportedValue,
+        ),
+        (
+            "{name: bad, port: 81, protocol: HTTP, hostname: 1.2.3.4}",
+            Reason::UnsupportedValue,
+        ),
+        (
+            "{name: bad, port: 81, protocol: HTTP, tls: {}}",
+            Reason::UnsupportedValue,
+        ),
+        (
+            "{name: bad, port: 81, protocol: HTTPS}",
+            Reason::UnsupportedValue,
+        ),
+        (
+            "{name: bad, port: 81, protocol: HTTPS, tls: {mode: Passthrough}}",
+            Reason::UnsupportedValue,
+        ),
+        (
+            "{name: bad, port: 81, protocol: SPDY}",
+            Reason::UnsupportedProtocol,
+        ),
+        (
+            "{name: bad, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector}}}",
+            Reason::UnsupportedValue,
+        ),
+        (
+            "{name: bad, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: Some}}}",
+            Reason::UnsupportedValue,
+        ),
+    ] {
+        let resolution = resolved(&gateway(&format!("{HTTP}\n- {bad}")));
+        let conditions = resolution.listener_conditions("bad");
+        assert_eq!(
+            said(conditions, ConditionType::Accepted),
+            Said::False(reason),
+            "{bad}"
+        );
+        assert_eq!(
+            said(conditions, ConditionType::Programmed),
+            Said::False(Reason::Invalid),
+            "{bad}"
+        );
+        assert_eq!(
+            said(
+                resolution.listener_conditions("http"),
+                ConditionType::Accepted
+            ),
+            Said::True
+        );
+        let accepted = &resolution.gateway_conditions()[0];
+        assert_eq!(
+            (accepted.status.as_str(), accepted.reason),
+            ("True", Reason::ListenersNotValid),
+            "{bad}"
+        );
+        let ports: Vec<u32> = resolution.gateways[0]
+            .snapshot
+            .ports
+            .iter()
+            .map(|port| port.port)
+            .collect();
+        assert_eq!(ports, [80], "{bad}");
+
+        let alone = resolved(&gateway(&format!("- {bad}")));
+        assert!(alone.gateways.is_empty(), "{bad}");
+        let accepted = said(alone.gateway_conditions(), ConditionType::Accepted);
+        assert_eq!(accepted, Said::False(Reason::ListenersNotValid), "{bad}");
+    }
+}
+
+#[test]
+fn conflicting_listeners_are_all_refused_but_still_count_routes() {
+    let listeners = format!(
+        "{HTTP}\n- {{name: x, port: 81, protocol: HTTP}}\n- {{name: w, port: 81, protocol: HTTP}}"
+    );
+    let resolution = resolved(&(gateway(&listeners) + &route("r", R)));
+    for name in ["x", "w"] {
+        let conditions = resolution.listener_conditions(name);
+        let refused = Said::False(Reason::HostnameConflict);
+        assert_eq!(said(conditions, ConditionType::Conflicted), Said::True);
+        assert_eq!(said(conditions, ConditionType::Accepted), refused);
+        assert_eq!(said(conditions, ConditionType::Programmed), refused);
+        assert_eq!(resolution.attached(name), 1);
+    }
+    let conflicted = said(
+        resolution.listener_conditions("http"),
+        ConditionType::Conflicted,
+    );
+    assert_eq!(conflicted, Said::False(Reason::NoConflicts));
+    assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
+}
+
+#[test]
+fn unknown_route_kinds_are_told_and_known_ones_still_serve() {
+    let listeners = "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: HTTPRoute}, {kind: FooRoute}]}}";
+    let resolution = resolved(&(gateway(listeners) + &route("r", R)));
+    let conditions = resolution.listener_conditions("http");
+    let refused = Said::False(Reason::InvalidRouteKinds);
+    assert_eq!(said(conditions, ConditionType::ResolvedRefs), refused);
+    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    let status = resolution
+        .statuses
+        .gateways
+        .values()
+        .next()
+        .expect("a Gateway");
+    assert_eq!(status.listeners[0].supported_kinds.len(), 1);
+    assert_eq!(resolution.attached("http"), 1);
+}
+
+#[test]
+fn addresses_and_parameters() {
+    for (spec, accepted, addresses) in [
+        (
+            "addresses: [{value: 192.0.2.1}, {type: IPAddress, value: '2001:DB8::1'}]",
+            Said::True,
+            vec!["192.0.2.1", "2001:db8::1"],
+        ),
+        (
+            "addresses: [{type: IPAddress, value: ''}]",
+            Said::True,
+            vec![],
+        ),
+        (
+            "addresses: [{type: Hostname, value: a.com}]",
+            Said::False(Reason::UnsupportedAddress),
+            vec![],
+        ),
+        (
+            "addresses: [{value: nonsense}]",
+            Said::False(Reason::UnsupportedAddress),
+            vec![],
+        ),
+        (
+            "infrastructure: {parametersRef: {group: x, kind: K, name: z}}",
+            Said::False(Reason::InvalidParameters),
+            vec![],
+        ),
+    ] {
+        let resolution = resolved(&format!("{}  {spec}\n", gateway(HTTP)));
+        let conditions = resolution.gateway_conditions();
+        assert_eq!(
+            said(conditions, ConditionType::Accepted),
+            accepted,
+            "{spec}"
+        );
+        match resolution.gateways.first() {
+            Some(gateway) => assert_eq!(gateway.snapshot.addresses, addresses, "{spec}"),
+            None => assert_eq!(
+                said(conditions, ConditionType::Programmed),
+                Said::False(Reason::Invalid)
+            ),
+        }
+    }
+}
+
+#[test]
+fn statuses_print_as_the_api_shows_them() {
+    let resolution = resolved(&(gateway(HTTP) + &route("r", R)));
+    let json = serde_json::to_value(&resolution.statuses).expect("JSON");
+    let listener = &json["gateways"]["web/gw"]["listeners"][0];
+    assert_eq!(listener["attachedRoutes"], 1);
+    assert_eq!(
+        listener["supportedKinds"][0]["group"],
+        "gateway.networking.k8s.io"
+    );
+    assert_eq!(listener["conditions"][0]["type"], "Accepted");
+    assert_eq!(listener["conditions"][0]["observedGeneration"], 7);
+    let parent = &json["routes"]["HTTPRoute/web/r"]["parents"][0];
+    assert_eq!(parent["parentRef"], serde_json::json!({"name": "gw"}));
+    assert_eq!(
+        parent["controllerName"],
+        "projectsesame.io/gateway-controller"
+    );
+}
