@@ -87,7 +87,8 @@ impl<'w> Backends<'w> {
             return fault(
                 Reason::InvalidKind,
                 format!(
-                    "{group}/{kind} {name:?} is not supported; expected a Service of the core group"
+                    "{} {name:?} is not supported; expected a Service of the core group",
+                    names::group_kind(group, kind)
                 ),
             );
         }
@@ -106,6 +107,9 @@ impl<'w> Backends<'w> {
                     referrer.kind, referrer.namespace
                 ),
             );
+        }
+        if let Err(why) = names::check_object(namespace, name) {
+            return fault(Reason::BackendNotFound, why);
         }
         let Some(port) = *port else {
             return fault(
@@ -228,7 +232,15 @@ fn http_port<'w>(
         );
     };
     let protocol = match port.app_protocol.as_deref() {
-        None | Some("" | "http" | "https") => AppProtocol::Http1,
+        None | Some("") => AppProtocol::Http1,
+        // Names of IANA are the same in upper case.
+        Some(name)
+            if ["http", "https"]
+                .iter()
+                .any(|known| name.eq_ignore_ascii_case(known)) =>
+        {
+            AppProtocol::Http1
+        }
         Some("kubernetes.io/h2c") => AppProtocol::Http2,
         Some("kubernetes.io/ws") => AppProtocol::Websocket,
         Some(other) => {

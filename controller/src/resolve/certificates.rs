@@ -15,6 +15,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::context::Context;
 use super::grants::{Referrer, Target};
 use super::hostnames::Hostname;
+use super::names;
 use super::pem;
 use crate::api::{NamespacedName, ObjectRef, Secret};
 
@@ -99,7 +100,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         let kind = kind.as_deref().unwrap_or("Secret");
         if !group.is_empty() || kind != "Secret" {
             return Err(invalid(format!(
-                "{group}/{kind} {name:?} is not supported; expected a Secret of the core group"
+                "{} {name:?} is not supported; expected a Secret of the core group",
+                names::group_kind(group, kind)
             )));
         }
         let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
@@ -119,6 +121,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
                 ),
             });
         }
+        names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);
         let Some((key, secret)) = cx.world.secrets.get_key_value(&key) else {
             return Err(invalid(format!("Secret {key} does not exist")));
@@ -201,7 +204,7 @@ fn parse(
                     .to_owned()
             }
             _ => "tls.key is of a kind that is not supported; expected RSA of at least 2048 bits, or ECDSA with \
-                  P-256 or P-384"
+                  P-256 or P-384, or Ed25519"
                 .to_owned(),
         }
     })?;

@@ -6,15 +6,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::schema::{TlsTermination, TrustBundle};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use super::ca_bundles::CaBundles;
 use super::context::Context;
-use super::grants::Target;
 use super::listeners::Owner;
-use super::pem;
 use crate::api::{
     FrontendTls, FrontendTlsConfig, FrontendTlsPort, FrontendTlsValidation, FrontendValidationMode,
-    NamespacedName, ObjectRef,
 };
 use crate::status::{Reason, Verdict};
 
@@ -42,12 +39,13 @@ impl FrontendValidation {
     pub(super) fn resolve<'w>(
         owner: &Owner<'w>,
         frontend: Option<&'w FrontendTls>,
+        bundles: &mut CaBundles<'w>,
         cx: &Context<'w, '_>,
     ) -> Self {
         let Some(FrontendTls { default, per_port }) = frontend else {
             return Self::default();
         };
-        let default = Outcome::resolve("spec.tls.frontend.default", owner, default, cx);
+        let default = Outcome::resolve("spec.tls.frontend.default", owner, default, bundles, cx);
         let mut ports: HashMap<u16, Outcome> = HashMap::new();
         for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
             let at = format!("spec.tls.frontend.perPort[{i}]");
@@ -55,7 +53,7 @@ impl FrontendValidation {
             let Ok(port) = u16::try_from(*port) else {
                 continue;
             };
-            let outcome = Outcome::resolve(&at, owner, tls, cx);
+            let outcome = Outcome::resolve(&at, owner, tls, bundles, cx);
             ports
                 .entry(port)
                 .and_modify(|first| {
@@ -128,6 +126,7 @@ impl Outcome {
         at: &str,
         owner: &Owner<'w>,
         config: &'w FrontendTlsConfig,
+        bundles: &mut CaBundles<'w>,
         cx: &Context<'w, '_>,
     ) -> Self {
         let FrontendTlsConfig { validation } = config;
@@ -161,14 +160,14 @@ impl Outcome {
         let mut names = Vec::new();
         let mut certificates: Vec<String> = Vec::new();
         for (i, reference) in ca_certificate_refs.iter().enumerate() {
-            match ca_certificates(owner, reference, cx) {
+            match bundles.get(owner.referrer(), reference, cx) {
                 Ok((name, found)) => {
                     if !names.contains(&name) {
                         names.push(name);
                     }
-                    for certificate in found {
-                        if !certificates.contains(&certificate) {
-                            certificates.push(certificate);
+                    for certificate in found.iter() {
+                        if !certificates.contains(certificate) {
+                            certificates.push(certificate.clone());
                         }
                     }
                 }
@@ -184,71 +183,4 @@ impl Outcome {
         });
         outcome
     }
-}
-
-/// The certificates of one reference, as PEM each, and the name of where they are from.
-fn ca_certificates<'w>(
-    owner: &Owner<'w>,
-    reference: &'w ObjectRef,
-    cx: &Context<'w, '_>,
-) -> Result<(String, Vec<String>), (Reason, String)> {
-    let ObjectRef {
-        group,
-        kind,
-        name,
-        namespace,
-    } = reference;
-    let group = group.as_deref().unwrap_or_default();
-    let kind = kind.as_deref().unwrap_or_default();
-    if !group.is_empty() || kind != "ConfigMap" {
-        return Err((
-            Reason::InvalidCaCertificateKind,
-            format!(
-                "{group}/{kind} {name:?} is not supported; expected a ConfigMap of the core group"
-            ),
-        ));
-    }
-    let namespace = namespace.as_deref().unwrap_or(owner.namespace);
-    let target = Target {
-        group: "",
-        kind: "ConfigMap",
-        namespace,
-        name,
-    };
-    if !cx.grants.permit(owner.referrer(), target) {
-        return Err((
-            Reason::RefNotPermitted,
-            format!(
-                "no ReferenceGrant in namespace {namespace:?} lets a {} of namespace {:?} refer to ConfigMap {name:?}",
-                owner.kind, owner.namespace
-            ),
-        ));
-    }
-    let key = NamespacedName::new(namespace, name);
-    let invalid = |why: String| {
-        (
-            Reason::InvalidCaCertificateRef,
-            format!("ConfigMap {key} {why}"),
-        )
-    };
-    let map = cx
-        .world
-        .config_maps
-        .get(&key)
-        .ok_or_else(|| invalid("does not exist".to_owned()))?;
-    let pem = map
-        .data
-        .get("ca.crt")
-        .ok_or_else(|| invalid("has no key ca.crt".to_owned()))?;
-    let certificates =
-        pem::certificates(pem.as_bytes()).map_err(|why| invalid(format!("ca.crt {why}")))?;
-    for (i, certificate) in certificates.iter().enumerate() {
-        X509Certificate::from_der(certificate)
-            .map_err(|_| invalid(format!("ca.crt certificate {i} is malformed")))?;
-    }
-    let encoded = certificates
-        .iter()
-        .map(|certificate| pem::encode_certificates(std::slice::from_ref(certificate)))
-        .collect();
-    Ok((format!("ConfigMap/{key}"), encoded))
 }

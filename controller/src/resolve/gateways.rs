@@ -7,12 +7,14 @@ use sesame_proto::schema;
 
 use super::ResolvedGateway;
 use super::backends::Backends;
+use super::ca_bundles::CaBundles;
 use super::certificates::Certificates;
 use super::classes::Classes;
 use super::context::Context;
 use super::frontend_tls::FrontendValidation;
 use super::http_routes::HttpRoutes;
 use super::listeners::{self, ListenerState, Owner};
+use super::names;
 use super::tables;
 use crate::api::{
     AddressType, Gateway, GatewayAddress, GatewayBackendTls, GatewaySpec, GatewayTls,
@@ -20,6 +22,11 @@ use crate::api::{
 };
 use crate::status::{Condition, ConditionStatus, ConditionType, GatewayStatus, Reason, Verdict};
 use crate::world::Kind;
+
+/// What the API's schema allows. What is beyond is refused, and not looked at.
+const MAX_LISTENERS: usize = 64;
+const MAX_ADDRESSES: usize = 16;
+const MAX_FRONTEND_PORTS: usize = 64;
 
 /// The message of Programmed until a host says more.
 pub(super) const WAITING: &str = "waiting for an agent to report";
@@ -42,6 +49,7 @@ impl<'w> GatewayState<'w> {
         classes: &Classes<'w>,
         cx: &mut Context<'w, '_>,
         certificates: &mut Certificates<'w, '_>,
+        ca_bundles: &mut CaBundles<'w>,
     ) -> Option<Self> {
         let GatewaySpec {
             gateway_class_name,
@@ -61,6 +69,9 @@ impl<'w> GatewayState<'w> {
             generation: gateway.metadata.generation,
         };
         let mut accepted = Verdict::default();
+        if let Err(why) = names::check_object(owner.namespace, owner.name) {
+            accepted.refuse(Reason::Invalid, format!("metadata: {why}"));
+        }
         if let Some((reason, why)) = class.fault() {
             accepted.refuse(
                 reason,
@@ -83,11 +94,11 @@ impl<'w> GatewayState<'w> {
                 ),
             );
         }
-        if listeners.len() > 64 {
+        if listeners.len() > MAX_LISTENERS {
             accepted.refuse(
                 Reason::Invalid,
                 format!(
-                    "spec.listeners has {} entries; at most 64 are allowed",
+                    "spec.listeners has {} entries; at most {MAX_LISTENERS} are allowed",
                     listeners.len()
                 ),
             );
@@ -119,7 +130,20 @@ impl<'w> GatewayState<'w> {
                 format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
             );
         }
-        let frontend = FrontendValidation::resolve(&owner, frontend.as_ref(), cx);
+        if let Some(count) = frontend.as_ref().map(|frontend| frontend.per_port.len())
+            && count > MAX_FRONTEND_PORTS
+        {
+            accepted.refuse(
+                Reason::Invalid,
+                format!("spec.tls.frontend.perPort has {count} entries; at most {MAX_FRONTEND_PORTS} are allowed"),
+            );
+        }
+        let frontend = frontend
+            .as_ref()
+            .filter(|frontend| frontend.per_port.len() <= MAX_FRONTEND_PORTS);
+        let frontend = FrontendValidation::resolve(&owner, frontend, ca_bundles, cx);
+        // Each of too many would name all the others in what it says.
+        let listeners = listeners.get(..MAX_LISTENERS).unwrap_or(listeners);
         let listeners = listeners::judge(&owner, listeners, &frontend, cx, certificates);
         Some(Self {
             owner,
@@ -338,14 +362,14 @@ static GOOD: Verdict = Verdict::good_one();
 /// The IPs asked for, in the object's order; faults go to the verdict.
 fn read_addresses(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Vec<String> {
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedAddress, message);
-    if addresses.len() > 16 {
+    if addresses.len() > MAX_ADDRESSES {
         unsupported(format!(
-            "spec.addresses has {} entries; at most 16 are allowed",
+            "spec.addresses has {} entries; at most {MAX_ADDRESSES} are allowed",
             addresses.len()
         ));
     }
     let mut found = Vec::new();
-    for (i, GatewayAddress { type_, value }) in addresses.iter().enumerate() {
+    for (i, GatewayAddress { type_, value }) in addresses.iter().take(MAX_ADDRESSES).enumerate() {
         match type_ {
             None | Some(AddressType::IpAddress) => {}
             Some(other) => {

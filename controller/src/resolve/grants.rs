@@ -1,12 +1,12 @@
 //! ReferenceGrants: who may refer to what in another namespace. Without a grant nothing may.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::api::ReferenceGrantSpec;
 use crate::world::World;
 
-/// All grants by the namespace that gives them.
-pub(super) struct Grants<'w>(HashMap<&'w str, Vec<&'w ReferenceGrantSpec>>);
+/// All grants by the namespace that gives them and a namespace that they are given to.
+pub(super) struct Grants<'w>(HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>);
 
 /// Who refers.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +27,18 @@ pub(super) struct Target<'a> {
 
 impl<'w> Grants<'w> {
     pub(super) fn new(world: &'w World) -> Self {
-        let mut grants: HashMap<&str, Vec<&ReferenceGrantSpec>> = HashMap::new();
+        let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
         for (key, grant) in &world.reference_grants {
-            grants.entry(&key.namespace).or_default().push(&grant.spec);
+            let receivers: BTreeSet<&str> = grant
+                .spec
+                .from
+                .iter()
+                .map(|from| from.namespace.as_str())
+                .collect();
+            for receiver in receivers {
+                let grants = grants.entry((&key.namespace, receiver)).or_default();
+                grants.push(&grant.spec);
+            }
         }
         Self(grants)
     }
@@ -40,19 +49,21 @@ impl<'w> Grants<'w> {
         if from.namespace == to.namespace {
             return true;
         }
-        self.0.get(to.namespace).is_some_and(|grants| {
-            grants.iter().any(|grant| {
-                grant.from.iter().any(|entry| {
-                    entry.group == from.group
-                        && entry.kind == from.kind
-                        && entry.namespace == from.namespace
-                }) && grant.to.iter().any(|entry| {
-                    entry.group == to.group
-                        && entry.kind == to.kind
-                        && entry.name.as_deref().is_none_or(|name| name == to.name)
+        self.0
+            .get(&(to.namespace, from.namespace))
+            .is_some_and(|grants| {
+                grants.iter().any(|grant| {
+                    grant.from.iter().any(|entry| {
+                        entry.group == from.group
+                            && entry.kind == from.kind
+                            && entry.namespace == from.namespace
+                    }) && grant.to.iter().any(|entry| {
+                        entry.group == to.group
+                            && entry.kind == to.kind
+                            && entry.name.as_deref().is_none_or(|name| name == to.name)
+                    })
                 })
             })
-        })
     }
 }
 

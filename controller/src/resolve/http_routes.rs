@@ -10,12 +10,17 @@ use super::gateways::GatewayState;
 use super::grants::Referrer;
 use super::hostnames::Hostname;
 use super::http_rules::{self, CheckedRule, RuleContext};
+use super::names;
 use super::regexes::Regexes;
 use crate::api::{GATEWAY_GROUP, HttpRoute, HttpRule, ParentRef, RouteSpec};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
 };
 use crate::world::{Kind, ObjectKey};
+
+/// What the API's schema allows. What is beyond is refused, and not looked at.
+const MAX_PARENTS: usize = 32;
+const MAX_HOSTNAMES: usize = 16;
 
 /// A route that names a Gateway of ours.
 #[derive(Debug)]
@@ -61,7 +66,7 @@ pub(super) fn attach_all<'w>(
     for route in routes {
         let own = route.metadata.namespace.as_str();
         let mut parents: Vec<(&'w ParentRef, usize)> = Vec::new();
-        for parent in &route.spec.parent_refs {
+        for parent in route.spec.parent_refs.iter().take(MAX_PARENTS) {
             let gateway = attach::gateway_of(parent, own).and_then(|name| by_name.get(&name));
             if let Some(gateway) = gateway
                 && !parents.iter().any(|(known, _)| *known == parent)
@@ -90,8 +95,6 @@ pub(super) fn attach_all<'w>(
                 conditions: state.conditions(&accepted, route.metadata.generation),
             });
         }
-        // The API shows no more.
-        status.parents.truncate(32);
         statuses.insert(object, status);
         checked.push(state);
     }
@@ -114,9 +117,12 @@ fn check<'w>(
     } = &route.spec;
     let mut accepted = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
+    if let Err(why) = names::check_object(&object.name.namespace, &object.name.name) {
+        unsupported(format!("metadata: {why}"));
+    }
     for (field, count, most) in [
-        ("parentRefs", parent_refs.len(), 32),
-        ("hostnames", hostnames.len(), 16),
+        ("parentRefs", parent_refs.len(), MAX_PARENTS),
+        ("hostnames", hostnames.len(), MAX_HOSTNAMES),
         ("rules", rules.len(), 16),
         // A rule without matches has one.
         (
@@ -132,7 +138,7 @@ fn check<'w>(
         }
     }
     let mut names = Vec::with_capacity(hostnames.len());
-    for (i, text) in hostnames.iter().enumerate() {
+    for (i, text) in hostnames.iter().take(MAX_HOSTNAMES).enumerate() {
         match Hostname::parse(text) {
             Ok(hostname) if !text.is_empty() => names.push(hostname),
             Ok(_) => unsupported(format!(

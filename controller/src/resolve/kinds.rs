@@ -28,6 +28,23 @@ pub(super) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'st
     (!kinds.is_empty()).then_some((protocol, kinds))
 }
 
+/// The protocols that something is routed on, for people.
+pub(super) fn protocols() -> String {
+    let all = [
+        Protocol::Http,
+        Protocol::Https,
+        Protocol::Tls,
+        Protocol::Tcp,
+        Protocol::Udp,
+    ];
+    let served: Vec<&str> = all
+        .iter()
+        .filter(|p| of_protocol(p).is_some())
+        .map(Protocol::as_str)
+        .collect();
+    served.join(", ")
+}
+
 /// The supported kinds among those that a listener asks for, and the others in words. A listener that asks
 /// for none supports all of its protocol.
 pub(super) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind>, Vec<String>) {

@@ -15,12 +15,11 @@ use super::frontend_tls::FrontendValidation;
 use super::grants::Referrer;
 use super::hostnames::Hostname;
 use super::kinds;
+use super::listener_tls;
 use super::names;
 use super::selectors::NamespaceRule;
-use crate::api::{
-    AllowedRoutes, GATEWAY_GROUP, Listener, ListenerTls, NamespacedName, Protocol, TlsMode,
-};
-use crate::status::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason, Verdict};
+use crate::api::{AllowedRoutes, GATEWAY_GROUP, Listener, NamespacedName, Protocol};
+use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
 /// The object whose listeners they are: a Gateway.
@@ -101,7 +100,7 @@ pub(super) fn judge<'w>(
     find_conflicts(&mut states);
     find_overlaps(&mut states);
     for state in &mut states {
-        resolve_tls(owner, state, frontend, cx, certificates);
+        listener_tls::resolve(owner, state, frontend, cx, certificates);
     }
     states
 }
@@ -145,7 +144,7 @@ fn judge_one<'w>(owner: &Owner<'w>, spec: &'w Listener, unique: bool) -> Listene
     {
         unsupported(format!("hostname must not be set with protocol {protocol}"));
     }
-    if let Err(why) = check_tls(protocol, tls.as_ref()) {
+    if let Err(why) = listener_tls::check(protocol, tls.as_ref()) {
         unsupported(why);
     }
 
@@ -169,8 +168,9 @@ fn judge_one<'w>(owner: &Owner<'w>, spec: &'w Listener, unique: bool) -> Listene
         accepted.refuse(
             Reason::UnsupportedProtocol,
             format!(
-                "protocol {:?} is not supported; expected HTTP or HTTPS",
-                protocol.as_str()
+                "protocol {:?} is not supported; expected one of {}",
+                protocol.as_str(),
+                kinds::protocols()
             ),
         );
     }
@@ -211,49 +211,6 @@ static DEFAULT_ALLOWED_ROUTES: AllowedRoutes = AllowedRoutes {
     namespaces: None,
     kinds: Vec::new(),
 };
-
-/// What a schema would say about `tls`.
-fn check_tls(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
-    match (protocol, tls) {
-        (Protocol::Http | Protocol::Tcp | Protocol::Udp, Some(_)) => Err(format!(
-            "tls must not be set with protocol {protocol}; use HTTPS or TLS"
-        )),
-        (Protocol::Https, None) => {
-            Err("tls is required with protocol HTTPS; set tls.certificateRefs".to_owned())
-        }
-        (Protocol::Tls, None) => Err("tls is required with protocol TLS; set tls.mode".to_owned()),
-        (Protocol::Https | Protocol::Tls, Some(tls)) => {
-            let ListenerTls {
-                mode,
-                certificate_refs,
-                options: _,
-            } = tls;
-            let terminate = match mode {
-                Some(TlsMode::Terminate) => true,
-                None if *protocol == Protocol::Https => true,
-                Some(TlsMode::Passthrough) if *protocol == Protocol::Tls => false,
-                None => return Err("tls.mode is required with protocol TLS".to_owned()),
-                Some(other) => {
-                    return Err(format!(
-                        "tls.mode {:?} is not supported with protocol {protocol}",
-                        other.as_str()
-                    ));
-                }
-            };
-            if terminate && certificate_refs.is_empty() {
-                return Err("tls.certificateRefs is empty; name at least one Secret".to_owned());
-            }
-            if certificate_refs.len() > 64 {
-                return Err(format!(
-                    "tls.certificateRefs has {} entries; at most 64 are allowed",
-                    certificate_refs.len()
-                ));
-            }
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
 
 /// Sets conflicts among the listeners that are valid so far.
 fn find_conflicts(states: &mut [ListenerState<'_>]) {
@@ -321,79 +278,6 @@ fn find_overlaps<'w>(states: &mut [ListenerState<'w>]) {
     }
 }
 
-/// Finds the certificates, and how clients are validated.
-fn resolve_tls<'w>(
-    owner: &Owner<'w>,
-    state: &mut ListenerState<'w>,
-    frontend: &FrontendValidation,
-    cx: &mut Context<'w, '_>,
-    certificates: &mut Certificates<'w, '_>,
-) {
-    let Some(tls) = &state.spec.tls else { return };
-    let terminates = match state.spec.protocol {
-        Protocol::Https => true,
-        Protocol::Tls => tls.mode == Some(TlsMode::Terminate),
-        _ => false,
-    };
-    if !terminates {
-        return;
-    }
-    for (name, value) in &tls.options {
-        cx.problems.add(
-            owner.key(),
-            format!(
-                "listener {:?}: tls.options {name:?}: {value:?} is not supported and has no effect",
-                state.spec.name
-            ),
-        );
-    }
-    let mut termination = schema::TlsTermination::default();
-    let mut covered = false;
-    for (i, reference) in tls.certificate_refs.iter().enumerate() {
-        match certificates.get(owner.referrer(), reference, cx) {
-            Ok(certificate) => {
-                let hostname = state.hostname.as_ref();
-                covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
-                if !termination.keys.contains(&certificate.key.name) {
-                    termination.keys.push(certificate.key.name.clone());
-                }
-            }
-            Err(fault) => {
-                let reason = if fault.not_permitted {
-                    Reason::RefNotPermitted
-                } else {
-                    Reason::InvalidCertificateRef
-                };
-                state.resolved.refuse(
-                    reason,
-                    format!("tls.certificateRefs[{i}]: {}", fault.message),
-                );
-            }
-        }
-    }
-    if !covered && !termination.keys.is_empty() {
-        cx.problems.add(
-            owner.key(),
-            format!(
-                "listener {:?}: no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
-                state.spec.name, state.spec.hostname.as_deref().unwrap_or_default()
-            ),
-        );
-    }
-    state.without_tls = termination.keys.is_empty();
-    if state.spec.protocol == Protocol::Https
-        && let Some(port) = state.port
-    {
-        frontend.apply(
-            port,
-            &mut state.accepted,
-            &mut state.resolved,
-            &mut termination,
-        );
-    }
-    state.tls = Some(termination);
-}
-
 impl ListenerState<'_> {
     /// Whether it is in the snapshot.
     pub(super) fn served(&self) -> bool {
@@ -403,99 +287,5 @@ impl ListenerState<'_> {
     /// Whether routes of the kind from the namespace may attach.
     pub(super) fn allows(&self, kind: Kind, namespace: &str, cx: &Context<'_, '_>) -> bool {
         self.kinds.contains(&kind) && self.namespaces.allows(namespace, cx.world)
-    }
-
-    pub(super) fn status(&self, generation: i64, gateway: &Verdict) -> ListenerStatus {
-        let condition = |type_, status, reason, message: &str| {
-            Condition::new(type_, status, reason, message, generation)
-        };
-        let programmed = match (
-            self.accepted.fault(),
-            self.resolved.fault(),
-            gateway.fault(),
-        ) {
-            (Some((_, message)), ..) => {
-                let reason = self
-                    .conflict
-                    .as_ref()
-                    .map_or(Reason::Invalid, |(reason, _)| *reason);
-                condition(
-                    ConditionType::Programmed,
-                    ConditionStatus::False,
-                    reason,
-                    message,
-                )
-            }
-            (None, Some((_, message)), _) if self.without_tls => condition(
-                ConditionType::Programmed,
-                ConditionStatus::False,
-                Reason::Invalid,
-                &format!("the listener has no usable certificate: {message}"),
-            ),
-            (.., Some((_, message))) => condition(
-                ConditionType::Programmed,
-                ConditionStatus::False,
-                Reason::Invalid,
-                &format!("the Gateway is not accepted: {message}"),
-            ),
-            _ => condition(
-                ConditionType::Programmed,
-                ConditionStatus::Unknown,
-                Reason::Pending,
-                super::gateways::WAITING,
-            ),
-        };
-        let conflicted = match &self.conflict {
-            Some((reason, message)) => condition(
-                ConditionType::Conflicted,
-                ConditionStatus::True,
-                *reason,
-                message,
-            ),
-            None => condition(
-                ConditionType::Conflicted,
-                ConditionStatus::False,
-                Reason::NoConflicts,
-                "no other listener conflicts",
-            ),
-        };
-        let mut conditions = vec![
-            self.accepted.condition(
-                ConditionType::Accepted,
-                Reason::Accepted,
-                "the listener is valid",
-                generation,
-            ),
-            programmed,
-            self.resolved.condition(
-                ConditionType::ResolvedRefs,
-                Reason::ResolvedRefs,
-                "all references are resolved",
-                generation,
-            ),
-            conflicted,
-        ];
-        if !self.overlaps.is_empty() {
-            conditions.push(condition(
-                ConditionType::OverlappingTlsConfig,
-                ConditionStatus::True,
-                Reason::OverlappingHostnames,
-                &format!(
-                    "the hostname overlaps with that of listeners {} on the same port; requests on a reused \
-                     connection that belong there are answered with 421",
-                    self.overlaps.join(", ")
-                ),
-            ));
-        }
-        ListenerStatus {
-            name: self.spec.name.clone(),
-            supported_kinds: self
-                .kinds
-                .iter()
-                .map(|kind| kinds::group_kind(*kind))
-                .collect(),
-            attached_routes: self.attached,
-            conditions,
-        }
     }
 }

@@ -9,6 +9,7 @@
 
 mod attach;
 mod backends;
+mod ca_bundles;
 mod certificates;
 mod classes;
 mod conflicts;
@@ -25,12 +26,15 @@ mod hostnames;
 mod http_routes;
 mod http_rules;
 mod kinds;
+mod listener_status;
+mod listener_tls;
 mod listeners;
 mod matches;
 mod names;
 mod pem;
 mod precedence;
 mod regexes;
+mod rewrites;
 mod selectors;
 mod sessions;
 mod tables;
@@ -39,6 +43,7 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 
 use self::backends::Backends;
+use self::ca_bundles::CaBundles;
 use self::certificates::{CertificateCache, Certificates};
 use self::classes::Classes;
 use self::context::Context;
@@ -110,6 +115,7 @@ impl Resolver {
     pub fn resolve(&mut self, world: &World, options: &Options) -> Resolution {
         let mut cx = Context::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
+        let mut ca_bundles = CaBundles::default();
         let mut backends = Backends::new(world);
 
         let classes = Classes::judge(world, options);
@@ -117,7 +123,13 @@ impl Resolver {
             .gateways
             .values()
             .filter_map(|gateway| {
-                GatewayState::judge(gateway, &classes, &mut cx, &mut certificates)
+                GatewayState::judge(
+                    gateway,
+                    &classes,
+                    &mut cx,
+                    &mut certificates,
+                    &mut ca_bundles,
+                )
             })
             .collect();
         let (routes, route_statuses) =

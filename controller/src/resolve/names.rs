@@ -7,6 +7,31 @@ pub(super) fn is_dns_subdomain(text: &str) -> bool {
     !text.is_empty() && text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
+/// What may name an object, together with its namespace. Names become provenance, so nothing in one may look
+/// like the next part of another.
+pub(super) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
+    if !is_dns_label(namespace) {
+        return Err(format!(
+            "namespace {namespace:?} is not a label of a-z, 0-9 and '-', at most 63 characters"
+        ));
+    }
+    if !is_dns_subdomain(name) {
+        return Err(format!(
+            "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.', at most 253 characters"
+        ));
+    }
+    Ok(())
+}
+
+/// A kind for people: with its group unless that is the core.
+pub(super) fn group_kind(group: &str, kind: &str) -> String {
+    if group.is_empty() {
+        kind.to_owned()
+    } else {
+        format!("{group}/{kind}")
+    }
+}
+
 fn is_dns_label(label: &str) -> bool {
     let bytes = label.as_bytes();
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';

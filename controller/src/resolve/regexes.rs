@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use regex::bytes::RegexBuilder;
 
-/// Bytes that a compiled expression may take.
-const SIZE_LIMIT: usize = 1024 * 1024;
+/// Bytes that a compiled expression may take; bounds the time to compile it too.
+const SIZE_LIMIT: usize = 256 * 1024;
 
 /// What was checked before, for a Resolver that is used again. Pure memory.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
 /// A class, and Services `a`, `b` and `c` in namespace `web` with an endpoint each.
-const BASE: &str = r#"
+const BASE: &str = r"
 kind: GatewayClass
 metadata: {name: sesame}
 spec: {controllerName: projectsesame.io/gateway-controller}
@@ -39,7 +39,7 @@ spec: {ports: [{port: 80}]}
 kind: Service
 metadata: {name: c, namespace: web}
 spec: {ports: [{port: 80}]}
-"#;
+";
 
 fn decode<T: DeserializeOwned>(value: &Value) -> Arc<T> {
     Arc::new(serde_json::from_value(value.clone()).unwrap_or_else(|why| panic!("{why}: {value}")))

@@ -109,7 +109,7 @@ fn why_a_route_is_not_accepted() {
         Said::True
     );
     let labelled = "---\nkind: Namespace\nmetadata: {name: web, labels: {team: x}}\n";
-    let resolution = resolved(&(gateway(listeners) + &route("r", &format!("{R}")) + labelled));
+    let resolution = resolved(&(gateway(listeners) + &route("r", R) + labelled));
     assert_eq!(
         (resolution.attached("http"), resolution.attached("sel")),
         (1, 1)
@@ -297,6 +297,24 @@ fn addresses_and_parameters() {
             ),
         }
     }
+}
+
+#[test]
+fn names_that_could_pass_for_the_provenance_of_others_are_refused() {
+    let yaml = gateway(HTTP) + &route("x/rules/0", R);
+    let resolution = resolved(&yaml);
+    let accepted = said(
+        resolution.route_conditions("x/rules/0"),
+        ConditionType::Accepted,
+    );
+    assert_eq!(accepted, Said::False(Reason::UnsupportedValue));
+    assert!(resolution.gateways[0].snapshot.backends.is_empty());
+
+    let yaml = gateway(HTTP).replace("name: gw", "name: gw/listeners");
+    let resolution = resolved(&yaml);
+    let accepted = said(resolution.gateway_conditions(), ConditionType::Accepted);
+    assert_eq!(accepted, Said::False(Reason::Invalid));
+    assert!(resolution.gateways.is_empty());
 }
 
 #[test]
