@@ -120,7 +120,10 @@ mod tests {
             private_key: b"private".to_vec(),
         };
         let bytes = encode(std::slice::from_ref(&key));
-        assert_eq!(decode(&bytes).unwrap().as_slice(), std::slice::from_ref(&key));
+        assert_eq!(
+            decode(&bytes).unwrap().as_slice(),
+            std::slice::from_ref(&key)
+        );
         assert!(!format!("{key:?}").contains("private"));
         assert!(decode(b"\xff\xff").is_err());
     }

@@ -14,7 +14,12 @@ pub(crate) struct HostArgs {
     #[arg(long, env = "SESAME_PORT_MAP", value_name = "80:8080,443:8443", value_parser = port_map, default_value = "", hide_default_value = true)]
     pub(crate) port_map: PortMap,
     /// An address to listen on; repeatable. Several Gateways share them out. All addresses by default.
-    #[arg(long = "address", env = "SESAME_ADDRESSES", value_delimiter = ',', value_name = "IP")]
+    #[arg(
+        long = "address",
+        env = "SESAME_ADDRESSES",
+        value_delimiter = ',',
+        value_name = "IP"
+    )]
     pub(crate) addresses: Vec<IpAddr>,
     /// Only GatewayClasses that name this controller are served.
     #[arg(
@@ -28,7 +33,12 @@ pub(crate) struct HostArgs {
     #[arg(long, env = "SESAME_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
     /// Trust the forwarding headers of this many proxies in front of Envoy.
-    #[arg(long, env = "SESAME_TRUSTED_HOPS", default_value_t = 0, value_name = "N")]
+    #[arg(
+        long,
+        env = "SESAME_TRUSTED_HOPS",
+        default_value_t = 0,
+        value_name = "N"
+    )]
     pub(crate) trusted_hops: u32,
 }
 

@@ -47,7 +47,13 @@ enum Command {
 #[derive(Debug, Args)]
 struct Logging {
     /// What is logged: error, warn, info, debug, trace, or filters by module.
-    #[arg(long, global = true, env = "SESAME_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        env = "SESAME_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
     log: String,
     /// How it is logged, on standard error.
     #[arg(long, global = true, env = "SESAME_LOG_FORMAT", default_value = "text")]

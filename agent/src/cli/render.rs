@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use serde_json::{Map, Value};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
-use serde_json::{Map, Value};
 
 use super::host::HostArgs;
 use super::offline::{self, render_options};
@@ -58,7 +58,11 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         .resolution
         .gateways
         .iter()
-        .filter(|gateway| args.gateway.as_ref().is_none_or(|name| *name == gateway.gateway))
+        .filter(|gateway| {
+            args.gateway
+                .as_ref()
+                .is_none_or(|name| *name == gateway.gateway)
+        })
         .collect();
     for problem in &read.problems {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
@@ -81,11 +85,18 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         for problem in &rendered.problems {
             tracing::warn!("{problem}");
         }
-        all.insert(gateway.gateway.to_string(), printable(args, &rendered, &options)?);
+        all.insert(
+            gateway.gateway.to_string(),
+            printable(args, &rendered, &options)?,
+        );
     }
     // One Gateway needs no heading.
     let value = match all.len() {
-        1 => all.into_iter().next().map(|(_, value)| value).unwrap_or_default(),
+        1 => all
+            .into_iter()
+            .next()
+            .map(|(_, value)| value)
+            .unwrap_or_default(),
         _ => Value::Object(all),
     };
     match args.format {
@@ -95,12 +106,23 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn printable(args: &RenderArgs, rendered: &Rendered, options: &render::Options) -> anyhow::Result<Value> {
-    let redact = if args.show_secrets { Redact::Nothing } else { Redact::PrivateKeys };
+fn printable(
+    args: &RenderArgs,
+    rendered: &Rendered,
+    options: &render::Options,
+) -> anyhow::Result<Value> {
+    let redact = if args.show_secrets {
+        Redact::Nothing
+    } else {
+        Redact::PrivateKeys
+    };
     let mut value = dump::resources(rendered, redact)?;
     if let Value::Object(parts) = &mut value {
         if args.only.contains(&Part::Bootstrap) {
-            parts.insert("bootstrap".to_owned(), dump::bootstrap(&render::bootstrap(options), redact)?);
+            parts.insert(
+                "bootstrap".to_owned(),
+                dump::bootstrap(&render::bootstrap(options), redact)?,
+            );
         }
         if !args.only.is_empty() {
             parts.retain(|name, _| {

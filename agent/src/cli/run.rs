@@ -30,7 +30,12 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
     /// How long connections may go on when the agent is told to stop.
-    #[arg(long, env = "SESAME_DRAIN_SECONDS", default_value_t = 30, value_name = "SECONDS")]
+    #[arg(
+        long,
+        env = "SESAME_DRAIN_SECONDS",
+        default_value_t = 30,
+        value_name = "SECONDS"
+    )]
     drain_seconds: u64,
 }
 

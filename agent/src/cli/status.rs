@@ -104,7 +104,14 @@ async fn fetch(socket: &Path) -> anyhow::Result<Vec<u8>> {
 /// Writing to a String cannot fail, so the results are let go.
 fn table(report: &Report) -> String {
     let mut text = String::new();
-    let mut gateways = new_table(&["GATEWAY", "STATE", "ADDRESSES", "WANTED", "APPLIED", "ENVOY"]);
+    let mut gateways = new_table(&[
+        "GATEWAY",
+        "STATE",
+        "ADDRESSES",
+        "WANTED",
+        "APPLIED",
+        "ENVOY",
+    ]);
     for gateway in &report.gateways {
         gateways.add_row([
             gateway.gateway.clone(),
@@ -119,7 +126,16 @@ fn table(report: &Report) -> String {
         ]);
     }
     let _ = writeln!(text, "{gateways}\n");
-    let mut objects = new_table(&["KIND", "NAMESPACE", "NAME", "SECTION", "CONDITION", "STATUS", "REASON", "MESSAGE"]);
+    let mut objects = new_table(&[
+        "KIND",
+        "NAMESPACE",
+        "NAME",
+        "SECTION",
+        "CONDITION",
+        "STATUS",
+        "REASON",
+        "MESSAGE",
+    ]);
     for object in &report.objects {
         for row in condition_rows(object) {
             objects.add_row(row);

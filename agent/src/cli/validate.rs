@@ -77,10 +77,16 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
     let mut findings = findings(&read);
     let mut verdicts = BTreeMap::new();
     let binary = locate(args.envoy.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let scratch = tempfile::tempdir()?;
     for gateway in &read.resolution.gateways {
-        let rendered = render::render(&gateway.snapshot, &gateway.keys, &render_options(&args.host));
+        let rendered = render::render(
+            &gateway.snapshot,
+            &gateway.keys,
+            &render_options(&args.host),
+        );
         for problem in &rendered.problems {
             findings.push(Finding {
                 file: String::new(),
@@ -127,14 +133,20 @@ fn findings(read: &Offline) -> Vec<Finding> {
     let place = |object: &ObjectKey| {
         manifests
             .location(object)
-            .map_or((String::new(), 0), |(file, line)| (file.display().to_string(), line))
+            .map_or((String::new(), 0), |(file, line)| {
+                (file.display().to_string(), line)
+            })
     };
     let mut findings: Vec<Finding> = problems
         .iter()
         .map(|problem| Finding {
             file: problem.file.clone(),
             line: problem.line,
-            severity: if problem.severity == "error" { "error" } else { "warning" },
+            severity: if problem.severity == "error" {
+                "error"
+            } else {
+                "warning"
+            },
             object: problem.object.clone(),
             condition: None,
             message: problem.message.clone(),
@@ -163,12 +175,17 @@ fn findings(read: &Offline) -> Vec<Finding> {
                     Some(section) => format!("{object}/{section}"),
                     None => object.to_string(),
                 }),
-                condition: Some(format!("{}={}", condition.type_.as_str(), condition.status.as_str())),
+                condition: Some(format!(
+                    "{}={}",
+                    condition.type_.as_str(),
+                    condition.status.as_str()
+                )),
                 message: format!("{}: {}", condition.reason.as_str(), condition.message),
             });
         }
     });
-    if resolution.gateways.is_empty() && findings.iter().all(|finding| finding.severity != "error") {
+    if resolution.gateways.is_empty() && findings.iter().all(|finding| finding.severity != "error")
+    {
         findings.push(Finding {
             file: String::new(),
             line: 0,
@@ -236,9 +253,17 @@ fn text(outcome: &Outcome) -> String {
         let _ = if verdict.accepted {
             writeln!(text, "Envoy accepts Gateway {gateway}")
         } else {
-            writeln!(text, "error: Envoy refuses Gateway {gateway}: {}", verdict.message)
+            writeln!(
+                text,
+                "error: Envoy refuses Gateway {gateway}: {}",
+                verdict.message
+            )
         };
     }
-    text.push_str(if outcome.valid { "valid\n" } else { "not valid\n" });
+    text.push_str(if outcome.valid {
+        "valid\n"
+    } else {
+        "not valid\n"
+    });
     text
 }

@@ -63,7 +63,10 @@ fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
     for damage in &loaded.damage {
         tracing::warn!(directory = %directory.display(), "{damage}");
     }
-    loaded.generation.map(|generation| read(&generation)).transpose()
+    loaded
+        .generation
+        .map(|generation| read(&generation))
+        .transpose()
 }
 
 fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
@@ -78,7 +81,10 @@ fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
     let snapshot = Snapshot::decode(bytes.as_slice()).context("the snapshot cannot be decoded")?;
     let gateway = match snapshot.gateway.split('/').collect::<Vec<_>>().as_slice() {
         ["Gateway", namespace, name] => NamespacedName::new(namespace, name),
-        _ => bail!("the snapshot is of {:?}, which is no Gateway", snapshot.gateway),
+        _ => bail!(
+            "the snapshot is of {:?}, which is no Gateway",
+            snapshot.gateway
+        ),
     };
     Ok(ResolvedGateway {
         gateway,

@@ -31,7 +31,10 @@ pub(super) struct Assignment {
 
 /// Shares `pool` among the Gateways, which come in order of precedence.
 pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName, Assignment> {
-    let undecided = needs.iter().filter(|need| need.requested.is_empty()).count();
+    let undecided = needs
+        .iter()
+        .filter(|need| need.requested.is_empty())
+        .count();
     let one_each = undecided > 1 && specific(pool).count() >= undecided;
     let mut own = specific(pool);
     let mut taken: Vec<(IpAddr, u32)> = Vec::new();
@@ -54,10 +57,11 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
             pool.to_vec()
         };
         for ip in candidates {
-            let conflict = need
-                .ports
-                .iter()
-                .find(|port| taken.iter().any(|(other, taken)| taken == *port && overlap(*other, ip)));
+            let conflict = need.ports.iter().find(|port| {
+                taken
+                    .iter()
+                    .any(|(other, taken)| taken == *port && overlap(*other, ip))
+            });
             match conflict {
                 Some(port) => assignment.problems.push(format!(
                     "port {port} of address {ip} is already taken by another Gateway; give the host one address for each Gateway"
@@ -87,7 +91,10 @@ fn overlap(a: IpAddr, b: IpAddr) -> bool {
 }
 
 fn list(pool: &[IpAddr]) -> String {
-    pool.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    pool.iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -107,7 +114,13 @@ mod tests {
         let assigned = assign(needs, &pool);
         needs
             .iter()
-            .map(|need| assigned[&need.gateway].addresses.iter().map(ToString::to_string).collect())
+            .map(|need| {
+                assigned[&need.gateway]
+                    .addresses
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect()
+            })
             .collect()
     }
 
@@ -132,7 +145,11 @@ mod tests {
 
     #[test]
     fn gateways_share_an_address_while_their_ports_differ() {
-        let needs = [need("a", &[], &[80]), need("b", &[], &[81]), need("c", &[], &[80])];
+        let needs = [
+            need("a", &[], &[80]),
+            need("b", &[], &[81]),
+            need("c", &[], &[80]),
+        ];
         assert_eq!(
             addresses(&needs, &["0.0.0.0"]),
             [vec!["0.0.0.0"], vec!["0.0.0.0"], vec![]]

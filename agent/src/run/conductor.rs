@@ -22,8 +22,8 @@ use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy;
-use crate::source::manifests::Manifests;
 use crate::source::last_good::LastGood;
+use crate::source::manifests::Manifests;
 use crate::source::watch::{Timing, Watch};
 
 /// One Gateway's task, and the channels to and from it.
@@ -73,9 +73,10 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         .context("cannot start the engine's thread")?;
 
     let socket = directories.runtime().join(AGENT_SOCKET);
-    let listener = server::bind(&socket)
-        .with_context(|| format!("cannot listen on {}", socket.display()))?;
-    let (seen_sender, all_seen) = watch::channel(BTreeMap::<NamespacedName, watch::Receiver<Seen>>::new());
+    let listener =
+        server::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let (seen_sender, all_seen) =
+        watch::channel(BTreeMap::<NamespacedName, watch::Receiver<Seen>>::new());
     let status = tokio::spawn(server::serve(
         listener,
         reporter(&options, known.clone(), all_seen),
@@ -180,7 +181,10 @@ fn reporter(
         started: Timestamp::now(),
     };
     let manifests = options.manifests.clone();
-    let host_addresses: Vec<String> = host_addresses::usable().iter().map(IpAddr::to_string).collect();
+    let host_addresses: Vec<String> = host_addresses::usable()
+        .iter()
+        .map(IpAddr::to_string)
+        .collect();
     move |with_objects| {
         // Copied out, so that a slow caller holds nothing up.
         let known = known.borrow().clone();

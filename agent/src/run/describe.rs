@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::status::{
-    Condition, GatewayStatus, Programmed, Statuses, program,
-};
-use sesame_controller::world::Kind;
 use serde_json::{Value, json};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::status::{Condition, GatewayStatus, Programmed, Statuses, program};
+use sesame_controller::world::Kind;
 
 use super::engine::Known;
 use super::instance::Seen;
@@ -69,7 +67,9 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     let programmed = with_hosts(statuses, seen, host_addresses);
     let bad = count_bad(&programmed);
     if bad > 0 {
-        reasons.push(format!("{bad} conditions of objects say that something is wrong"));
+        reasons.push(format!(
+            "{bad} conditions of objects say that something is wrong"
+        ));
     }
     Report {
         healthy: reasons.is_empty(),
@@ -97,13 +97,19 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
         .unwrap_or_default();
     let applied = seen.applied_revision().to_owned();
     let (state, message) = if !seen.live {
-        (GatewayState::Down, seen.trouble_or("Envoy is not running yet"))
+        (
+            GatewayState::Down,
+            seen.trouble_or("Envoy is not running yet"),
+        )
     } else if let Some(held) = known.held.as_ref().filter(|_| applied == wanted) {
         (GatewayState::Degraded, held.clone())
     } else if applied == wanted {
         (GatewayState::Serving, seen.notes.join("; "))
     } else if seen.refused.is_empty() && seen.trouble.is_none() {
-        (GatewayState::Applying, "the newest change is on its way".to_owned())
+        (
+            GatewayState::Applying,
+            "the newest change is on its way".to_owned(),
+        )
     } else {
         (
             GatewayState::Degraded,
@@ -169,9 +175,16 @@ fn count_bad(statuses: &Statuses) -> usize {
             .filter(|condition| condition.is_fault())
             .count()
     };
-    let classes = statuses.gateway_classes.values().map(|s| bad(&s.conditions));
+    let classes = statuses
+        .gateway_classes
+        .values()
+        .map(|s| bad(&s.conditions));
     let gateways = statuses.gateways.values().map(|s: &GatewayStatus| {
-        bad(&s.conditions) + s.listeners.iter().map(|l| bad(&l.conditions)).sum::<usize>()
+        bad(&s.conditions)
+            + s.listeners
+                .iter()
+                .map(|l| bad(&l.conditions))
+                .sum::<usize>()
     });
     let routes = statuses
         .routes
@@ -203,20 +216,28 @@ fn objects(
         });
         for (index, listener) in status.listeners.iter().enumerate() {
             let section = Section::Listener(&listener.name);
-            stamp(&mut value["listeners"][index], &listener.conditions, |condition| {
-                transitions
-                    .since(Kind::Gateway, name, section, condition)
-                    .or(applied_at)
-            });
+            stamp(
+                &mut value["listeners"][index],
+                &listener.conditions,
+                |condition| {
+                    transitions
+                        .since(Kind::Gateway, name, section, condition)
+                        .or(applied_at)
+                },
+            );
         }
         objects.push(object(Kind::Gateway, name, value));
     }
     for (key, status) in &statuses.routes {
         let mut value = value(status);
         for (index, parent) in status.parents.iter().enumerate() {
-            stamp(&mut value["parents"][index], &parent.conditions, |condition| {
-                transitions.since(key.kind, &key.name, Section::Parent(index), condition)
-            });
+            stamp(
+                &mut value["parents"][index],
+                &parent.conditions,
+                |condition| {
+                    transitions.since(key.kind, &key.name, Section::Parent(index), condition)
+                },
+            );
         }
         objects.push(object(key.kind, &key.name, value));
     }

@@ -43,7 +43,9 @@ pub enum DirectoriesError {
         source: io::Error,
     },
     /// Sockets would not fit.
-    #[error("{path} is too long: Unix sockets in it would have {length} characters, {MAX_SOCKET_PATH} at most; name a shorter one with --runtime-dir")]
+    #[error(
+        "{path} is too long: Unix sockets in it would have {length} characters, {MAX_SOCKET_PATH} at most; name a shorter one with --runtime-dir"
+    )]
     TooLong {
         /// The runtime directory.
         path: PathBuf,

@@ -82,7 +82,10 @@ impl Engine {
 
     fn take(&mut self, scan: &ScanReport, change: &Change) {
         if !scan.available {
-            self.hold(scan, "the manifests cannot be read; what was accepted last is served");
+            self.hold(
+                scan,
+                "the manifests cannot be read; what was accepted last is served",
+            );
             return;
         }
         if self.manifests.file_count() == 0 && !self.known.borrow().gateways.is_empty() {
@@ -101,7 +104,12 @@ impl Engine {
             problems,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let before = self.known.borrow().gateways.clone();
-        let gateways = render_all(gateways, &self.host, &before, Origin::Source(&cause(change, first)));
+        let gateways = render_all(
+            gateways,
+            &self.host,
+            &before,
+            Origin::Source(&cause(change, first)),
+        );
         report_changes(&before, &gateways);
         self.known.send_modify(|known| {
             known.gateways = gateways;

@@ -87,7 +87,8 @@ impl Instance {
                 Ok(started) => break started,
                 Err(error) => {
                     tracing::error!(gateway = %self.gateway, "{error:#}");
-                    self.seen.send_modify(|seen| seen.trouble = Some(format!("{error:#}")));
+                    self.seen
+                        .send_modify(|seen| seen.trouble = Some(format!("{error:#}")));
                     tokio::select! {
                         () = tokio::time::sleep(RETRY) => {}
                         _ = stop.wait_for(|stop| *stop) => return,
@@ -157,7 +158,9 @@ impl Instance {
             tracing::info!(gateway = %self.gateway, "starting Envoy from the files that are there");
         } else {
             // Nobody reads the files yet: they can be written in any order.
-            applier.apply(to_apply(first, &serials(first), true), None).await?;
+            applier
+                .apply(to_apply(first, &serials(first), true), None)
+                .await?;
         }
         self.seen.send_modify(|seen| {
             seen.admin = self.directories.admin_socket();
@@ -205,7 +208,9 @@ impl Instance {
     ) -> bool {
         let admin = supervisor.admin();
         let serials = serials(wanted);
-        let result = applier.apply(to_apply(wanted, &serials, false), Some(&admin)).await;
+        let result = applier
+            .apply(to_apply(wanted, &serials, false), Some(&admin))
+            .await;
         let trouble = match result {
             Ok(report) => match report.outcome {
                 Outcome::Unchanged | Outcome::Applied => {
@@ -222,7 +227,9 @@ impl Instance {
                 Outcome::Gone { reason, .. } => format!("Envoy does not answer: {reason}"),
                 Outcome::NotRunning => "Envoy is not running".to_owned(),
             },
-            Err(error @ ApplyError::Empties { .. }) => return self.refused(vec![error.to_string()]),
+            Err(error @ ApplyError::Empties { .. }) => {
+                return self.refused(vec![error.to_string()]);
+            }
             Err(error) => error.to_string(),
         };
         tracing::warn!(gateway = %self.gateway, "a change is not applied yet: {trouble}");
@@ -265,7 +272,13 @@ impl Instance {
                 .snapshot
                 .addresses
                 .iter()
-                .filter(|asked| !wanted.assignment.addresses.iter().any(|ip| ip.to_string() == **asked))
+                .filter(|asked| {
+                    !wanted
+                        .assignment
+                        .addresses
+                        .iter()
+                        .any(|ip| ip.to_string() == **asked)
+                })
                 .map(|asked| (asked.clone(), "this host does not offer it".to_owned()))
                 .collect();
         });

@@ -63,7 +63,9 @@ async fn run(
             Ok(Err(error)) => {
                 tracing::error!(%gateway, "the accepted configuration cannot be kept for the next start: {error:#}");
             }
-            Err(error) => tracing::error!(%gateway, "keeping the accepted configuration failed: {error}"),
+            Err(error) => {
+                tracing::error!(%gateway, "keeping the accepted configuration failed: {error}")
+            }
         }
     }
 }

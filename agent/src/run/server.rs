@@ -76,13 +76,15 @@ where
 
 fn answer<F: Fn(bool) -> Report>(request: &Request<Incoming>, report: &F) -> Response<Full<Bytes>> {
     let (status, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET, path @ ("/status" | "/gateways")) => match serde_json::to_vec(&report(path == "/status")) {
-            Ok(body) => (StatusCode::OK, body),
-            Err(error) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                format!("{{\"error\":\"{error}\"}}").into_bytes(),
-            ),
-        },
+        (&Method::GET, path @ ("/status" | "/gateways")) => {
+            match serde_json::to_vec(&report(path == "/status")) {
+                Ok(body) => (StatusCode::OK, body),
+                Err(error) => (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    format!("{{\"error\":\"{error}\"}}").into_bytes(),
+                ),
+            }
+        }
         _ => (
             StatusCode::NOT_FOUND,
             br#"{"error":"not found; try GET /status"}"#.to_vec(),

@@ -40,7 +40,12 @@ impl Transitions {
             }
         };
         for (name, status) in &statuses.gateway_classes {
-            note(Kind::GatewayClass, name, Section::Object, &status.conditions);
+            note(
+                Kind::GatewayClass,
+                name,
+                Section::Object,
+                &status.conditions,
+            );
         }
         for (name, status) in &statuses.gateways {
             note(Kind::Gateway, name, Section::Object, &status.conditions);
@@ -51,7 +56,12 @@ impl Transitions {
         }
         for (key, status) in &statuses.routes {
             for (index, parent) in status.parents.iter().enumerate() {
-                note(key.kind, &key.name, Section::Parent(index), &parent.conditions);
+                note(
+                    key.kind,
+                    &key.name,
+                    Section::Parent(index),
+                    &parent.conditions,
+                );
             }
         }
         self.since = since;

@@ -125,7 +125,10 @@ impl Backend {
 
 fn serve(stream: TcpStream, name: &str) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{name}",
+        name.len()
+    );
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     while reader.read_line(&mut line)? > 0 {

@@ -22,7 +22,11 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new() -> anyhow::Result<Self> {
         // On tmpfs where there is one, as /run is.
-        let base = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
+        let base = if Path::new("/dev/shm").is_dir() {
+            "/dev/shm"
+        } else {
+            "/tmp"
+        };
         let root = tempfile::Builder::new().prefix("sb").tempdir_in(base)?;
         std::fs::create_dir(root.path().join("m"))?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -85,7 +89,9 @@ impl Host {
                 Ok(report) => {
                     let gateway = &report["gateways"][0];
                     if gateway["state"] == "Serving" && gateway["wanted"] == gateway["applied"] {
-                        self.envoy_pid = gateway["envoy"]["pid"].as_i64().and_then(|pid| pid.try_into().ok());
+                        self.envoy_pid = gateway["envoy"]["pid"]
+                            .as_i64()
+                            .and_then(|pid| pid.try_into().ok());
                         return Ok(());
                     }
                     last = report.to_string();
@@ -102,7 +108,10 @@ impl Host {
         let admin = report["gateways"][0]["envoy"]["admin"]
             .as_str()
             .context("no admin socket")?;
-        Ok(Path::new(admin).parent().context("no directory")?.to_owned())
+        Ok(Path::new(admin)
+            .parent()
+            .context("no directory")?
+            .to_owned())
     }
 
     fn layout(&self) -> anyhow::Result<sesame_agent::layout::XdsLayout> {
@@ -127,7 +136,10 @@ impl Host {
     }
 
     pub(crate) fn time_series(&self) -> anyhow::Result<usize> {
-        let body = ask(&self.gateway_dir()?.join("admin.sock"), "/stats?format=prometheus")?;
+        let body = ask(
+            &self.gateway_dir()?.join("admin.sock"),
+            "/stats?format=prometheus",
+        )?;
         Ok(String::from_utf8_lossy(&body)
             .lines()
             .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -194,9 +206,10 @@ impl Host {
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let served = Client::new(self.address()).wait_for(hostname, Duration::from_secs(120), |answer| {
-            answer.status == 200
-        });
+        let served =
+            Client::new(self.address()).wait_for(hostname, Duration::from_secs(120), |answer| {
+                answer.status == 200
+            });
         let took = started.elapsed();
         envoy.kill()?;
         envoy.wait()?;
@@ -247,7 +260,13 @@ fn memory(pid: &str) -> anyhow::Result<(f64, f64)> {
         status
             .lines()
             .find_map(|line| line.strip_prefix(key))
-            .and_then(|rest| rest.trim().trim_end_matches(" kB").trim().parse::<f64>().ok())
+            .and_then(|rest| {
+                rest.trim()
+                    .trim_end_matches(" kB")
+                    .trim()
+                    .parse::<f64>()
+                    .ok()
+            })
             .map_or(0.0, |kib| kib / 1024.0)
     };
     Ok((mib("VmRSS:"), mib("VmHWM:")))
@@ -261,7 +280,11 @@ fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
         .1
         .split(' ')
         .collect();
-    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+    let ticks = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|field| field.parse::<f64>().ok())
+    };
     let used = ticks(11).context("no user time")? + ticks(12).context("no system time")?;
     // The kernel's USER_HZ is 100 on every architecture that Envoy runs on.
     Ok(used / 100.0)

@@ -74,7 +74,9 @@ impl Times {
                 reason = "a share of a sample count"
             )]
             let index = ((samples.len().saturating_sub(1)) as f64 * share).round() as usize;
-            samples.get(index).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+            samples
+                .get(index)
+                .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
         };
         Self {
             min: at(0.0),
@@ -115,7 +117,9 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
     eprintln!("  first start");
     host.start()?;
     let mut client = Client::new(host.address());
-    client.wait_for("h0.bench.example.com", Duration::from_secs(120), |answer| answer.status == 200)?;
+    client.wait_for("h0.bench.example.com", Duration::from_secs(120), |answer| {
+        answer.status == 200
+    })?;
     client.wait_for(
         &manifests::hostname(routes - 1),
         Duration::from_secs(120),
@@ -180,11 +184,16 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
     let mut variants = Vec::new();
     for revision in ["floor-a", "floor-b"] {
         manifests::write_route(host.manifests(), 0, ports[0], revision)?;
-        client.wait_for(&hostname, Duration::from_secs(30), |answer| answer.revision == revision)?;
+        client.wait_for(&hostname, Duration::from_secs(30), |answer| {
+            answer.revision == revision
+        })?;
         host.wait_serving(Duration::from_secs(30))?;
         variants.push((revision, std::fs::read(&table)?));
     }
-    ensure!(variants[0].1 != variants[1].1, "the route table did not change");
+    ensure!(
+        variants[0].1 != variants[1].1,
+        "the route table did not change"
+    );
     host.kill_agent()?;
     let mut samples = Vec::new();
     for change in 0..changes {
@@ -209,7 +218,9 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
     let started = Instant::now();
     host.start()?;
     let mut client = Client::new(host.address());
-    client.wait_for(&hostname, Duration::from_secs(120), |answer| answer.status == 200)?;
+    client.wait_for(&hostname, Duration::from_secs(120), |answer| {
+        answer.status == 200
+    })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
     Ok(figures)
 }

@@ -49,7 +49,12 @@ pub(crate) fn write_all(dir: &Path, routes: usize, port: u16) -> anyhow::Result<
     Ok(())
 }
 
-pub(crate) fn write_route(dir: &Path, route: usize, _port: u16, revision: &str) -> anyhow::Result<()> {
+pub(crate) fn write_route(
+    dir: &Path,
+    route: usize,
+    _port: u16,
+    revision: &str,
+) -> anyhow::Result<()> {
     write(
         dir,
         &format!("r{route}.yaml"),

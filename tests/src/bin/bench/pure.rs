@@ -40,5 +40,8 @@ pub(crate) fn measure(manifests: &Path) -> anyhow::Result<(f64, f64)> {
         rendered.push(started.elapsed());
         anyhow::ensure!(result.problems.is_empty(), "{:?}", result.problems);
     }
-    Ok((super::Times::of(resolve).median, super::Times::of(rendered).median))
+    Ok((
+        super::Times::of(resolve).median,
+        super::Times::of(rendered).median,
+    ))
 }

@@ -21,19 +21,33 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     };
     let maybe = |value: &Option<Times>| value.as_ref().map_or_else(|| "-".to_owned(), times);
     row("HTTPRoutes", &|f| f.routes.to_string())?;
-    row("route change, ms (min / median / p99 / max)", &|f| times(&f.route_change))?;
-    row("  floor: the same bytes renamed by hand", &|f| times(&f.route_floor))?;
+    row("route change, ms (min / median / p99 / max)", &|f| {
+        times(&f.route_change)
+    })?;
+    row("  floor: the same bytes renamed by hand", &|f| {
+        times(&f.route_floor)
+    })?;
     row("  ratio of the medians", &|f| format!("{:.2}", f.ratio))?;
-    row("endpoint change by file, ms", &|f| maybe(&f.endpoint_change_by_file))?;
-    row("endpoint change inline, ms", &|f| maybe(&f.endpoint_change_inline))?;
-    row("cold start to first response, ms", &|f| format!("{:.0}", f.cold_start_ms))?;
-    row("  floor: Envoy alone on the same files", &|f| format!("{:.0}", f.envoy_alone_cold_start_ms))?;
+    row("endpoint change by file, ms", &|f| {
+        maybe(&f.endpoint_change_by_file)
+    })?;
+    row("endpoint change inline, ms", &|f| {
+        maybe(&f.endpoint_change_inline)
+    })?;
+    row("cold start to first response, ms", &|f| {
+        format!("{:.0}", f.cold_start_ms)
+    })?;
+    row("  floor: Envoy alone on the same files", &|f| {
+        format!("{:.0}", f.envoy_alone_cold_start_ms)
+    })?;
     row("resolve alone, ms", &|f| format!("{:.1}", f.resolve_ms))?;
     row("render alone, ms", &|f| format!("{:.1}", f.render_ms))?;
     row("agent memory, MiB (now / peak)", &|f| {
         format!("{:.1} / {:.1}", f.agent_rss_mib, f.agent_peak_mib)
     })?;
-    row("agent CPU when idle, %", &|f| format!("{:.2}", f.agent_idle_cpu_percent))?;
+    row("agent CPU when idle, %", &|f| {
+        format!("{:.2}", f.agent_idle_cpu_percent)
+    })?;
     row("Envoy memory, MiB", &|f| format!("{:.1}", f.envoy_rss_mib))?;
     row("Envoy time series", &|f| f.envoy_time_series.to_string())?;
     row("5xx answers on the way", &|f| f.errors.to_string())?;
