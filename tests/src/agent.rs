@@ -1,0 +1,385 @@
+//! A real `sesame-agent run` with its real Envoy, in directories of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::client::{Reply, Request};
+use crate::envoy::envoy_binary;
+use crate::ports::free_port;
+use crate::processes::{self, Process};
+
+/// The temporary files of agents are here; a Unix socket's path may only have 107 bytes.
+const ROOT: &str = "/tmp";
+
+/// How long anything that should happen may take on a busy machine.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// Every file that an Envoy watches counts against one limit of the user (128 unless raised), and an agent may
+/// use it up: so agents run one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// How to start one.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    ports: Vec<u16>,
+    flags: Vec<String>,
+    wrapper: Vec<String>,
+}
+
+impl Setup {
+    /// An agent whose Gateways may use these ports (as seen from outside; each is mapped to a free one).
+    pub fn with_ports(ports: &[u16]) -> Self {
+        Self {
+            ports: ports.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// One more argument of `run`.
+    #[must_use]
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// A command that runs the agent's command line, which is appended to it.
+    #[must_use]
+    pub fn wrapper(mut self, command: &[&str]) -> Self {
+        self.wrapper = command.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Writes the files (name and YAML) and starts the agent.
+    pub fn start(self, files: &[(&str, &str)]) -> AgentUnderTest {
+        let mut agent = self.prepare();
+        for (name, yaml) in files {
+            agent.write(name, yaml);
+        }
+        agent.restart();
+        agent
+    }
+
+    /// Makes the directories, but starts nothing.
+    pub fn prepare(self) -> AgentUnderTest {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::Builder::new()
+            .prefix("sesame-")
+            .tempdir_in(ROOT)
+            .expect("a directory");
+        for name in ["m", "r", "s"] {
+            std::fs::create_dir(directory.path().join(name)).expect("a directory");
+        }
+        let ports = self
+            .ports
+            .iter()
+            .map(|outside| (*outside, free_port()))
+            .collect();
+        AgentUnderTest {
+            setup: self,
+            directory,
+            ports,
+            child: None,
+            _alone: alone,
+        }
+    }
+}
+
+/// The binary beside the test: `cargo build` of the same profile has put it there.
+pub fn agent_binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("SESAME_AGENT") {
+        return path.into();
+    }
+    let test = std::env::current_exe().expect("this test has a path");
+    let candidate = test
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|directory| directory.join("sesame-agent"))
+        .find(|candidate| candidate.is_file());
+    candidate.unwrap_or_else(|| {
+        panic!(
+            "no sesame-agent beside {}: `cargo build --workspace --bins` first",
+            test.display()
+        )
+    })
+}
+
+/// An agent and its Envoy; both end with this value.
+pub struct AgentUnderTest {
+    setup: Setup,
+    directory: TempDir,
+    /// Outside and real port.
+    ports: Vec<(u16, u16)>,
+    child: Option<Child>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl AgentUnderTest {
+    /// The directory that the agent watches.
+    pub fn manifests(&self) -> PathBuf {
+        self.directory.path().join("m")
+    }
+
+    /// Where the agent keeps sockets and what Envoy watches.
+    pub fn runtime(&self) -> PathBuf {
+        self.directory.path().join("r")
+    }
+
+    /// Where the agent keeps what outlives a reboot.
+    pub fn state(&self) -> PathBuf {
+        self.directory.path().join("s")
+    }
+
+    /// Where a Gateway's port really is.
+    pub fn address(&self, outside: u16) -> SocketAddr {
+        let known = self.ports.iter().find(|(port, _)| *port == outside);
+        let (_, port) =
+            known.unwrap_or_else(|| panic!("port {outside} is not among those of this agent"));
+        (Ipv4Addr::LOCALHOST, *port).into()
+    }
+
+    /// GET from a Gateway's port.
+    pub fn get(&self, port: u16, host: &str, path: &str) -> Request {
+        Request::get(self.address(port), host, path)
+    }
+
+    /// Writes a manifest the way that tools do: a temporary file, renamed.
+    pub fn write(&self, name: &str, yaml: &str) {
+        let hidden = self.manifests().join(format!(".{name}.tmp"));
+        std::fs::write(&hidden, yaml).expect("write a manifest");
+        std::fs::rename(&hidden, self.manifests().join(name)).expect("rename a manifest");
+    }
+
+    /// Writes a manifest the way that editors do: in place, in two writes.
+    pub fn write_in_place(&self, name: &str, yaml: &str) {
+        let (first, second) = yaml.as_bytes().split_at(yaml.len() / 2);
+        let mut file = File::create(self.manifests().join(name)).expect("open a manifest");
+        file.write_all(first).expect("write a manifest");
+        file.flush().expect("write a manifest");
+        file.write_all(second).expect("write a manifest");
+    }
+
+    /// Removes a manifest.
+    pub fn remove(&self, name: &str) {
+        std::fs::remove_file(self.manifests().join(name)).expect("remove a manifest");
+    }
+
+    /// Starts the agent; one that still runs is killed before. Its Envoy is left alone.
+    pub fn restart(&mut self) {
+        self.kill9();
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .expect("open the log");
+        let mut line: Vec<String> = self.setup.wrapper.clone();
+        line.push(agent_binary().to_string_lossy().into_owned());
+        line.push("run".to_owned());
+        let mut command = Command::new(&line[0]);
+        command
+            .args(&line[1..])
+            .arg("--manifests")
+            .arg(self.manifests())
+            .arg("--runtime-dir")
+            .arg(self.runtime())
+            .arg("--state-dir")
+            .arg(self.state())
+            .arg("--envoy")
+            .arg(envoy_binary())
+            .arg("--allow-local-endpoints")
+            .args(["--address", "127.0.0.1"])
+            .args(["--drain-seconds", "1"])
+            .args(&self.setup.flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("share the log"))
+            .stderr(log)
+            // A Ctrl-C at the test's terminal is not the agent's.
+            .process_group(0);
+        if !self.ports.is_empty() {
+            let pairs: Vec<String> = self
+                .ports
+                .iter()
+                .map(|(outside, inside)| format!("{outside}:{inside}"))
+                .collect();
+            command.args(["--port-map", &pairs.join(",")]);
+        }
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {line:?}: {error}"));
+        self.child = Some(child);
+    }
+
+    /// SIGKILL to the agent, not to its Envoy.
+    pub fn kill9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            for process in self.agents() {
+                processes::kill9(process.pid);
+            }
+            let _ = child.kill();
+            child.wait().expect("the agent is our child");
+        }
+    }
+
+    /// SIGTERM to the agent; gives back how it ended.
+    pub fn stop(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("the agent runs");
+        let pid = i32::try_from(child.id()).expect("a process id");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("the agent is our child");
+        let start = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().expect("the agent is our child") {
+                return status;
+            }
+            if start.elapsed() > SOON {
+                self.child = Some(child);
+                panic!(
+                    "the agent does not stop within {SOON:?} after SIGTERM\n{}",
+                    self.log_tail()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// How the agent ended, if it has: a code, or a signal as a negative number.
+    pub fn ended(&mut self) -> Option<i32> {
+        let status = self
+            .child
+            .as_mut()?
+            .try_wait()
+            .expect("the agent is our child")?;
+        Some(
+            status
+                .code()
+                .unwrap_or_else(|| -status.signal().unwrap_or(0)),
+        )
+    }
+
+    /// The Envoys of this agent.
+    pub fn envoys(&self) -> Vec<Process> {
+        let mut found = processes::below(&self.runtime());
+        found.retain(|process| process.is("envoy"));
+        found
+    }
+
+    fn agents(&self) -> Vec<Process> {
+        let mut found = processes::below(&self.manifests());
+        found.retain(|process| process.is("sesame-agent"));
+        found
+    }
+
+    /// SIGKILL to every Envoy of this agent; says how many there were.
+    pub fn kill9_envoy(&self) -> usize {
+        let envoys = self.envoys();
+        for envoy in &envoys {
+            processes::kill9(envoy.pid);
+        }
+        envoys.len()
+    }
+
+    /// What `sesame-agent status` says, if it says anything yet.
+    pub fn status(&self) -> Option<Value> {
+        let output = self.status_command();
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// `sesame-agent status` as JSON.
+    pub fn status_command(&self) -> Output {
+        let runtime = self.runtime();
+        self.command(&[
+            "status",
+            "--output",
+            "json",
+            "--runtime-dir",
+            &runtime.to_string_lossy(),
+        ])
+    }
+
+    /// Runs another command of the same binary to its end.
+    pub fn command(&self, arguments: &[&str]) -> Output {
+        Command::new(agent_binary())
+            .args(arguments)
+            .env("ENVOY", envoy_binary())
+            // What these tests serve is on the loopback; commands that do not resolve have no such argument.
+            .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
+            .stdin(Stdio::null())
+            .output()
+            .expect("the agent's binary runs")
+    }
+
+    /// Sends `request` until its answer is as it should be, and gives that back.
+    pub async fn wait_served(&self, request: &Request, good: impl Fn(&Reply) -> bool) -> Reply {
+        let start = Instant::now();
+        loop {
+            let last = match request.send().await {
+                Ok(reply) if good(&reply) => return reply,
+                Ok(reply) => {
+                    format!(
+                        "status {}: {}",
+                        reply.status,
+                        String::from_utf8_lossy(&reply.body)
+                    )
+                }
+                Err(error) => format!("{error:#}"),
+            };
+            assert!(
+                start.elapsed() < SOON,
+                "not served within {SOON:?}: {request:?}\nlast: {last}\n{}",
+                self.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until `sesame-agent status` is as it should be, and gives it back.
+    pub async fn wait_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+        crate::wait::eventually(what, SOON, async || match self.status() {
+            Some(status) if good(&status) => Ok(status),
+            Some(status) => Err(format!("{status:#}\n{}", self.log_tail())),
+            None => Err(format!("there is no status\n{}", self.log_tail())),
+        })
+        .await
+    }
+
+    /// All that the agent and its Envoy have written.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("log")
+    }
+
+    /// The end of [`AgentUnderTest::log`].
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let from = lines.len().saturating_sub(60);
+        format!("--- the agent's last lines:\n{}", lines[from..].join("\n"))
+    }
+}
+
+impl Drop for AgentUnderTest {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+        let directory: &Path = self.directory.path();
+        processes::kill_below(directory);
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! An echo backend in this process: it answers each request with what it saw of it.
+//!
+//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, and upgrades to `websocket` (then it sends every byte
+//! back). Two consecutive path elements ask for more: `status/503` answers with that status, `delay/500ms`
+//! waits first.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::echo::Echo;
+
+/// The longest delay that a request can ask for.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// As many requests are remembered; later ones are only counted.
+const REMEMBERED: usize = 10_000;
+
+/// A running echo backend; it ends with this value.
+pub struct Backend {
+    name: String,
+    address: SocketAddr,
+    seen: Arc<Seen>,
+    closing: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: Mutex<Vec<Echo>>,
+    count: std::sync::atomic::AtomicU64,
+}
+
+impl Backend {
+    /// Starts one on a free port of 127.0.0.1.
+    pub async fn start(name: &str) -> Self {
+        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::start_at(name, anywhere)
+            .await
+            .expect("127.0.0.1 has a free port")
+    }
+
+    /// Starts one on this address.
+    pub async fn start_at(name: &str, address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let (closing, closed) = watch::channel(false);
+        let seen = Arc::new(Seen::default());
+        tokio::spawn(accept(listener, name.to_owned(), Arc::clone(&seen), closed));
+        Ok(Self {
+            name: name.to_owned(),
+            address,
+            seen,
+            closing,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many requests have arrived.
+    pub fn count(&self) -> u64 {
+        self.seen.count.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// The first requests that arrived.
+    pub fn requests(&self) -> Vec<Echo> {
+        self.seen
+            .requests
+            .lock()
+            .expect("no panic under this lock")
+            .clone()
+    }
+
+    /// Stops listening, lets requests under way finish, and waits until the last connection is closed.
+    pub async fn close(self) {
+        self.closing.send_replace(true);
+        self.closing.closed().await;
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.closing.send_replace(true);
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    name: String,
+    seen: Arc<Seen>,
+    mut closed: watch::Receiver<bool>,
+) {
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                // Out of file descriptors, or the peer is gone already: the next one may do.
+                Err(_) => continue,
+            },
+            _ = closed.wait_for(|closed| *closed) => return,
+        };
+        // An echo is a small answer that somebody waits for.
+        let _ = stream.set_nodelay(true);
+        tokio::spawn(serve(
+            stream,
+            name.clone(),
+            Arc::clone(&seen),
+            closed.clone(),
+        ));
+    }
+}
+
+async fn serve(stream: TcpStream, name: String, seen: Arc<Seen>, closed: watch::Receiver<bool>) {
+    // Every HTTP/2 connection starts with "PRI * HTTP/2.0"; no HTTP/1 request uses that method.
+    let mut start = [0; 3];
+    let http2 = loop {
+        match stream.peek(&mut start).await {
+            Ok(3) => break &start == b"PRI",
+            Ok(1 | 2) => tokio::task::yield_now().await,
+            Ok(_) | Err(_) => return,
+        }
+    };
+    let service = service_fn(move |request| answer(request, name.clone(), Arc::clone(&seen)));
+    let io = TokioIo::new(stream);
+    if http2 {
+        let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(io, service);
+        let mut connection = pin!(connection);
+        if until_closed(connection.as_mut(), closed).await {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    } else {
+        let connection = hyper::server::conn::http1::Builder::new()
+            .serve_connection(io, service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        if until_closed(connection.as_mut(), closed).await {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}
+
+/// Drives a connection; says whether the backend is closing while it still lives.
+async fn until_closed<F: Future>(connection: F, mut closed: watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        _ = connection => false,
+        _ = closed.wait_for(|closed| *closed) => true,
+    }
+}
+
+async fn answer(
+    mut request: Request<Incoming>,
+    name: String,
+    seen: Arc<Seen>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let echo = echo(&request, name);
+    seen.count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    {
+        let mut requests = seen.requests.lock().expect("no panic under this lock");
+        if requests.len() < REMEMBERED {
+            requests.push(echo.clone());
+        }
+    }
+    if request
+        .headers()
+        .get(header::UPGRADE)
+        .is_some_and(|value| value == "websocket")
+    {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(send_everything_back(upgrade));
+        let mut response = Response::new(Full::default());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        return Ok(response);
+    }
+    // Read it all, or a client that is still sending sees a reset.
+    let _ = request.body_mut().collect().await;
+    let path = request.uri().path();
+    if let Some(delay) = asked(path, "delay").and_then(|text| text.strip_suffix("ms")?.parse().ok())
+    {
+        tokio::time::sleep(Duration::from_millis(delay).min(LONGEST_DELAY)).await;
+    }
+    let status = asked(path, "status")
+        .and_then(|text| StatusCode::from_bytes(text.as_bytes()).ok())
+        .unwrap_or(StatusCode::OK);
+    let body = serde_json::to_vec(&echo).expect("an echo is JSON");
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    headers.insert(
+        "x-backend",
+        HeaderValue::from_str(&echo.backend).expect("names are plain"),
+    );
+    Ok(response)
+}
+
+fn echo(request: &Request<Incoming>, backend: String) -> Echo {
+    let host = match request.uri().authority() {
+        Some(authority) => authority.to_string(),
+        None => text(request.headers().get(header::HOST)),
+    };
+    Echo {
+        backend,
+        protocol: format!("{:?}", request.version()),
+        method: request.method().to_string(),
+        host,
+        path: request
+            .uri()
+            .path_and_query()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        headers: request
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), text(Some(value))))
+            .collect(),
+    }
+}
+
+fn text(value: Option<&HeaderValue>) -> String {
+    value
+        .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        .unwrap_or_default()
+}
+
+/// The path element after `word`.
+fn asked<'a>(path: &'a str, word: &str) -> Option<&'a str> {
+    let mut elements = path.split('/');
+    elements.find(|element| *element == word)?;
+    elements.next()
+}
+
+async fn send_everything_back(upgrade: hyper::upgrade::OnUpgrade) {
+    if let Ok(upgraded) = upgrade.await {
+        let (mut reader, mut writer) = tokio::io::split(TokioIo::new(upgraded));
+        let _ = tokio::io::copy(&mut reader, &mut writer).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Request;
+
+    #[tokio::test]
+    async fn answers_with_what_it_saw_over_both_protocols() {
+        let backend = Backend::start("a").await;
+        for (http2, protocol) in [(false, "HTTP/1.1"), (true, "HTTP/2.0")] {
+            let mut request = Request::get(backend.address(), "host.example.com", "/p?q=1")
+                .header("x-one", "1")
+                .header("x-one", "2");
+            if http2 {
+                request = request.http2();
+            }
+            let echo = request.send().await.expect("an answer").echo();
+            assert_eq!(echo.backend, "a");
+            assert_eq!(echo.protocol, protocol);
+            assert_eq!(echo.method, "GET");
+            assert_eq!(echo.host, "host.example.com");
+            assert_eq!(echo.path, "/p?q=1");
+            assert_eq!(echo.values("x-one"), ["1", "2"]);
+        }
+        assert_eq!(backend.count(), 2);
+        assert_eq!(backend.requests().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn status_and_delay_are_asked_for_by_path() {
+        let backend = Backend::start("a").await;
+        let reply = Request::get(backend.address(), "h", "/x/status/503")
+            .send()
+            .await
+            .expect("an answer");
+        assert_eq!(reply.status, 503);
+        let late = Request::get(backend.address(), "h", "/delay/20000ms")
+            .timeout(Duration::from_millis(50))
+            .send()
+            .await;
+        assert!(late.expect_err("too late").to_string().contains("50ms"));
+    }
+
+    #[tokio::test]
+    async fn a_websocket_sends_back_what_it_gets() {
+        let backend = Backend::start("a").await;
+        let request = Request::get(backend.address(), "h", "/ws");
+        assert_eq!(
+            request.websocket(b"hello").await.expect("an upgrade"),
+            b"hello"
+        );
+    }
+
+    #[tokio::test]
+    async fn close_lets_the_request_under_way_finish_and_frees_the_port() {
+        let backend = Backend::start("a").await;
+        let address = backend.address();
+        let slow = Request::get(address, "h", "/delay/300ms");
+        let under_way = tokio::spawn(async move { slow.send().await });
+        crate::wait::eventually("the request arrives", Duration::from_secs(5), async || {
+            if backend.count() == 1 {
+                Ok(())
+            } else {
+                Err("not yet".into())
+            }
+        })
+        .await;
+        backend.close().await;
+        assert_eq!(
+            under_way
+                .await
+                .expect("no panic")
+                .expect("an answer")
+                .status,
+            200
+        );
+        assert!(Request::get(address, "h", "/").send().await.is_err());
+    }
+}

@@ -1,0 +1,188 @@
+//! `make demo`: serves the quickstart until Ctrl-C.
+//!
+//! With `--check` it asks what it would print, and ends: 0 when every answer is as promised.
+#![allow(clippy::print_stdout, reason = "it talks to a person")]
+
+use std::io::IsTerminal as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sesame_tests::{demo, envoy, processes};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Where the Gateway's ports 80 and 443 are.
+const HTTP: u16 = 8080;
+const HTTPS: u16 = 8443;
+
+/// How long the agent may take to serve, and to stop.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Serves the quickstart with two small backends until Ctrl-C.
+#[derive(Parser)]
+struct Arguments {
+    /// The Gateway API objects to serve.
+    #[arg(long, default_value_os_t = demo::manifests())]
+    manifests: PathBuf,
+    /// The agent; that beside this program unless said.
+    #[arg(long)]
+    agent: Option<PathBuf>,
+    /// Ask what would be printed, and end.
+    #[arg(long)]
+    check: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match demonstrate().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demonstrate() -> Result<()> {
+    let Arguments {
+        manifests,
+        agent,
+        check,
+    } = Arguments::parse();
+    let agent = match agent {
+        Some(agent) => agent,
+        None => std::env::current_exe()?.with_file_name("sesame-agent"),
+    };
+    let _backends = demo::backends().await?;
+    let certificate = demo::certificate(&manifests)?;
+    // Short: the path of a Unix socket below it may only have 107 bytes.
+    let directory = tempfile::Builder::new()
+        .prefix("sesame-demo-")
+        .tempdir_in("/tmp")?;
+    let ca = directory.path().join("ca.pem");
+    std::fs::write(&ca, &certificate)?;
+    let log = directory.path().join("log");
+
+    // Before the agent starts, or a Ctrl-C in between would leave it running.
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut child = start(&agent, &manifests, directory.path(), &log)?;
+    let http = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP));
+    let https = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTPS));
+    let examples = demo::examples(http, https, &ca, &certificate)?;
+
+    let outcome = tokio::select! {
+        outcome = serve(&mut child, &examples, &manifests, check) => outcome,
+        _ = interrupted.recv() => Ok(()),
+        _ = terminated.recv() => Ok(()),
+    };
+    let stopped = stop(&mut child, directory.path()).await;
+    if let Err(error) = outcome.and(stopped) {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        eprintln!("{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result<Child> {
+    let log = std::fs::File::create(log)?;
+    Command::new(agent)
+        .arg("run")
+        .arg("--manifests")
+        .arg(manifests)
+        .arg("--runtime-dir")
+        .arg(directory.join("run"))
+        .arg("--state-dir")
+        .arg(directory.join("state"))
+        .arg("--envoy")
+        .arg(envoy::envoy_binary())
+        .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
+        .args(["--address", "127.0.0.1"])
+        .arg("--allow-local-endpoints")
+        // Whoever presses Ctrl-C does not want to wait for kept connections.
+        .args(["--drain-seconds", "1"])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        // A Ctrl-C at the terminal is for this program, which then stops the agent.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("start {}", agent.display()))
+}
+
+/// Waits until everything is served and says what can be asked; then runs on, or checks and ends.
+async fn serve(
+    child: &mut Child,
+    examples: &[demo::Example],
+    manifests: &Path,
+    check: bool,
+) -> Result<()> {
+    let start = Instant::now();
+    for example in examples {
+        while let Err(error) = demo::check(example).await {
+            if let Some(status) = child.try_wait()? {
+                bail!("sesame-agent ended with {status}");
+            }
+            if start.elapsed() > PATIENCE {
+                let late = error.context(format!("not served within {PATIENCE:?}"));
+                if check {
+                    return Err(late);
+                }
+                // The files may have been edited since: that is what they are for.
+                println!("# {late:#}\n");
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    let bold = |text: &str| {
+        if std::io::stdout().is_terminal() {
+            format!("\x1b[1m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    };
+    println!(
+        "{}\n",
+        bold(&format!(
+            "Serving {} since {} ms.",
+            manifests.display(),
+            start.elapsed().as_millis()
+        ))
+    );
+    for example in examples {
+        println!("# {}\n{}\n", example.title, example.command);
+    }
+    if check {
+        return Ok(());
+    }
+    println!("Edit a file there: the change serves at once. Ctrl-C ends the demo.");
+    let status = child.wait().await?;
+    bail!("sesame-agent ended with {status}");
+}
+
+async fn stop(child: &mut Child, directory: &Path) -> Result<()> {
+    let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) else {
+        processes::kill_below(directory);
+        return Ok(());
+    };
+    kill(Pid::from_raw(pid), Signal::SIGTERM)?;
+    let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+    // Nothing of the demo outlives it, whatever happened.
+    processes::kill_below(directory);
+    let status =
+        ended.with_context(|| format!("sesame-agent did not stop within {PATIENCE:?}"))??;
+    if !status.success() {
+        bail!("sesame-agent ended with {status} after SIGTERM");
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Many expectations on one running agent: each is checked, and all that failed are told together.
+
+use crate::client::{Reply, Request};
+
+/// Collects what was not as expected.
+#[derive(Debug, Default)]
+pub struct Checks {
+    made: usize,
+    failed: Vec<String>,
+}
+
+impl Checks {
+    /// This backend answers, with 200.
+    pub async fn backend(&mut self, request: Request, expected: &str) {
+        let reply = self.reply(&request).await;
+        let got = reply.map(|reply| match reply.backend() {
+            Some(backend) if reply.status == 200 => backend,
+            _ => format!("status {}", reply.status),
+        });
+        self.same(&request, got.as_deref(), Some(expected));
+    }
+
+    /// The answer has this status, whoever answers.
+    pub async fn status(&mut self, request: Request, expected: u16) {
+        let reply = self.reply(&request).await;
+        self.same(&request, reply.map(|reply| reply.status), Some(expected));
+    }
+
+    /// Sends the request; an answer that does not come is a failure.
+    pub async fn reply(&mut self, request: &Request) -> Option<Reply> {
+        match request.send().await {
+            Ok(reply) => Some(reply),
+            Err(error) => {
+                self.failed.push(format!("{request}: {error:#}"));
+                None
+            }
+        }
+    }
+
+    /// Two values are equal; `what` says of which request.
+    #[expect(clippy::needless_pass_by_value, reason = "expectations are literals")]
+    pub fn same<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        what: impl std::fmt::Display,
+        got: T,
+        expected: T,
+    ) {
+        self.that(
+            got == expected,
+            format_args!("{what}: got {got:?}, expected {expected:?}"),
+        );
+    }
+
+    /// Something holds.
+    pub fn that(&mut self, holds: bool, what: impl std::fmt::Display) {
+        self.made += 1;
+        if !holds {
+            self.failed.push(what.to_string());
+        }
+    }
+
+    /// Panics with all that failed.
+    pub fn finish(self) {
+        assert!(self.made > 0, "nothing was checked");
+        assert!(
+            self.failed.is_empty(),
+            "{} of {} checks failed:\n{}",
+            self.failed.len(),
+            self.made,
+            self.failed.join("\n")
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! Where the real Envoy is.
+
+use std::path::{Path, PathBuf};
+
+/// `$ENVOY`, else `envoy` on the path, else what `make` fetched into `.tools`.
+pub fn envoy_binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("ENVOY").filter(|value| !value.is_empty()) {
+        let path = PathBuf::from(path);
+        assert!(
+            path.is_file(),
+            "$ENVOY is {}, which is not a file",
+            path.display()
+        );
+        return path;
+    }
+    on_path().or_else(fetched).expect(
+        "no Envoy: set $ENVOY to its binary, put `envoy` on the path, or let `make unit` fetch one",
+    )
+}
+
+/// The top of the source tree.
+pub fn workspace() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests
+        .parent()
+        .expect("the tests crate is in the workspace")
+        .to_path_buf()
+}
+
+fn on_path() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join("envoy"))
+        .find(|candidate| candidate.is_file())
+}
+
+fn fetched() -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(workspace().join(".tools"))
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("envoy-"))
+        .map(|entry| entry.path().join("envoy"))
+        .filter(|candidate| candidate.is_file())
+        .collect();
+    found.sort();
+    found.pop()
+}

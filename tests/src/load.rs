@@ -1,0 +1,275 @@
+//! Load that runs while something changes, and counts what failed.
+//!
+//! Closed loops: each worker sends its next request when the last one is answered. Some keep their connections, some
+//! open a new one each time. A request that could not be written because the server had already closed the
+//! connection was never sent and is sent again on a new one; everything else that is not the expected
+//! answer is a failure with its time and cause.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Error, Result};
+use tokio::task::JoinSet;
+
+use crate::client::{Connection, Reply, Request};
+
+/// As many failures are kept with their cause; later ones are only counted.
+const KEPT: usize = 200;
+
+/// Load ends by itself after this time.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// What load is made of.
+#[derive(Clone)]
+pub struct Plan {
+    /// Sent round and round.
+    pub requests: Vec<Request>,
+    /// Workers that keep a connection for each of the requests.
+    pub keep_alive: usize,
+    /// Workers that open a connection for each request.
+    pub fresh: usize,
+    /// Whether an answer is as expected.
+    pub good: fn(&Reply) -> bool,
+}
+
+impl Plan {
+    /// Two workers of each kind, for whom only status 200 is good.
+    pub fn new(requests: Vec<Request>) -> Self {
+        Self {
+            requests,
+            keep_alive: 2,
+            fresh: 2,
+            good: |reply| reply.status == 200,
+        }
+    }
+}
+
+/// Running load.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    workers: JoinSet<Vec<Failure>>,
+}
+
+/// One failed request.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Since the start of the load.
+    pub at: Duration,
+    /// `keep-alive` or `fresh`.
+    pub worker: &'static str,
+    /// What went wrong.
+    pub cause: String,
+}
+
+/// What load has seen.
+#[derive(Clone, Debug)]
+pub struct LoadReport {
+    /// How many requests were sent.
+    pub requests: u64,
+    /// How many of them failed.
+    pub failed: usize,
+    /// The first failures, by time.
+    pub failures: Vec<Failure>,
+}
+
+impl Load {
+    /// Starts the workers.
+    pub fn start(plan: &Plan) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sent = Arc::new(AtomicU64::new(0));
+        let start = Instant::now();
+        let mut workers = JoinSet::new();
+        for index in 0..plan.keep_alive + plan.fresh {
+            let worker = Worker {
+                plan: plan.clone(),
+                keep: index < plan.keep_alive,
+                start,
+                stop: Arc::clone(&stop),
+                sent: Arc::clone(&sent),
+            };
+            workers.spawn(worker.run());
+        }
+        Self {
+            stop,
+            sent,
+            workers,
+        }
+    }
+
+    /// How many requests were sent so far.
+    pub fn requests(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `count` more requests were sent.
+    pub async fn pass(&self, count: u64) {
+        let target = self.requests() + count;
+        crate::wait::eventually("load goes on", Duration::from_secs(60), async || {
+            let sent = self.requests();
+            if sent >= target {
+                Ok(())
+            } else {
+                Err(format!("{sent} of {target} requests"))
+            }
+        })
+        .await;
+    }
+
+    /// Lets requests under way finish, and reports.
+    pub async fn stop(mut self) -> LoadReport {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut failures = Vec::new();
+        while let Some(seen) = self.workers.join_next().await {
+            failures.extend(seen.expect("a worker does not panic"));
+        }
+        failures.sort_by_key(|failure| failure.at);
+        let failed = failures.len();
+        failures.truncate(KEPT);
+        LoadReport {
+            requests: self.requests(),
+            failed,
+            failures,
+        }
+    }
+}
+
+impl LoadReport {
+    /// Panics unless requests were sent and none failed.
+    pub fn assert_clean(&self) {
+        assert!(self.requests > 0, "no request was sent");
+        assert_eq!(self.failed, 0, "{self}");
+    }
+}
+
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} of {} requests failed", self.failed, self.requests)?;
+        for Failure { at, worker, cause } in self.failures.iter().take(20) {
+            writeln!(f, "  {:.3} s, {worker}: {cause}", at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+struct Worker {
+    plan: Plan,
+    keep: bool,
+    start: Instant,
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Worker {
+    async fn run(self) -> Vec<Failure> {
+        let worker = if self.keep { "keep-alive" } else { "fresh" };
+        let mut failures = Vec::new();
+        // One for each request: they may differ in server name and protocol.
+        let mut kept: Vec<Option<Connection>> = self.plan.requests.iter().map(|_| None).collect();
+        for index in (0..kept.len()).cycle() {
+            if self.stop.load(Ordering::Relaxed) || self.start.elapsed() > LONGEST {
+                break;
+            }
+            let result = self
+                .once(&mut kept[index], &self.plan.requests[index])
+                .await;
+            self.sent.fetch_add(1, Ordering::Relaxed);
+            let cause = match result {
+                Ok(reply) if (self.plan.good)(&reply) => continue,
+                Ok(reply) => {
+                    format!(
+                        "status {}: {}",
+                        reply.status,
+                        String::from_utf8_lossy(&reply.body)
+                    )
+                }
+                Err(error) => format!("{error:#}"),
+            };
+            failures.push(Failure {
+                at: self.start.elapsed(),
+                worker,
+                cause,
+            });
+            // A refused connection fails at once: do not spin.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        failures
+    }
+
+    async fn once(&self, kept: &mut Option<Connection>, request: &Request) -> Result<Reply> {
+        let mut reused = None;
+        if let Some(mut connection) = kept.take()
+            && connection.is_open().await
+        {
+            reused = Some(connection);
+        }
+        if let Some(mut connection) = reused {
+            match connection.send(request).await {
+                Err(error) if never_sent(&error) => {}
+                result => {
+                    *kept = Some(connection);
+                    return result;
+                }
+            }
+        }
+        let mut connection = Connection::open(request).await?;
+        let reply = connection.send(request).await?;
+        if self.keep {
+            *kept = Some(connection);
+        }
+        Ok(reply)
+    }
+}
+
+/// Whether the connection was found closed before a byte of the request was written.
+fn never_sent(error: &Error) -> bool {
+    error
+        .downcast_ref::<hyper::Error>()
+        .is_some_and(hyper::Error::is_canceled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Backend;
+
+    #[tokio::test]
+    async fn counts_requests_and_no_failure_when_all_is_well() {
+        let backend = Backend::start("a").await;
+        let load = Load::start(&Plan::new(vec![Request::get(backend.address(), "h", "/")]));
+        load.pass(100).await;
+        let report = load.stop().await;
+        report.assert_clean();
+        assert_eq!(report.requests, backend.count());
+    }
+
+    #[tokio::test]
+    async fn a_wrong_status_and_a_refused_connection_are_failures() {
+        let backend = Backend::start("a").await;
+        let plan = Plan::new(vec![
+            Request::get(backend.address(), "h", "/"),
+            Request::get(backend.address(), "h", "/status/503"),
+        ]);
+        let load = Load::start(&plan);
+        load.pass(20).await;
+        backend.close().await;
+        load.pass(20).await;
+        let report = load.stop().await;
+        let causes: Vec<&str> = report
+            .failures
+            .iter()
+            .map(|failure| failure.cause.as_str())
+            .collect();
+        assert!(
+            causes.iter().any(|cause| cause.starts_with("status 503")),
+            "{report}"
+        );
+        assert!(
+            causes.iter().any(|cause| cause.starts_with("connect to")),
+            "{report}"
+        );
+        assert!(report.failed >= 20, "{report}");
+    }
+}

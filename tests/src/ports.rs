@@ -1,0 +1,56 @@
+//! Ports that no other test takes.
+//!
+//! Asking the kernel for "any port" and closing the socket again leaves the port to whoever comes next. Here a
+//! port is taken from below the range of outgoing connections and kept for the life of this process by an
+//! abstract Unix socket, which every other test process sees.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::Mutex;
+
+/// Ports handed out lie in here; the kernel's own outgoing ports begin at 32768.
+const FIRST: u16 = 12_000;
+const LAST: u16 = 32_000;
+
+static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+
+/// A TCP port on which nobody listens, and that stays ours until this process ends.
+pub fn free_port() -> u16 {
+    let mut taken = TAKEN.lock().expect("nobody panics while holding this lock");
+    // Start elsewhere in each process, so that they rarely try the same ports.
+    let span = u32::from(LAST - FIRST);
+    let start = std::process::id().wrapping_mul(97) % span;
+    for step in 0..span {
+        let offset = u16::try_from((start + step) % span).expect("the span is below 65536");
+        let port = FIRST + offset;
+        let name = format!("sesame-test-port-{port}");
+        let address = SocketAddr::from_abstract_name(name).expect("the name is short");
+        let Ok(lock) = UnixListener::bind_addr(&address) else {
+            continue;
+        };
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            taken.push(lock);
+            return port;
+        }
+    }
+    panic!("no free port between {FIRST} and {LAST}");
+}
+
+/// Several ports at once.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    std::array::from_fn(|_| free_port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_port_is_handed_out_once() {
+        let mut ports = free_ports::<50>().to_vec();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 50);
+    }
+}

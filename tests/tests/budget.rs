@@ -1,0 +1,148 @@
+//! More Services than Envoy may watch files: it must neither abort nor miss an endpoint change.
+//!
+//! Every file that Envoy watches is one inotify instance, and Envoy aborts when the kernel refuses one. The
+//! kernel counts them for the user, against `fs.inotify.max_user_instances` (128 unless raised) and, in a user
+//! namespace, also against that namespace's `user.max_inotify_instances`. So where the first is higher, the agent runs
+//! in a user namespace of its own with the second set; nothing is changed for the rest of the machine.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+
+const SERVICES: usize = 300;
+const MORE_SERVICES: usize = 30;
+
+/// The kernel's default.
+const LIMIT: usize = 128;
+
+fn limited(setup: Setup, limit: usize) -> Setup {
+    let script =
+        format!(r#"echo {limit} > /proc/sys/user/max_inotify_instances && exec "$0" "$@""#);
+    setup.wrapper(&["unshare", "--user", "--map-root-user", "sh", "-c", &script])
+}
+
+/// A limit that cannot be read is taken for too high.
+fn user_limit() -> usize {
+    std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(usize::MAX)
+}
+
+fn name(index: usize) -> String {
+    format!("s-{index:03}")
+}
+
+/// A Service with its endpoint.
+fn backend(index: usize, endpoint: SocketAddr) -> String {
+    yaml(&served(&name(index), &[endpoint]))
+}
+
+/// Routes of at most 16 rules each, as the API demands: `/s-000` to Service `s-000` and so on.
+fn routes(count: usize) -> String {
+    let rules: Vec<Value> = (0..count)
+        .map(|index| {
+            rule_to(
+                &name(index),
+                &[path("PathPrefix", &format!("/{}", name(index)))],
+            )
+        })
+        .collect();
+    let routes: Vec<Value> = rules
+        .chunks(16)
+        .enumerate()
+        .map(|(index, rules)| http_route(&format!("route-{index}"), &["many.test"], rules))
+        .collect();
+    yaml(&routes)
+}
+
+async fn wait_backend(agent: &AgentUnderTest, index: usize, backend: &Backend) {
+    let request = agent.get(80, "many.test", &format!("/{}", name(index)));
+    let good = Some(backend.name());
+    agent
+        .wait_served(&request, |reply| {
+            reply.status == 200 && reply.backend().as_deref() == good
+        })
+        .await;
+}
+
+fn pids(agent: &AgentUnderTest) -> Vec<i32> {
+    agent.envoys().iter().map(|envoy| envoy.pid).collect()
+}
+
+async fn endures(setup: Setup) {
+    let old = Backend::start("old").await;
+    let new = Backend::start("new").await;
+    let mut agent = setup.prepare();
+    agent.write(
+        "gateway.yaml",
+        &yaml(&edge(&[http_listener("http", 80, "")])),
+    );
+    for index in 0..SERVICES {
+        agent.write(
+            &format!("{}.yaml", name(index)),
+            &backend(index, old.address()),
+        );
+    }
+    agent.write("routes.yaml", &routes(SERVICES));
+    agent.restart();
+    for index in (0..SERVICES).rev().step_by(29) {
+        wait_backend(&agent, index, &old).await;
+    }
+    let envoy = pids(&agent);
+    assert_eq!(envoy.len(), 1, "one Envoy runs");
+
+    let requests = [0, SERVICES / 2, SERVICES - 1]
+        .map(|index| agent.get(80, "many.test", &format!("/{}", name(index))));
+    let load = Load::start(&Plan::new(requests.to_vec()));
+    // Whether watched or not, a Service's change arrives: every seventh, some at a time.
+    let changed: Vec<usize> = (0..SERVICES).step_by(7).collect();
+    for some in changed.chunks(4) {
+        for index in some {
+            agent.write(
+                &format!("{}.yaml", name(*index)),
+                &backend(*index, new.address()),
+            );
+        }
+        for index in some {
+            wait_backend(&agent, *index, &new).await;
+        }
+    }
+    // More while it runs: this is where Envoy aborts.
+    for index in SERVICES..SERVICES + MORE_SERVICES {
+        agent.write(
+            &format!("{}.yaml", name(index)),
+            &backend(index, new.address()),
+        );
+    }
+    agent.write("routes.yaml", &routes(SERVICES + MORE_SERVICES));
+    for index in SERVICES..SERVICES + MORE_SERVICES {
+        wait_backend(&agent, index, &new).await;
+    }
+    // Nothing that did not change has moved.
+    wait_backend(&agent, 1, &old).await;
+    load.stop().await.assert_clean();
+    assert_eq!(pids(&agent), envoy, "Envoy has not died");
+    assert_eq!(agent.ended(), None, "the agent has not died");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_hundred_services_fit_into_the_default_limit() {
+    let setup = Setup::with_ports(&[80]);
+    endures(if user_limit() > LIMIT {
+        limited(setup, LIMIT)
+    } else {
+        setup
+    })
+    .await;
+}
+
+/// With LDS, CDS and one route table, this leaves next to nothing for endpoints.
+#[tokio::test(flavor = "multi_thread")]
+async fn three_hundred_services_fit_into_the_limit_of_a_user_namespace() {
+    endures(limited(Setup::with_ports(&[80]), 12)).await;
+}

@@ -1,0 +1,222 @@
+//! Which listener a connection and a request belong to: isolation by hostname, certificates by SNI, 421.
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::{Authority, Leaf};
+use sesame_tests::checks::Checks;
+use sesame_tests::client::Request;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{
+    edge, http_listener, http_route, https_listener, on_listener, path, rule_to, served, yaml,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_belongs_to_the_most_specific_listener_only() {
+    let backend = Backend::start("a").await;
+    // Listener, its hostname, and a host that belongs to it.
+    let listeners = [
+        ("empty", "", "bar.com"),
+        ("wild", "*.example.com", "bar.example.com"),
+        ("wild-foo", "*.foo.example.com", "bar.foo.example.com"),
+        ("exact", "abc.foo.example.com", "abc.foo.example.com"),
+    ];
+    let mut objects = edge(&listeners.map(|(name, hostname, _)| http_listener(name, 80, hostname)));
+    objects.extend(served("a", &[backend.address()]));
+    for (name, _, _) in listeners {
+        let rules = [rule_to("a", &[path("PathPrefix", &format!("/{name}"))])];
+        objects.push(on_listener(http_route(name, &[], &rules), name));
+    }
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    agent
+        .wait_served(&agent.get(80, "bar.com", "/empty"), |reply| {
+            reply.status == 200
+        })
+        .await;
+    let mut checks = Checks::default();
+    for (owner, _, host) in listeners {
+        for (name, _, _) in listeners {
+            let request = agent.get(80, host, &format!("/{name}"));
+            checks
+                .status(request, if name == owner { 200 } else { 404 })
+                .await;
+        }
+    }
+    // A wildcard spans labels, but never none.
+    checks
+        .status(agent.get(80, "a.b.example.com", "/wild"), 200)
+        .await;
+    checks
+        .status(agent.get(80, "example.com", "/empty"), 200)
+        .await;
+    checks
+        .status(agent.get(80, "example.com", "/wild"), 404)
+        .await;
+    checks
+        .status(agent.get(80, "foo.example.com", "/wild"), 200)
+        .await;
+    checks.finish();
+}
+
+struct Tls {
+    authority: Authority,
+    exact: Leaf,
+    wild: Leaf,
+    other: Leaf,
+}
+
+impl Tls {
+    fn new() -> Self {
+        let authority = Authority::new("tests");
+        Self {
+            exact: authority.issue(&["a.tls.test"]),
+            wild: authority.issue(&["*.tls.test", "x.y.tls.test"]),
+            other: authority.issue(&["other.test", "unknown.test", "only.test", "two.test"]),
+            authority,
+        }
+    }
+
+    fn secrets(&self) -> Vec<Value> {
+        vec![
+            self.exact.secret("exact"),
+            self.wild.secret("wild"),
+            self.other.secret("other"),
+        ]
+    }
+
+    fn get(&self, agent: &AgentUnderTest, port: u16, sni: &str, host: &str) -> Request {
+        agent.get(port, host, "/").tls(sni, &self.authority.trust())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_name_chooses_the_listener_and_its_certificate() {
+    let backend = Backend::start("a").await;
+    let tls = Tls::new();
+    let mut both = https_listener("both", 445, "", "exact");
+    both["tls"]["certificateRefs"] = json!([{"name": "exact"}, {"name": "other"}]);
+    let mut objects = edge(&[
+        https_listener("exact", 443, "a.tls.test", "exact"),
+        https_listener("wild", 443, "*.tls.test", "wild"),
+        https_listener("any", 443, "", "other"),
+        https_listener("only", 444, "only.test", "other"),
+        both,
+    ]);
+    objects.extend(served("a", &[backend.address()]));
+    objects.extend(tls.secrets());
+    let all = [rule_to("a", &[])];
+    objects.push(on_listener(
+        http_route("exact", &["a.tls.test"], &all),
+        "exact",
+    ));
+    objects.push(on_listener(
+        http_route("wild", &["*.tls.test"], &all),
+        "wild",
+    ));
+    objects.push(on_listener(http_route("any", &["other.test"], &all), "any"));
+    objects.push(on_listener(
+        http_route("only", &["only.test"], &all),
+        "only",
+    ));
+    objects.push(on_listener(http_route("both", &[], &all), "both"));
+    let agent = Setup::with_ports(&[443, 444, 445]).start(&[("all.yaml", &yaml(&objects))]);
+    agent
+        .wait_served(&tls.get(&agent, 445, "two.test", "two.test"), |reply| {
+            reply.status == 200
+        })
+        .await;
+
+    let mut checks = Checks::default();
+    for (port, sni, leaf) in [
+        (443, "a.tls.test", &tls.exact),
+        (443, "b.tls.test", &tls.wild),
+        (443, "x.y.tls.test", &tls.wild),
+        (443, "other.test", &tls.other),
+        (444, "only.test", &tls.other),
+        (445, "a.tls.test", &tls.exact),
+        (445, "two.test", &tls.other),
+    ] {
+        for request in [
+            tls.get(&agent, port, sni, sni),
+            tls.get(&agent, port, sni, sni).http2(),
+        ] {
+            let Some(reply) = checks.reply(&request).await else {
+                continue;
+            };
+            checks.same(&request, reply.status, 200);
+            checks.that(
+                reply.certificate.as_ref() == Some(&leaf.der),
+                format!("{request}: certificate"),
+            );
+        }
+    }
+    // No listener of this port has that name.
+    let stranger = tls
+        .get(&agent, 444, "a.tls.test", "a.tls.test")
+        .send()
+        .await;
+    checks.that(
+        stranger.is_err(),
+        "a server name that no listener has is refused",
+    );
+
+    // Another listener would serve that host: the client must open a connection to it.
+    for (sni, host) in [
+        ("a.tls.test", "b.tls.test"),
+        ("b.tls.test", "a.tls.test"),
+        ("a.tls.test", "unknown.test"),
+        ("b.tls.test", "other.test"),
+        ("other.test", "a.tls.test"),
+        ("other.test", "b.tls.test"),
+    ] {
+        checks.status(tls.get(&agent, 443, sni, host), 421).await;
+        checks
+            .status(tls.get(&agent, 443, sni, host).http2(), 421)
+            .await;
+    }
+    // The same listener serves that host, or none does.
+    checks
+        .status(tls.get(&agent, 443, "b.tls.test", "c.tls.test"), 200)
+        .await;
+    checks
+        .status(tls.get(&agent, 443, "other.test", "unknown.test"), 404)
+        .await;
+    checks
+        .status(tls.get(&agent, 444, "only.test", "unknown.test"), 404)
+        .await;
+    checks
+        .status(tls.get(&agent, 443, "a.tls.test", "a.tls.test:443"), 200)
+        .await;
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_rotates_without_a_failed_request() {
+    let backend = Backend::start("a").await;
+    let authority = Authority::new("tests");
+    let mut objects = edge(&[https_listener("https", 443, "", "pair")]);
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("all", &[], &[rule_to("a", &[])]));
+    let mut leaf = authority.issue(&["a.test"]);
+    let agent = Setup::with_ports(&[443]).start(&[
+        ("all.yaml", &yaml(&objects)),
+        ("secret.yaml", &yaml(&[leaf.secret("pair")])),
+    ]);
+    let request = agent
+        .get(443, "a.test", "/")
+        .tls("a.test", &authority.trust());
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    let load = Load::start(&Plan::new(vec![request.clone(), request.clone().http2()]));
+    for _ in 0..10 {
+        load.pass(20).await;
+        leaf = authority.issue(&["a.test"]);
+        agent.write("secret.yaml", &yaml(&[leaf.secret("pair")]));
+        let expected = Some(leaf.der.clone());
+        agent
+            .wait_served(&request, |reply| reply.certificate == expected)
+            .await;
+    }
+    load.stop().await.assert_clean();
+}

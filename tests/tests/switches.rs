@@ -1,0 +1,163 @@
+//! Changes under load: not one request may fail.
+
+use std::net::SocketAddr;
+
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{
+    edge, endpoint_slices, http_listener, http_route, path, rule_to, served, service, yaml,
+};
+
+/// How often a route changes its backend.
+const SWITCHES: usize = 200;
+
+/// How often a Service changes its endpoints.
+const ENDPOINT_CHANGES: usize = 100;
+
+fn gateway() -> String {
+    yaml(&edge(&[http_listener("http", 80, "")]))
+}
+
+fn route_to(service: &str) -> String {
+    yaml(&[http_route(
+        "switched",
+        &["switch.test"],
+        &[rule_to(service, &[])],
+    )])
+}
+
+async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
+    let request = agent.get(80, host, "/");
+    agent
+        .wait_served(&request, |reply| {
+            reply.status == 200 && reply.backend().as_deref() == Some(backend)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_switches_its_backend_200_times_without_a_failed_request() {
+    let mut objects = Vec::new();
+    let mut backends = Vec::new();
+    for name in ["a", "b"] {
+        let backend = Backend::start(name).await;
+        objects.extend(served(name, &[backend.address()]));
+        backends.push(backend);
+    }
+    let agent = Setup::with_ports(&[80]).start(&[
+        ("gateway.yaml", &gateway()),
+        ("backends.yaml", &yaml(&objects)),
+        ("route.yaml", &route_to("a")),
+    ]);
+    wait_backend(&agent, "switch.test", "a").await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/")]));
+    for switch in 0..SWITCHES {
+        let to = if switch % 2 == 0 { "b" } else { "a" };
+        // As tools do it, and as editors do it.
+        if switch % 5 == 0 {
+            agent.write_in_place("route.yaml", &route_to(to));
+        } else {
+            agent.write("route.yaml", &route_to(to));
+        }
+        wait_backend(&agent, "switch.test", to).await;
+    }
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_switches_to_services_that_come_and_go_without_a_failed_request() {
+    let backend = Backend::start("only").await;
+    let both = |name: &str| {
+        let mut objects = served(name, &[backend.address()]);
+        objects.push(http_route(
+            "switched",
+            &["switch.test"],
+            &[rule_to(name, &[])],
+        ));
+        yaml(&objects)
+    };
+    let agent = Setup::with_ports(&[80]).start(&[
+        ("gateway.yaml", &gateway()),
+        ("all.yaml", &both("service-0")),
+    ]);
+    wait_backend(&agent, "switch.test", "only").await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/0")]));
+    for change in 1..=50 {
+        // The Service that was used a moment ago is gone with the same change.
+        let mut objects = served(&format!("service-{change}"), &[backend.address()]);
+        let matches = [
+            path("PathPrefix", &format!("/{change}")),
+            path("PathPrefix", "/0"),
+        ];
+        let rule = rule_to(&format!("service-{change}"), &matches);
+        objects.push(http_route("switched", &["switch.test"], &[rule]));
+        agent.write("all.yaml", &yaml(&objects));
+        let request = agent.get(80, "switch.test", &format!("/{change}"));
+        agent
+            .wait_served(&request, |reply| reply.status == 200)
+            .await;
+    }
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_change_100_times_without_a_failed_request() {
+    let slices = |endpoints: &[SocketAddr]| yaml(&endpoint_slices("churned", endpoints));
+    let mut current = Backend::start("backend-0").await;
+    let agent = Setup::with_ports(&[80]).start(&[
+        ("gateway.yaml", &gateway()),
+        ("service.yaml", &yaml(&[service("churned", "")])),
+        ("slices.yaml", &slices(&[current.address()])),
+        (
+            "route.yaml",
+            &yaml(&[http_route(
+                "churned",
+                &["churn.test"],
+                &[rule_to("churned", &[])],
+            )]),
+        ),
+    ]);
+    wait_backend(&agent, "churn.test", "backend-0").await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "churn.test", "/")]));
+    for change in 1..=ENDPOINT_CHANGES {
+        // A new endpoint comes, serves beside the old one, then alone; the old one ends as a good pod does.
+        let name = format!("backend-{change}");
+        let next = Backend::start(&name).await;
+        if change % 2 == 0 {
+            agent.write("slices.yaml", &slices(&[current.address(), next.address()]));
+            wait_backend(&agent, "churn.test", &name).await;
+        }
+        agent.write("slices.yaml", &slices(&[next.address()]));
+        wait_backend(&agent, "churn.test", &name).await;
+        only(&agent, &load, &next).await;
+        std::mem::replace(&mut current, next).close().await;
+    }
+    load.stop().await.assert_clean();
+}
+
+/// Waits until the old endpoint is out: were it still in, 20 requests in a row to the new one are one chance in a
+/// million.
+async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
+    let request = agent.get(80, "churn.test", "/");
+    let mut in_a_row = 0;
+    sesame_tests::wait::eventually(
+        "the old endpoint is out",
+        sesame_tests::agent::SOON,
+        async || {
+            let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
+            in_a_row = if reply.backend().as_deref() == Some(backend.name()) {
+                in_a_row + 1
+            } else {
+                0
+            };
+            if in_a_row >= 20 {
+                Ok(())
+            } else {
+                Err(format!("{in_a_row} in a row"))
+            }
+        },
+    )
+    .await;
+    load.pass(20).await;
+}
