@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod cli;
+pub mod dump;
 pub mod envoy;
 pub mod layout;
 pub mod render;

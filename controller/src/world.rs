@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::de::{Deserialize, DeserializeSeed, Deserializer};
+
 use crate::api::{
     BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, GatewayClass, GrpcRoute, HttpRoute,
     ListenerSet, Metadata, Namespace, NamespacedName, ReferenceGrant, Secret, Service, TcpRoute,
@@ -58,6 +60,19 @@ macro_rules! kinds {
             }
         }
 
+        /// A kind is the seed that decodes an object of that kind.
+        impl<'de> DeserializeSeed<'de> for Kind {
+            type Value = AnyObject;
+
+            fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<AnyObject, D::Error> {
+                match self {
+                    $(Self::$kind => {
+                        <$type>::deserialize(from).map(|object| AnyObject::$kind(Arc::new(object)))
+                    })+
+                }
+            }
+        }
+
         /// One object of any kind.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, reason = "each is the API's own kind")]
@@ -72,6 +87,11 @@ macro_rules! kinds {
             /// Its metadata.
             pub fn metadata(&self) -> &Metadata {
                 match self { $(Self::$kind(object) => &object.metadata,)+ }
+            }
+
+            /// Its metadata, to be changed; copies the object first if it is shared.
+            pub fn metadata_mut(&mut self) -> &mut Metadata {
+                match self { $(Self::$kind(object) => &mut Arc::make_mut(object).metadata,)+ }
             }
 
             /// Its kind and name.
@@ -100,6 +120,23 @@ macro_rules! kinds {
                 }
             }
 
+            /// The object.
+            pub fn get(&self, key: &ObjectKey) -> Option<AnyObject> {
+                match key.kind {
+                    $(Kind::$kind => self.$field.get(&key.name).cloned().map(AnyObject::$kind),)+
+                }
+            }
+
+            /// How many objects there are.
+            pub fn len(&self) -> usize {
+                [$(self.$field.len(),)+].iter().sum()
+            }
+
+            /// Whether there are none.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
             /// Whether there is such an object.
             pub fn contains(&self, key: &ObjectKey) -> bool {
                 match key.kind {
@@ -115,6 +152,20 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
+// The experimental channel serves these older versions with the shape of v1; only `v1` is stored.
+const GATEWAY_L4: &[&str] = &[
+    "gateway.networking.k8s.io/v1",
+    "gateway.networking.k8s.io/v1alpha2",
+];
+const GATEWAY_TLS_ROUTE: &[&str] = &[
+    "gateway.networking.k8s.io/v1",
+    "gateway.networking.k8s.io/v1alpha2",
+    "gateway.networking.k8s.io/v1alpha3",
+];
+const GATEWAY_TLS_POLICY: &[&str] = &[
+    "gateway.networking.k8s.io/v1",
+    "gateway.networking.k8s.io/v1alpha3",
+];
 const CORE: &[&str] = &["v1"];
 
 kinds! {
@@ -123,16 +174,33 @@ kinds! {
     ListenerSet(ListenerSet) in listener_sets, "ListenerSet", GATEWAY_V1, false;
     HttpRoute(HttpRoute) in http_routes, "HTTPRoute", GATEWAY_V1_BETA, false;
     GrpcRoute(GrpcRoute) in grpc_routes, "GRPCRoute", GATEWAY_V1, false;
-    TlsRoute(TlsRoute) in tls_routes, "TLSRoute", GATEWAY_V1, false;
-    TcpRoute(TcpRoute) in tcp_routes, "TCPRoute", GATEWAY_V1, false;
-    UdpRoute(UdpRoute) in udp_routes, "UDPRoute", GATEWAY_V1, false;
+    TlsRoute(TlsRoute) in tls_routes, "TLSRoute", GATEWAY_TLS_ROUTE, false;
+    TcpRoute(TcpRoute) in tcp_routes, "TCPRoute", GATEWAY_L4, false;
+    UdpRoute(UdpRoute) in udp_routes, "UDPRoute", GATEWAY_L4, false;
     ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant", GATEWAY_V1_BETA, false;
-    BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy", GATEWAY_V1, false;
+    BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy", GATEWAY_TLS_POLICY, false;
     Service(Service) in services, "Service", CORE, false;
     EndpointSlice(EndpointSlice) in endpoint_slices, "EndpointSlice", &["discovery.k8s.io/v1"], false;
     Secret(Secret) in secrets, "Secret", CORE, false;
     ConfigMap(ConfigMap) in config_maps, "ConfigMap", CORE, false;
     Namespace(Namespace) in namespaces, "Namespace", CORE, true;
+}
+
+impl Kind {
+    /// The kind that objects of this `apiVersion` and `kind` are read as.
+    pub fn find(api_version: &str, kind: &str) -> Option<Kind> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
+    }
+
+    /// Whether the kind belongs to the Gateway API, whose fields are all modelled.
+    pub fn is_gateway_api(self) -> bool {
+        self.api_versions()
+            .iter()
+            .any(|version| version.starts_with("gateway.networking.k8s.io/"))
+    }
 }
 
 impl fmt::Display for Kind {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 /// A certificate chain and its private key.
@@ -48,4 +49,79 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
+}
+
+/// Key pairs as bytes, for a file of mode 0600 or a Secret. The caller guards them.
+pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
+    let pairs = keys
+        .iter()
+        .map(|key| StoredKeyPair {
+            name: key.name.clone(),
+            certificate_chain: key.certificate_chain.clone(),
+            private_key: key.private_key.clone(),
+        })
+        .collect();
+    StoredKeys { pairs }.encode_to_vec()
+}
+
+/// The inverse of [`encode`].
+pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, prost::DecodeError> {
+    let keys = StoredKeys::decode(bytes)?;
+    Ok(keys
+        .pairs
+        .into_iter()
+        .map(|pair| KeyPair {
+            name: pair.name,
+            certificate_chain: pair.certificate_chain,
+            private_key: pair.private_key,
+        })
+        .collect())
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+#[prost(skip_debug)]
+struct StoredKeys {
+    #[prost(message, repeated, tag = "1")]
+    pairs: Vec<StoredKeyPair>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+#[prost(skip_debug)]
+struct StoredKeyPair {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(bytes = "vec", tag = "2")]
+    certificate_chain: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    private_key: Vec<u8>,
+}
+
+impl fmt::Debug for StoredKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} key pairs>", self.pairs.len())
+    }
+}
+
+impl fmt::Debug for StoredKeyPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_keys_come_back_and_never_print() {
+        let key = KeyPair {
+            name: "Secret/default/cert".to_owned(),
+            certificate_chain: b"public".to_vec(),
+            private_key: b"private".to_vec(),
+        };
+        let bytes = encode(std::slice::from_ref(&key));
+        assert_eq!(decode(&bytes).unwrap(), [key.clone()]);
+        assert!(!format!("{key:?}").contains("private"));
+        assert!(decode(b"\xff\xff").is_err());
+    }
 }

@@ -1,1 +1,26 @@
-//! To come.
+//! Bringing rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
+//! when Envoy refuses.
+//!
+//! `plan` decides (pure), `files` writes, `transaction` runs one against the other and proves each step by what
+//! Envoy reports. `state` keeps what was accepted for a start with nothing else alive. Nothing here ever
+//! leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by rename.
+
+pub mod budget;
+mod files;
+pub mod lock;
+mod on_disk;
+pub mod plan;
+mod report;
+mod rollback;
+pub mod state;
+mod subscription;
+mod transaction;
+mod wait;
+mod wire;
+
+pub(crate) use files::create_directory;
+pub use on_disk::OnDisk;
+pub use report::{Outcome, Refusal, Report, StepReport};
+pub use subscription::{Kind, Subscription};
+pub use transaction::{Applier, ApplyError, Opened, Wanted};
+pub use wait::Patience;

@@ -4,6 +4,7 @@
 //! was called wrongly, 3 when the command itself could not do its work.
 
 mod host;
+mod offline;
 mod output;
 mod render;
 mod run;

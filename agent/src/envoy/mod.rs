@@ -1,1 +1,16 @@
-//! To come.
+//! One Envoy process: finding its binary, starting, watching, stopping and asking it.
+//!
+//! Nothing here knows what a route is. An agent that dies leaves its Envoy running, and the next one adopts
+//! it.
+
+pub mod admin;
+pub mod identity;
+pub mod locate;
+pub mod log;
+pub mod process;
+pub mod stop;
+pub mod supervisor;
+pub mod validate;
+
+pub use admin::Admin;
+pub use supervisor::{State, Supervisor, SupervisorConfig};

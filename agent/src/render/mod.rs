@@ -1,14 +1,52 @@
 //! Rendering: a pure function from a snapshot to the resources that Envoy loads.
 //!
-//! Same snapshot, same bytes. Each resource is encoded as soon as it is built, because the unencoded form
-//! of five thousand clusters is many times their encoded size.
+//! Same snapshot, same bytes, whichever process runs it. Each resource is encoded as soon as it is built,
+//! because the unencoded form of five thousand clusters is many times their encoded size. What cannot be
+//! said to Envoy is left out with a [`Problem`]; everything else keeps going.
+//!
+//! It must never read a file, a clock or the environment, and never fail as a whole.
 
-use std::collections::BTreeMap;
+mod bootstrap;
+mod budget;
+mod clusters;
+mod config_sources;
+mod cors;
+mod endpoints;
+mod filter_chains;
+mod hcm;
+mod headers;
+mod l4;
+mod listeners;
+mod matches;
+mod mirrors;
+mod paths;
+mod redirects;
+mod retries;
+mod route_tables;
+mod routes;
+mod secrets;
+mod sessions;
+mod static_bootstrap;
+mod tls;
+mod weights;
+mod wrappers;
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 
 use bytes::Bytes;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
+
+pub use bootstrap::bootstrap;
+pub use static_bootstrap::static_bootstrap;
+pub use weights::REFUSED_CLUSTER;
 
 /// What the host decides, beside the snapshot.
 #[derive(Clone, Debug)]
@@ -28,12 +66,22 @@ pub struct Options {
 }
 
 /// One encoded resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
     /// The resource's own name.
     pub name: String,
     /// The encoded message, without `Any`.
     pub bytes: Bytes,
+}
+
+// By hand, because the bytes of a secret hold a private key.
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resource")
+            .field("name", &self.name)
+            .field("bytes", &self.bytes.len())
+            .finish()
+    }
 }
 
 /// Everything that Envoy gets, each list by name.
@@ -49,10 +97,100 @@ pub struct Rendered {
     pub endpoints: Vec<Resource>,
     /// SDS, a file each, 0600: key pairs and trust bundles.
     pub secrets: Vec<Resource>,
+    /// What could not be said to Envoy, in the snapshot's order.
+    pub problems: Vec<Problem>,
+}
+
+/// Something of the snapshot that was left out, and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The snapshot's name of it: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    pub object: String,
+    /// The field, its value, what was expected, and what happens instead.
+    pub message: String,
+}
+
+impl Problem {
+    fn new(object: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            object: object.into(),
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.message)
+    }
+}
+
+/// What every translator may ask about the rest of the snapshot.
+struct Context<'a> {
+    options: &'a Options,
+    subscriptions: budget::Subscriptions<'a>,
+    /// Names of the key pairs and trust bundles that have a resource.
+    secrets: BTreeSet<&'a str>,
+    /// Names of the route tables of the snapshot.
+    route_tables: BTreeSet<&'a str>,
+    /// Names of the backends that have a cluster.
+    clusters: BTreeSet<&'a str>,
 }
 
 /// Renders a snapshot with its keys.
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rendered {
-    let _ = (snapshot, keys, options);
-    Rendered::default()
+    // `addresses` are what was asked for; the host says in `options` what it listens on.
+    let Snapshot {
+        gateway: _,
+        addresses: _,
+        ports,
+        route_tables,
+        backends,
+        endpoints,
+        keys: key_refs,
+        trust_bundles,
+    } = snapshot;
+    let mut problems = Vec::new();
+    let secrets = secrets::render(key_refs, keys, trust_bundles, &mut problems);
+    let secret_names: BTreeSet<&str> = key_refs
+        .iter()
+        .map(|key| key.name.as_str())
+        .chain(trust_bundles.iter().map(|bundle| bundle.name.as_str()))
+        .filter(|name| secrets.iter().any(|secret| secret.name == *name))
+        .collect();
+    let mut context = Context {
+        options,
+        subscriptions: budget::plan(ports, backends, &secret_names, options.subscription_budget),
+        secrets: secret_names,
+        route_tables: route_tables
+            .iter()
+            .map(|table| table.name.as_str())
+            .collect(),
+        clusters: BTreeSet::new(),
+    };
+    let (clusters, usable) = clusters::render(backends, endpoints, &context, &mut problems);
+    context.clusters = usable;
+    let listeners = listeners::render(ports, &context, &mut problems);
+    let endpoints = endpoints::render(backends, endpoints, &context);
+    let route_tables = route_tables
+        .iter()
+        .map(|table| route_tables::render(table, &context, &mut problems))
+        .collect();
+    // A route may be in several tables, and wrong in each.
+    let mut seen = BTreeSet::new();
+    problems.retain(|problem| seen.insert(problem.clone()));
+    Rendered {
+        listeners: sorted(listeners),
+        route_tables: sorted(route_tables),
+        clusters: sorted(clusters),
+        endpoints: sorted(endpoints),
+        secrets: sorted(secrets),
+        problems,
+    }
+}
+
+fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
+    resources.sort_by(|a, b| a.name.cmp(&b.name));
+    resources.dedup_by(|a, b| a.name == b.name);
+    resources
 }

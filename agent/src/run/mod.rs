@@ -1,1 +1,70 @@
-//! To come.
+//! A running agent: from manifests to Envoys that serve them.
+//!
+//! `engine` (a thread) turns the manifests into what each Gateway wants; `conductor` keeps one `instance`
+//! (a task with its Envoy) for each Gateway; `server` answers what people ask. Values go one way, through
+//! channels that keep only the newest.
+
+mod accepted;
+mod addresses;
+mod conductor;
+mod describe;
+mod directories;
+mod engine;
+mod host_addresses;
+mod instance;
+mod keeper;
+pub mod report;
+mod server;
+mod transitions;
+mod wanted;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use self::directories::DirectoriesError;
+
+/// The agent's socket in the runtime directory.
+pub const AGENT_SOCKET: &str = "agent.sock";
+/// Where sockets and Envoy's files are unless told.
+pub const DEFAULT_RUNTIME_DIR: &str = "/run/sesame";
+/// Where the accepted configuration is kept unless told.
+pub const DEFAULT_STATE_DIR: &str = "/var/lib/sesame";
+
+/// What [`run`] is told.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The directory of manifests.
+    pub manifests: PathBuf,
+    /// How to resolve them.
+    pub resolve: sesame_controller::resolve::Options,
+    /// Outside port to bound port.
+    pub port_map: BTreeMap<u32, u32>,
+    /// Addresses to listen on; empty for all.
+    pub addresses: Vec<IpAddr>,
+    /// Proxies before Envoy whose forwarding headers are trusted.
+    pub trusted_hops: u32,
+    /// Survives reboots.
+    pub state_dir: PathBuf,
+    /// Sockets and Envoy's files.
+    pub runtime_dir: PathBuf,
+    /// The Envoy to run, if not the one on the PATH.
+    pub envoy: Option<PathBuf>,
+    /// Envoy's worker threads.
+    pub concurrency: Option<u32>,
+    /// Files that each Envoy may watch.
+    pub subscription_budget: Option<usize>,
+    /// How long connections may go on at a stop.
+    pub drain: Duration,
+}
+
+/// Serves until SIGTERM or SIGINT, then drains and stops every Envoy.
+pub fn run(options: RunOptions) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .thread_name("agent")
+        .build()?;
+    runtime.block_on(conductor::run(options))
+}

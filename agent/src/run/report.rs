@@ -1,10 +1,12 @@
 //! What a running agent says of itself, its Gateways and every object: one value, asked for over its socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::source::problem::{Problem, Severity};
 
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,6 +65,47 @@ pub struct ProblemReport {
     pub object: Option<String>,
     /// What is wrong and what to do.
     pub message: String,
+}
+
+impl ProblemReport {
+    /// Of something that resolution found, with the place of its object if that is known.
+    pub(super) fn of_object(
+        problem: &sesame_controller::resolve::Problem,
+        place: Option<(&Path, usize)>,
+    ) -> Self {
+        let (file, line) = place.map_or((String::new(), 0), |(file, line)| {
+            (file.display().to_string(), line)
+        });
+        Self {
+            severity: "warning".to_owned(),
+            file,
+            line,
+            object: Some(problem.object.to_string()),
+            message: problem.message.clone(),
+        }
+    }
+}
+
+impl From<&Problem> for ProblemReport {
+    fn from(problem: &Problem) -> Self {
+        let Problem {
+            file,
+            line,
+            object,
+            severity,
+            message,
+        } = problem;
+        Self {
+            severity: match severity {
+                Severity::Error => "error".to_owned(),
+                Severity::Warning => "warning".to_owned(),
+            },
+            file: file.clone(),
+            line: line.unwrap_or(0),
+            object: object.as_ref().map(ToString::to_string),
+            message: message.clone(),
+        }
+    }
 }
 
 /// One Gateway and its Envoy.

@@ -36,10 +36,11 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers `GET /status` with what `report` gives, until the task is dropped.
+/// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
+/// (which are many), until the task is dropped.
 pub(super) async fn serve<F>(listener: UnixListener, report: F)
 where
-    F: Fn() -> Report + Send + Sync + 'static,
+    F: Fn(bool) -> Report + Send + Sync + 'static,
 {
     let report = Arc::new(report);
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -73,9 +74,9 @@ where
     }
 }
 
-fn answer<F: Fn() -> Report>(request: &Request<Incoming>, report: &F) -> Response<Full<Bytes>> {
+fn answer<F: Fn(bool) -> Report>(request: &Request<Incoming>, report: &F) -> Response<Full<Bytes>> {
     let (status, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/status") => match serde_json::to_vec(&report()) {
+        (&Method::GET, path @ ("/status" | "/gateways")) => match serde_json::to_vec(&report(path == "/status")) {
             Ok(body) => (StatusCode::OK, body),
             Err(error) => (
                 StatusCode::INTERNAL_SERVER_ERROR,

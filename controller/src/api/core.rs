@@ -1,4 +1,4 @@
-//! What resolution reads of the core kinds: Service, EndpointSlice, Secret, ConfigMap, Namespace.
+//! What resolution reads of the core kinds: Service, `EndpointSlice`, Secret, `ConfigMap`, Namespace.
 //!
 //! Only what is read is kept, because a cluster has many of these. Secret values never print.
 
@@ -16,7 +16,7 @@ pub type Service = Object<ServiceSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSpec {
-    /// ClusterIP when empty.
+    /// `ClusterIP` when empty.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub type_: String,
     /// For `type: ExternalName`.
@@ -30,7 +30,7 @@ pub struct ServiceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
-    /// Names the port in EndpointSlices; may be empty when there is only one.
+    /// Names the port in `EndpointSlices`; may be empty when there is only one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The Service's port.

@@ -1,4 +1,4 @@
-//! Filters of HTTPRoute and GRPCRoute rules and backends.
+//! Filters of `HTTPRoute` and `GRPCRoute` rules and backends.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,28 +11,28 @@ pub struct Filter {
     /// Which of the members below is set.
     #[serde(rename = "type")]
     pub type_: FilterType,
-    /// For RequestHeaderModifier.
+    /// For `RequestHeaderModifier`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_header_modifier: Option<HeaderModifier>,
-    /// For ResponseHeaderModifier.
+    /// For `ResponseHeaderModifier`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_header_modifier: Option<HeaderModifier>,
-    /// For RequestMirror.
+    /// For `RequestMirror`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_mirror: Option<RequestMirror>,
-    /// For RequestRedirect.
+    /// For `RequestRedirect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_redirect: Option<RequestRedirect>,
-    /// For URLRewrite.
+    /// For `URLRewrite`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url_rewrite: Option<UrlRewrite>,
     /// For CORS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cors: Option<Cors>,
-    /// For ExternalAuth.
+    /// For `ExternalAuth`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_auth: Option<ExternalAuth>,
-    /// For ExtensionRef.
+    /// For `ExtensionRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extension_ref: Option<ObjectRef>,
 }
@@ -54,7 +54,6 @@ pub struct HeaderModifier {
 
 /// `HTTPHeader`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Header {
     /// Case-insensitive.
     pub name: String,
@@ -69,10 +68,10 @@ pub struct PathModifier {
     /// Which of the members below is set.
     #[serde(rename = "type")]
     pub type_: PathModifierType,
-    /// For ReplaceFullPath.
+    /// For `ReplaceFullPath`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace_full_path: Option<String>,
-    /// For ReplacePrefixMatch.
+    /// For `ReplacePrefixMatch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace_prefix_match: Option<String>,
 }
@@ -112,26 +111,26 @@ pub struct UrlRewrite {
 
 /// `HTTPRequestMirrorFilter`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct RequestMirror {
     /// Where the copy goes.
     pub backend_ref: BackendRef,
     /// Of a hundred requests; exclusive with `fraction`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<i32>,
     /// The share of requests; exclusive with `percent`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fraction: Option<Fraction>,
 }
 
 /// `Fraction`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct Fraction {
     /// Of `denominator`.
     pub numerator: i32,
     /// 100 when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub denominator: Option<i32>,
 }
 
@@ -161,20 +160,20 @@ pub struct Cors {
 
 /// `HTTPExternalAuthFilter` (experimental).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct ExternalAuth {
     /// HTTP or GRPC.
     pub protocol: String,
     /// The authorization service.
     pub backend_ref: BackendRef,
     /// For GRPC.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<ExternalAuthGrpc>,
     /// For HTTP.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<ExternalAuthHttp>,
     /// Whether and how much of the body is sent along.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_body: Option<ForwardBody>,
 }
 

@@ -1,4 +1,4 @@
-//! GatewayClass, Gateway and ListenerSet.
+//! `GatewayClass`, Gateway and `ListenerSet`.
 
 use std::collections::BTreeMap;
 
@@ -17,46 +17,46 @@ pub type ListenerSet = Object<ListenerSetSpec>;
 
 /// `GatewayClassSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct GatewayClassSpec {
     /// The controller that manages Gateways of this class.
     pub controller_name: String,
     /// Parameters of the class.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters_ref: Option<ObjectRef>,
     /// For people.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
 /// `GatewaySpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct GatewaySpec {
     /// The class.
     pub gateway_class_name: String,
     /// The listeners.
     pub listeners: Vec<Listener>,
     /// Addresses asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<GatewayAddress>,
     /// Labels, annotations and parameters of what is created for the Gateway.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure: Option<Infrastructure>,
-    /// Which ListenerSets may attach.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Which `ListenerSets` may attach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_listeners: Option<AllowedListeners>,
     /// TLS towards backends and the validation of clients.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<GatewayTls>,
     /// Experimental: whether routes attach to this Gateway by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_scope: Option<String>,
 }
 
 /// `ListenerSetSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct ListenerSetSpec {
     /// The Gateway it adds listeners to.
     pub parent_ref: ObjectRef,
@@ -103,18 +103,18 @@ pub struct ListenerTls {
 /// Any reference to an object by group, kind, name and namespace; which parts are defaulted depends on
 /// where it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
     /// API group.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Name.
     pub name: String,
     /// Namespace; the referrer's when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
@@ -153,10 +153,10 @@ pub struct AllowedNamespaces {
 
 /// `RouteGroupKind`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct RouteGroupKind {
     /// The Gateway API group when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// The route kind.
     pub kind: String,
@@ -166,7 +166,7 @@ pub struct RouteGroupKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewayAddress {
-    /// IPAddress when absent.
+    /// `IPAddress` when absent.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<AddressType>,
     /// The address; empty asks for any of the type.
@@ -209,17 +209,18 @@ pub struct GatewayBackendTls {
 
 /// `FrontendTLSConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct FrontendTls {
     /// For every HTTPS listener whose port is not in `per_port`.
     pub default: FrontendTlsConfig,
     /// Replaces the default on one port.
+    #[serde(default)]
     pub per_port: Vec<FrontendTlsPort>,
 }
 
 /// `TLSPortConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct FrontendTlsPort {
     /// The port.
     pub port: i32,
@@ -238,11 +239,11 @@ pub struct FrontendTlsConfig {
 
 /// `FrontendTLSValidation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct FrontendTlsValidation {
     /// CA certificates.
     pub ca_certificate_refs: Vec<ObjectRef>,
-    /// AllowValidOnly when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// `AllowValidOnly` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<FrontendValidationMode>,
 }

@@ -103,12 +103,12 @@ pub struct LabelSelector {
 
 /// One requirement of a [`LabelSelector`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct LabelSelectorRequirement {
     /// The label's key.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
     /// The values for `In` and `NotIn`.
+    #[serde(default)]
     pub values: Vec<String>,
 }

@@ -5,7 +5,7 @@
 //! failing the whole object. Nothing here decides anything.
 
 mod core;
-mod decode;
+pub mod decode;
 mod enums;
 mod filters;
 mod gateway;
@@ -14,7 +14,6 @@ mod policy;
 mod routes;
 
 pub use self::core::*;
-pub use self::decode::*;
 pub use self::enums::*;
 pub use self::filters::*;
 pub use self::gateway::*;

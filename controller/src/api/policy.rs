@@ -1,4 +1,4 @@
-//! ReferenceGrant and BackendTLSPolicy.
+//! `ReferenceGrant` and `BackendTLSPolicy`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub type BackendTlsPolicy = Object<BackendTlsPolicySpec>;
 
 /// `ReferenceGrantSpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct ReferenceGrantSpec {
     /// Who may refer; any of these.
     pub from: Vec<GrantFrom>,
@@ -23,7 +23,7 @@ pub struct ReferenceGrantSpec {
 
 /// `ReferenceGrantFrom`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct GrantFrom {
     /// API group; empty is core.
     pub group: String,
@@ -35,33 +35,33 @@ pub struct GrantFrom {
 
 /// `ReferenceGrantTo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct GrantTo {
     /// API group; empty is core.
     pub group: String,
     /// Kind.
     pub kind: String,
     /// All objects of the kind when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 /// `BackendTLSPolicySpec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct BackendTlsPolicySpec {
     /// The Services it applies to.
     pub target_refs: Vec<PolicyTargetRef>,
     /// How backends are validated.
     pub validation: BackendTlsValidation,
     /// Implementation-specific options.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
 }
 
 /// `LocalPolicyTargetReferenceWithSectionName`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct PolicyTargetRef {
     /// API group; empty is core.
     pub group: String,
@@ -70,19 +70,20 @@ pub struct PolicyTargetRef {
     /// Name.
     pub name: String,
     /// The name of one port of the Service.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section_name: Option<String>,
 }
 
 /// `BackendTLSPolicyValidation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct BackendTlsValidation {
     /// CA certificates in the policy's own namespace.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ca_certificate_refs: Vec<ObjectRef>,
     /// A set of CA certificates that the host knows.
     #[serde(
+        default,
         rename = "wellKnownCACertificates",
         skip_serializing_if = "Option::is_none"
     )]
@@ -90,7 +91,7 @@ pub struct BackendTlsValidation {
     /// The SNI, and the name to verify unless `subject_alt_names` is set.
     pub hostname: String,
     /// The names to verify.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subject_alt_names: Vec<SubjectAltName>,
 }
 

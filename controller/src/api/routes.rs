@@ -25,10 +25,10 @@ pub struct RouteSpec<R> {
     /// Experimental: attach to default Gateways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_default_gateways: Option<String>,
-    /// Hostnames; none for TCPRoute and UDPRoute.
+    /// Hostnames; none for `TCPRoute` and `UDPRoute`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hostnames: Vec<String>,
-    /// The rules. An HTTPRoute without any gets one that matches every path, by CRD default.
+    /// The rules. An `HTTPRoute` without any gets one that matches every path, by CRD default.
     pub rules: Vec<R>,
 }
 
@@ -45,24 +45,24 @@ impl<R> Default for RouteSpec<R> {
 
 /// `ParentReference`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct ParentRef {
     /// The Gateway API group when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Gateway when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The route's namespace when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
     /// One listener by name.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section_name: Option<String>,
     /// The listeners of one port.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
 }
 
@@ -114,7 +114,7 @@ pub struct GrpcRule {
     pub session_persistence: Option<SessionPersistence>,
 }
 
-/// The rule of a TLSRoute, TCPRoute or UDPRoute.
+/// The rule of a `TLSRoute`, `TCPRoute` or `UDPRoute`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct L4Rule {
@@ -148,7 +148,7 @@ pub struct HttpMatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PathMatch {
-    /// PathPrefix when absent.
+    /// `PathPrefix` when absent.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<PathMatchType>,
     /// `/` when absent.
@@ -158,10 +158,10 @@ pub struct PathMatch {
 
 /// `HTTPHeaderMatch`, `HTTPQueryParamMatch` and `GRPCHeaderMatch`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct StringMatch {
     /// Exact when absent.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<StringMatchType>,
     /// The header's or parameter's name.
     pub name: String,
@@ -199,27 +199,27 @@ pub struct GrpcMethodMatch {
 /// `BackendRef`, `HTTPBackendRef`, `GRPCBackendRef`, and, without weight and filters,
 /// `BackendObjectReference`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct BackendRef {
     /// The core group when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Service when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The name.
     pub name: String,
     /// The route's namespace when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The port of the Service; required for Services.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
     /// 1 when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
     /// Filters for this backend only.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<Filter>,
 }
 

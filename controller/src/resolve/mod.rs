@@ -2,13 +2,51 @@
 //!
 //! No IO, no clock, no randomness, no order of arrival: the same world gives the same bytes. What Envoy
 //! gets and what a status says come from one value.
+//!
+//! The steps: `classes` (which are ours) → `gateways` and their `listeners` (`conflicts`, `kinds`,
+//! `selectors`, `certificates`, `frontend_tls`) → `http_routes` (`http_rules`, `matches`, `filters`,
+//! `backends`; `attach` to listeners) → `tables` (virtual hosts in order of `precedence`).
+
+mod attach;
+mod backends;
+mod certificates;
+mod classes;
+mod conflicts;
+mod context;
+mod cors;
+mod durations;
+mod endpoints;
+mod filters;
+mod frontend_tls;
+mod gateways;
+mod grants;
+mod header_filters;
+mod hostnames;
+mod http_routes;
+mod http_rules;
+mod kinds;
+mod listeners;
+mod matches;
+mod names;
+mod pem;
+mod precedence;
+mod regexes;
+mod selectors;
+mod sessions;
+mod tables;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 
+use self::backends::Backends;
+use self::certificates::{CertificateCache, Certificates};
+use self::classes::Classes;
+use self::context::Context;
+use self::gateways::GatewayState;
+use self::regexes::Regexes;
 use crate::api::NamespacedName;
 use crate::status::Statuses;
-use crate::world::World;
+use crate::world::{ObjectKey, World};
 
 /// What resolution is told beside the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +73,17 @@ pub struct Resolution {
     pub gateways: Vec<ResolvedGateway>,
     /// The statuses of all objects that are ours to judge.
     pub statuses: Statuses,
+    /// What else the authors of objects should know; by object.
+    pub problems: Vec<Problem>,
+}
+
+/// Something worth telling for which the API has no condition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The object that it is about.
+    pub object: ObjectKey,
+    /// Which field, which value, what follows.
+    pub message: String,
 }
 
 /// One Gateway's snapshot and the keys it names.
@@ -48,8 +97,60 @@ pub struct ResolvedGateway {
     pub keys: Vec<KeyPair>,
 }
 
-/// Resolves the whole world.
+/// Resolves worlds one after the other, and remembers what it parsed of the last. The outcome is the same
+/// as without memory.
+#[derive(Debug, Default)]
+pub struct Resolver {
+    certificates: CertificateCache,
+    regexes: Regexes,
+}
+
+impl Resolver {
+    /// Resolves the whole world.
+    pub fn resolve(&mut self, world: &World, options: &Options) -> Resolution {
+        let mut cx = Context::new(world, options);
+        let mut certificates = Certificates::new(&mut self.certificates);
+        let mut backends = Backends::new(world);
+
+        let classes = Classes::judge(world, options);
+        let mut gateways: Vec<GatewayState<'_>> = world
+            .gateways
+            .values()
+            .filter_map(|gateway| {
+                GatewayState::judge(gateway, &classes, &mut cx, &mut certificates)
+            })
+            .collect();
+        let (routes, route_statuses) =
+            http_routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
+        let resolved = gateways
+            .iter()
+            .filter_map(|gateway| gateway.snapshot(&routes, &mut backends, &certificates, &mut cx))
+            .collect();
+        let gateway_statuses = gateways
+            .iter()
+            .map(|gateway| {
+                let owner = &gateway.owner;
+                (
+                    NamespacedName::new(owner.namespace, owner.name),
+                    gateway.status(),
+                )
+            })
+            .collect();
+        certificates.finish();
+        self.regexes.finish();
+        Resolution {
+            gateways: resolved,
+            statuses: Statuses {
+                gateway_classes: classes.statuses(),
+                gateways: gateway_statuses,
+                routes: route_statuses,
+            },
+            problems: cx.problems.into_sorted(),
+        }
+    }
+}
+
+/// Resolves the whole world once.
 pub fn resolve(world: &World, options: &Options) -> Resolution {
-    let _ = (world, options);
-    Resolution::default()
+    Resolver::default().resolve(world, options)
 }

@@ -1,12 +1,126 @@
 //! Statuses as values: conditions without times, in the order and with the words of the specification.
+//!
+//! [`Statuses`] is what resolution alone can say. [`program`] adds what the hosts say, and [`merge`] adds
+//! the times when a status is written. Nothing here reads a clock or writes to a cluster.
+
+mod condition;
+mod fault;
+mod merge;
+mod program;
+mod verdict;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use crate::api::{AddressType, NamespacedName, ParentRef, RouteGroupKind};
 use crate::world::ObjectKey;
 
+pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
+pub use self::merge::{TimedCondition, merge};
+pub use self::program::{Programmed, program};
+pub(crate) use self::verdict::Verdict;
+
 /// The statuses of all objects that are ours to judge.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Statuses {
-    /// Placeholder until resolution fills it.
-    pub objects: BTreeMap<ObjectKey, ()>,
+    /// Of every GatewayClass that names our controller.
+    #[serde(serialize_with = "by_text")]
+    pub gateway_classes: BTreeMap<NamespacedName, GatewayClassStatus>,
+    /// Of every Gateway of such a class.
+    #[serde(serialize_with = "by_text")]
+    pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
+    /// Of every route that names such a Gateway; only the entries that are ours.
+    #[serde(serialize_with = "by_text")]
+    pub routes: BTreeMap<ObjectKey, RouteStatus>,
+}
+
+/// `GatewayClassStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayClassStatus {
+    /// Accepted and SupportedVersion.
+    pub conditions: Vec<Condition>,
+    /// By name.
+    pub supported_features: Vec<SupportedFeature>,
+}
+
+/// `SupportedFeature`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SupportedFeature {
+    /// A feature name of the conformance suite.
+    pub name: &'static str,
+}
+
+/// `GatewayStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayStatus {
+    /// Where the Gateway is served; empty until hosts say so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<GatewayStatusAddress>,
+    /// Accepted, Programmed, ResolvedRefs, and InsecureFrontendValidationMode when it is so.
+    pub conditions: Vec<Condition>,
+    /// In the specification's order, one for each of its listeners.
+    pub listeners: Vec<ListenerStatus>,
+    /// How many ListenerSets were accepted.
+    pub attached_listener_sets: i32,
+}
+
+/// `GatewayStatusAddress`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GatewayStatusAddress {
+    /// IPAddress or Hostname.
+    #[serde(rename = "type")]
+    pub type_: AddressType,
+    /// The address.
+    pub value: String,
+}
+
+/// `ListenerStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenerStatus {
+    /// The listener's name.
+    pub name: String,
+    /// The route kinds that it really routes.
+    pub supported_kinds: Vec<RouteGroupKind>,
+    /// Accepted routes that attach to it, whether or not it is accepted itself.
+    pub attached_routes: i32,
+    /// Accepted, Programmed, ResolvedRefs, Conflicted, and OverlappingTLSConfig when it is so.
+    pub conditions: Vec<Condition>,
+}
+
+/// `RouteStatus`, of any kind of route.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RouteStatus {
+    /// In the order of `spec.parentRefs`.
+    pub parents: Vec<RouteParentStatus>,
+}
+
+/// `RouteParentStatus`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteParentStatus {
+    /// A copy of the entry of `spec.parentRefs`.
+    pub parent_ref: ParentRef,
+    /// Our controller.
+    pub controller_name: String,
+    /// Accepted, ResolvedRefs, and PartiallyInvalid when it is so.
+    pub conditions: Vec<Condition>,
+}
+
+/// Serializes a map with its keys as text.
+fn by_text<K: Display, V: Serialize, S: Serializer>(
+    map: &BTreeMap<K, V>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut out = serializer.serialize_map(Some(map.len()))?;
+    for (key, value) in map {
+        out.serialize_entry(&key.to_string(), value)?;
+    }
+    out.end()
 }

@@ -1,0 +1,96 @@
+//! How many file subscriptions Envoy may open.
+//!
+//! Each is one inotify instance, the kernel limits them per user, and an Envoy that asks for one too many
+//! aborts. So the number is known before anything is rendered, with room for others.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// Instances that are left for everybody else who comes.
+const RESERVE: usize = 16;
+/// The limit if the kernel does not tell: its own default.
+const DEFAULT_LIMIT: usize = 128;
+
+/// What the kernel allows this user, and what is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// `fs.inotify.max_user_instances`.
+    pub limit: usize,
+    /// Instances of this user's other processes, as far as they can be seen: those of other containers that
+    /// share the user cannot.
+    pub others: usize,
+}
+
+impl Budget {
+    /// Reads the limit and counts what others use; the Envoys of this agent are not others.
+    pub fn read(own_envoys: &[u32]) -> Self {
+        let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
+        Self {
+            limit: limit
+                .ok()
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(DEFAULT_LIMIT),
+            others: used_by_others(Path::new("/proc"), own_envoys),
+        }
+    }
+
+    /// How many subscriptions each of `envoys` processes may open that run at the same time: those of all
+    /// Gateways on the host, twice while one is being replaced.
+    pub fn subscriptions(self, envoys: usize) -> usize {
+        self.limit
+            .saturating_sub(self.others)
+            .saturating_sub(RESERVE)
+            / envoys.max(1)
+    }
+}
+
+fn used_by_others(proc: &Path, own_envoys: &[u32]) -> usize {
+    let user = rustix::process::geteuid().as_raw();
+    let Ok(processes) = fs::read_dir(proc) else {
+        return 0;
+    };
+    processes
+        .flatten()
+        .filter(|process| {
+            let pid: Option<u32> = process.file_name().to_str().and_then(|n| n.parse().ok());
+            pid.is_some_and(|pid| !own_envoys.contains(&pid))
+                && process.metadata().is_ok_and(|meta| meta.uid() == user)
+        })
+        .filter_map(|process| fs::read_dir(process.path().join("fd")).ok())
+        .flat_map(Iterator::flatten)
+        .filter(|descriptor| {
+            fs::read_link(descriptor.path())
+                .is_ok_and(|target| target.as_os_str() == "anon_inode:inotify")
+        })
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_and_a_reserve_are_left_out_and_never_below_zero() {
+        let budget = Budget {
+            limit: 128,
+            others: 12,
+        };
+        assert_eq!(budget.subscriptions(1), 100);
+        assert_eq!(budget.subscriptions(2), 50);
+        let full = Budget {
+            limit: 20,
+            others: 10,
+        };
+        assert_eq!(full.subscriptions(1), 0);
+    }
+
+    #[test]
+    fn an_instance_of_another_process_counts() {
+        use rustix::fs::inotify;
+        let own = std::process::id();
+        let _instance = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        // Other tests of this process may hold instances too.
+        assert!(Budget::read(&[]).others > Budget::read(&[own]).others);
+    }
+}

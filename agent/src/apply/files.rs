@@ -1,0 +1,327 @@
+//! Files on disk: every one arrives by rename, and can be put back.
+//!
+//! Whoever writes keeps the previous file in a journal until the whole transaction is accepted; an agent
+//! killed in the middle leaves the journal, and the next one undoes what was not accepted. Directories are
+//! created once and never removed while Envoy may watch them: a watch stays on the inode.
+//!
+//! Half a file is not an error to Envoy 1.40: it takes a `.pb` as far as it parses, reports success and removes
+//! what is not in it, so a zero-byte file removes everything. Only a rename is safe.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::on_disk::entries;
+use super::subscription::{Kind, Subscription};
+use crate::layout::{XdsLayout, file_name};
+
+/// Directories: Envoy runs as the same user.
+const DIRECTORY_MODE: u32 = 0o700;
+/// All files alike, because listeners and clusters may carry secrets inline.
+const FILE_MODE: u32 = 0o600;
+/// The suffix of a journal entry that says: there was no file.
+const ABSENT: &str = "absent";
+
+/// The files of one Envoy, and the journal of what was changed since the last commit.
+#[derive(Debug)]
+pub(crate) struct Files {
+    layout: XdsLayout,
+    entries: Vec<Entry>,
+    next: u64,
+}
+
+/// One change that can be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// What the file is for.
+    pub(crate) kind: Kind,
+    /// The file that was changed.
+    pub(crate) path: PathBuf,
+    /// The file as it was before, or the mark that there was none.
+    saved: PathBuf,
+    /// Whether there was one.
+    pub(crate) existed: bool,
+}
+
+impl Files {
+    /// Creates the directories and finds the journal of an interrupted transaction.
+    pub(crate) fn open(layout: XdsLayout) -> io::Result<Self> {
+        let dropped = layout.staging().join("dropped");
+        if dropped.is_dir() {
+            fs::remove_dir_all(dropped)?;
+        }
+        for directory in ["", "lds", "cds", "rds", "eds", "sds", "tmp", "tmp/undo"] {
+            create_directory(&layout.root().join(directory))?;
+        }
+        let mut files = Self {
+            layout,
+            entries: Vec::new(),
+            next: 0,
+        };
+        // Staged but never renamed: nobody saw it.
+        for path in entries(&files.layout.staging())? {
+            if !path.is_dir() {
+                fs::remove_file(path)?;
+            }
+        }
+        for saved in entries(&files.journal())? {
+            if let Some((number, entry)) = files.parse(&saved) {
+                files.next = files.next.max(number.saturating_add(1));
+                files.entries.push(entry);
+            } else if !saved.is_dir() {
+                fs::remove_file(saved)?;
+            }
+        }
+        Ok(files)
+    }
+
+    pub(crate) fn layout(&self) -> &XdsLayout {
+        &self.layout
+    }
+
+    /// What was changed since the last commit, oldest first.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Writes one file, keeping the previous one in the journal.
+    pub(crate) fn write(&mut self, subscription: &Subscription, bytes: &[u8]) -> io::Result<()> {
+        let path = subscription.path(&self.layout);
+        if let Some(parent) = path.parent() {
+            create_directory(parent)?;
+        }
+        self.save(subscription, &path)?;
+        self.place(&path, bytes)
+    }
+
+    /// Renames the bytes onto a path without a journal entry: the file is there already and only Envoy has
+    /// not seen it.
+    pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let staged = self.layout.staging().join("new");
+        write_file(&staged, bytes, FILE_MODE)?;
+        fs::rename(staged, path)
+    }
+
+    /// Removes one file, keeping it in the journal. Its directory stays: a draining listener may watch it.
+    pub(crate) fn remove(&mut self, subscription: &Subscription) -> io::Result<()> {
+        let path = subscription.path(&self.layout);
+        self.save(subscription, &path)?;
+        remove_if_there(&path)
+    }
+
+    /// Puts the last changed file back as it was; `None` when the journal is empty.
+    pub(crate) fn undo(&mut self) -> io::Result<Option<Entry>> {
+        let Some(entry) = self.entries.last() else {
+            return Ok(None);
+        };
+        if entry.existed {
+            if let Some(parent) = entry.path.parent() {
+                create_directory(parent)?;
+            }
+            fs::rename(&entry.saved, &entry.path)?;
+        } else {
+            remove_if_there(&entry.path)?;
+        }
+        // Left behind by a rename onto itself: saved, but killed before the change.
+        remove_if_there(&entry.saved)?;
+        Ok(self.entries.pop())
+    }
+
+    /// Envoy has accepted everything: the journal is dropped, at once, because half a journal would undo
+    /// half a transaction.
+    pub(crate) fn commit(&mut self) -> io::Result<()> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        let dropped = self.layout.staging().join("dropped");
+        fs::rename(self.journal(), &dropped)?;
+        self.entries.clear();
+        create_directory(&self.journal())?;
+        fs::remove_dir_all(dropped)
+    }
+
+    /// Removes directories without a file. Only while no Envoy runs: a removed directory loses its watch.
+    pub(crate) fn remove_empty_directories(&self) -> io::Result<()> {
+        for kind in Kind::LEAVES {
+            for directory in entries(&self.layout.root().join(kind.directory()))? {
+                match fs::remove_dir(&directory) {
+                    Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.layout.staging().join("undo")
+    }
+
+    fn save(&mut self, subscription: &Subscription, path: &Path) -> io::Result<()> {
+        let kind = subscription.kind;
+        let existed = path.try_exists()?;
+        let leaf = if kind.is_list() {
+            "all".to_owned()
+        } else {
+            file_name(&subscription.name)
+        };
+        let suffix = if existed { "pb" } else { ABSENT };
+        let saved = self.journal().join(format!(
+            "{:010}.{}.{leaf}.{suffix}",
+            self.next,
+            kind.directory()
+        ));
+        if existed {
+            fs::hard_link(path, &saved)?;
+        } else {
+            write_file(&saved, &[], FILE_MODE)?;
+        }
+        self.next = self.next.saturating_add(1);
+        self.entries.push(Entry {
+            kind,
+            path: path.to_owned(),
+            saved,
+            existed,
+        });
+        Ok(())
+    }
+
+    /// Reads the name of a journal entry; `None` if it is not one.
+    fn parse(&self, saved: &Path) -> Option<(u64, Entry)> {
+        let name = saved.file_name()?.to_str()?;
+        let mut parts = name.split('.');
+        let number = parts.next()?.parse().ok()?;
+        let kind = Kind::from_directory(parts.next()?)?;
+        let leaf = parts.next()?;
+        let suffix = parts.next()?;
+        let path = if kind.is_list() {
+            Subscription::new(kind, "").path(&self.layout)
+        } else {
+            if leaf.len() != 32 || !leaf.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return None;
+            }
+            let mut path = self.layout.root().join(kind.directory());
+            path.push(leaf);
+            path.push(format!("{}.pb", kind.directory()));
+            path
+        };
+        Some((
+            number,
+            Entry {
+                kind,
+                path,
+                saved: saved.to_owned(),
+                existed: suffix != ABSENT,
+            },
+        ))
+    }
+}
+
+/// Creates a directory for this user alone, with its parents; leaves an existing one alone.
+pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(DIRECTORY_MODE)
+        .create(path)
+}
+
+/// Writes a new file with a mode, replacing one of that name.
+pub(crate) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    remove_if_there(path)?;
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?
+        .write_all(bytes)
+}
+
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn route_table(name: &str) -> Subscription {
+        Subscription::new(Kind::RouteTable, name)
+    }
+
+    fn content(files: &Files, name: &str) -> Option<String> {
+        fs::read_to_string(route_table(name).path(files.layout())).ok()
+    }
+
+    #[test]
+    fn changes_are_undone_in_reverse_also_by_the_next_agent() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = XdsLayout::new(root.path().join("xds"));
+        let mut files = Files::open(layout.clone()).unwrap();
+        files.write(&route_table("a"), b"1").unwrap();
+        files.write(&route_table("gone"), b"1").unwrap();
+        files.commit().unwrap();
+
+        files.write(&route_table("a"), b"2").unwrap();
+        files.write(&route_table("b"), b"1").unwrap();
+        files.write(&route_table("a"), b"3").unwrap();
+        files.remove(&route_table("gone")).unwrap();
+        drop(files);
+
+        let mut files = Files::open(layout).unwrap();
+        assert_eq!(files.entries().len(), 4);
+        assert_eq!(content(&files, "gone"), None);
+        files.undo().unwrap();
+        assert_eq!(content(&files, "gone").as_deref(), Some("1"));
+        files.undo().unwrap();
+        assert_eq!(content(&files, "a").as_deref(), Some("2"));
+        files.undo().unwrap();
+        assert_eq!(content(&files, "b"), None);
+        files.undo().unwrap();
+        assert_eq!(content(&files, "a").as_deref(), Some("1"));
+        assert_eq!(files.undo().unwrap(), None);
+        assert!(entries(&files.journal()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn others_can_read_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let mut files = Files::open(XdsLayout::new(root.path().join("xds"))).unwrap();
+        let secret = Subscription::new(Kind::Secret, "s");
+        files.write(&secret, b"key").unwrap();
+        files.write(&secret, b"key 2").unwrap();
+        let mut pending = vec![root.path().join("xds")];
+        while let Some(path) = pending.pop() {
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{path:?}");
+            if path.is_dir() {
+                pending.extend(entries(&path).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_that_may_be_watched_stays_the_same() {
+        use std::os::unix::fs::MetadataExt as _;
+        let root = tempfile::tempdir().unwrap();
+        let mut files = Files::open(XdsLayout::new(root.path())).unwrap();
+        files.write(&route_table("a"), b"1").unwrap();
+        let directory = route_table("a").path(files.layout());
+        let inode = || fs::metadata(directory.parent().unwrap()).unwrap().ino();
+        let before = inode();
+        files.remove(&route_table("a")).unwrap();
+        files.commit().unwrap();
+        files.write(&route_table("a"), b"2").unwrap();
+        assert_eq!(inode(), before);
+    }
+}

@@ -1,0 +1,97 @@
+//! One agent for each Envoy: a lock on its directory.
+//!
+//! The lock is the kernel's (`flock`), so it ends with the process that holds it, however that ends. Envoy does
+//! not inherit it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::files::create_directory;
+
+/// Why the lock was not given.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another agent works here.
+    #[error("{directory} is in use by another agent (process {holder}); stop it first or use another directory", directory = .directory.display())]
+    Held {
+        /// The directory.
+        directory: PathBuf,
+        /// The process number that it wrote, or `unknown`.
+        holder: String,
+    },
+    /// The lock file.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// Held until dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock of a directory, creating it if needed; never waits.
+    pub fn acquire(directory: &Path) -> Result<Self, LockError> {
+        let path = directory.join("agent.lock");
+        let failed = |source| LockError::Io {
+            path: path.clone(),
+            source,
+        };
+        create_directory(directory).map_err(failed)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(LockError::Held {
+                    directory: directory.to_owned(),
+                    holder: holder(&file),
+                });
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        file.set_len(0).map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn holder(file: &File) -> String {
+    let mut text = String::new();
+    match file.take(32).read_to_string(&mut text) {
+        Ok(_) if !text.trim().is_empty() => text.trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_agent_is_refused_and_told_who_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = Lock::acquire(directory.path()).unwrap();
+        let error = Lock::acquire(directory.path()).unwrap_err().to_string();
+        let own = format!("(process {})", std::process::id());
+        assert!(error.contains(&own), "{error}");
+        drop(first);
+        Lock::acquire(directory.path()).unwrap();
+    }
+}

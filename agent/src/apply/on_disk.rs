@@ -1,0 +1,207 @@
+//! What the files on disk say: the `old` of the next plan.
+//!
+//! A process may have died at any moment, so anything found may be junk. A file counts only if it is whole:
+//! its version is the digest of its content, its type is that of its directory and its name hashes to its
+//! path. Everything else is treated as absent and removed or overwritten by the next plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::subscription::{Kind, Subscription};
+use super::wire;
+use crate::layout::{XdsLayout, file_name};
+use crate::render::{Rendered, Resource};
+
+/// A file larger than this was not written by us.
+const MAX_FILE: u64 = 256 << 20;
+
+/// The accepted content of the files, each list by name.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OnDisk {
+    /// What the whole files hold.
+    pub content: Rendered,
+    /// Whether the LDS file is there and whole; Envoy does not start without it.
+    pub has_listeners: bool,
+    /// Whether the CDS file is there and whole; Envoy does not start without it.
+    pub has_clusters: bool,
+    /// Files that the running Envoy has not taken: written again even if their bytes do not change.
+    pub unconfirmed: BTreeSet<Subscription>,
+}
+
+/// Names and counts: the content has private keys.
+impl fmt::Debug for OnDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rendered {
+            listeners,
+            route_tables,
+            clusters,
+            endpoints,
+            secrets,
+            problems: _,
+        } = &self.content;
+        f.debug_struct("OnDisk")
+            .field("listeners", &listeners.len())
+            .field("route_tables", &route_tables.len())
+            .field("clusters", &clusters.len())
+            .field("endpoints", &endpoints.len())
+            .field("secrets", &secrets.len())
+            .field("has_listeners", &self.has_listeners)
+            .field("has_clusters", &self.has_clusters)
+            .field("unconfirmed", &self.unconfirmed)
+            .finish()
+    }
+}
+
+/// The result of reading the files.
+pub(crate) struct Found {
+    pub(crate) on_disk: OnDisk,
+    /// The version of every whole file, to be compared with what Envoy reports.
+    pub(crate) versions: BTreeMap<Subscription, String>,
+    /// Files that are not ours or not whole.
+    pub(crate) junk: Vec<PathBuf>,
+}
+
+impl OnDisk {
+    /// Reads the files below `layout`; a missing directory is an empty one.
+    pub fn load(layout: &XdsLayout) -> io::Result<Self> {
+        find(layout).map(|found| found.on_disk)
+    }
+
+    /// The resources of a kind.
+    pub(crate) fn of(&self, kind: Kind) -> &[Resource] {
+        resources(&self.content, kind)
+    }
+}
+
+/// The resources of a kind.
+pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
+    let Rendered {
+        listeners,
+        route_tables,
+        clusters,
+        endpoints,
+        secrets,
+    } = rendered;
+    match kind {
+        Kind::Listeners => listeners,
+        Kind::Clusters => clusters,
+        Kind::RouteTable => route_tables,
+        Kind::Endpoints => endpoints,
+        Kind::Secret => secrets,
+    }
+}
+
+/// Reads everything.
+pub(crate) fn find(layout: &XdsLayout) -> io::Result<Found> {
+    let mut found = Found {
+        on_disk: OnDisk::default(),
+        versions: BTreeMap::new(),
+        junk: Vec::new(),
+    };
+    for kind in [Kind::Listeners, Kind::Clusters] {
+        let path = Subscription::new(kind, "").path(layout);
+        let Some(list) = whole(kind, &path)? else {
+            if path.exists() {
+                found.junk.push(path);
+            }
+            continue;
+        };
+        found
+            .versions
+            .insert(Subscription::new(kind, ""), list.version);
+        let OnDisk {
+            content,
+            has_listeners,
+            has_clusters,
+            ..
+        } = &mut found.on_disk;
+        if kind == Kind::Listeners {
+            (content.listeners, *has_listeners) = (sorted(list.resources), true);
+        } else {
+            (content.clusters, *has_clusters) = (sorted(list.resources), true);
+        }
+    }
+    for kind in Kind::LEAVES {
+        let leaves = leaves(layout, kind, &mut found)?;
+        let content = &mut found.on_disk.content;
+        match kind {
+            Kind::Secret => content.secrets = leaves,
+            Kind::Endpoints => content.endpoints = leaves,
+            _ => content.route_tables = leaves,
+        }
+    }
+    Ok(found)
+}
+
+fn leaves(layout: &XdsLayout, kind: Kind, found: &mut Found) -> io::Result<Vec<Resource>> {
+    let mut leaves = Vec::new();
+    let file = format!("{}.pb", kind.directory());
+    for directory in entries(&layout.root().join(kind.directory()))? {
+        if !directory.is_dir() {
+            found.junk.push(directory);
+            continue;
+        }
+        for path in entries(&directory)? {
+            let hash = directory.file_name().unwrap_or_default();
+            let leaf = if path.file_name().is_some_and(|name| name == file.as_str()) {
+                whole(kind, &path)?
+            } else {
+                None
+            };
+            let leaf = leaf.and_then(|leaf| {
+                let [resource] = <[Resource; 1]>::try_from(leaf.resources).ok()?;
+                (hash == file_name(&resource.name).as_str()).then_some((leaf.version, resource))
+            });
+            let Some((version, resource)) = leaf else {
+                found.junk.push(path);
+                continue;
+            };
+            found
+                .versions
+                .insert(Subscription::new(kind, &resource.name), version);
+            leaves.push(resource);
+        }
+    }
+    Ok(sorted(leaves))
+}
+
+fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
+    resources.sort_by(|a, b| a.name.cmp(&b.name));
+    resources
+}
+
+/// A whole file, or `None` for one that is absent, not a file or damaged.
+pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<wire::Decoded>> {
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !meta.is_file() || meta.len() > MAX_FILE {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
+    fs::File::open(path)?
+        .take(MAX_FILE)
+        .read_to_end(&mut bytes)?;
+    Ok(wire::decode(kind, &Bytes::from(bytes)))
+}
+
+/// The entries of a directory in the order of their names; none if it is absent.
+pub(crate) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let listing = match fs::read_dir(directory) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut paths = listing
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,272 @@
+//! The order in which files are written, so that no request meets a half-made change.
+//!
+//! Pure: what is on disk and what is wanted, in; ordered steps, out. Every subscription of Envoy is
+//! independent, so order is all there is:
+//!
+//! keys, endpoints, new route tables → clusters (old ∪ new) → listeners (old ∪ new) → changed route tables →
+//! listeners (new) → clusters (new) → delete orphans
+//!
+//! What does not change is not written: a route change is one RDS write, an endpoint change one EDS write,
+//! and unions are written only where something goes away.
+
+use std::collections::BTreeSet;
+
+use super::on_disk::{OnDisk, resources};
+use super::subscription::{Kind, Subscription};
+use super::wire;
+use crate::render::{Rendered, Resource};
+
+/// Where a step stands in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Keys, endpoints and route tables that are new.
+    Leaves,
+    /// Clusters, old ∪ new.
+    ClustersUnion,
+    /// Listeners, old ∪ new.
+    ListenersUnion,
+    /// Route tables that change.
+    RouteTables,
+    /// Listeners without the removed ones.
+    Listeners,
+    /// Clusters without the removed ones.
+    Clusters,
+    /// Files that nothing refers to any more.
+    Orphans,
+}
+
+/// One file to be written.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Write {
+    /// Whose file.
+    pub subscription: Subscription,
+    /// Its content, by name; one resource except for LDS and CDS.
+    pub resources: Vec<Resource>,
+    /// Whether there was no file before, so that Envoy may not be subscribed to it yet.
+    pub new: bool,
+}
+
+/// Names only: the content may be a private key.
+impl std::fmt::Debug for Write {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.resources.iter().map(|r| r.name.as_str()).collect();
+        write!(f, "{:?}{names:?}", self.subscription)
+    }
+}
+
+/// Writes that may happen together; Envoy must have taken them all before the next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Where it stands in the order.
+    pub phase: Phase,
+    /// Files to write.
+    pub writes: Vec<Write>,
+    /// Files to delete.
+    pub removals: Vec<Subscription>,
+}
+
+/// The ordered steps; none if nothing changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order of their phases.
+    pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+}
+
+/// What is wrong with a wanted set itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Envoy would refuse the file.
+    #[error("{0}: rendered twice; a name must be unique among the resources of its kind")]
+    Duplicate(String),
+}
+
+/// Plans the way from `old` to `new`.
+pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
+    let wanted = Wanted {
+        listeners: sorted(Kind::Listeners, new)?,
+        clusters: sorted(Kind::Clusters, new)?,
+        route_tables: sorted(Kind::RouteTable, new)?,
+        endpoints: sorted(Kind::Endpoints, new)?,
+        secrets: sorted(Kind::Secret, new)?,
+    };
+    let mut leaves = Vec::new();
+    let mut flips = Vec::new();
+    let mut orphans = Vec::new();
+    for (kind, new) in [
+        (Kind::Secret, &wanted.secrets),
+        (Kind::Endpoints, &wanted.endpoints),
+        (Kind::RouteTable, &wanted.route_tables),
+    ] {
+        for pair in merge(old.of(kind), new) {
+            let write = |resource: &Resource, new| Write {
+                subscription: Subscription::new(kind, &resource.name),
+                resources: vec![resource.clone()],
+                new,
+            };
+            match pair {
+                Pair::Added(resource) => leaves.push(write(resource, true)),
+                Pair::Removed(resource) => orphans.push(Subscription::new(kind, &resource.name)),
+                Pair::Both(before, after) => {
+                    let write = write(after, false);
+                    if before.bytes == after.bytes && !old.unconfirmed.contains(&write.subscription)
+                    {
+                        continue;
+                    }
+                    if kind == Kind::RouteTable {
+                        flips.push(write);
+                    } else {
+                        leaves.push(write);
+                    }
+                }
+            }
+        }
+    }
+    let clusters = list(old, Kind::Clusters, &wanted.clusters, old.has_clusters);
+    let listeners = list(old, Kind::Listeners, &wanted.listeners, old.has_listeners);
+    let steps = [
+        (Phase::Leaves, leaves, Vec::new()),
+        (Phase::ClustersUnion, clusters.union, Vec::new()),
+        (Phase::ListenersUnion, listeners.union, Vec::new()),
+        (Phase::RouteTables, flips, Vec::new()),
+        (Phase::Listeners, listeners.last, Vec::new()),
+        (Phase::Clusters, clusters.last, Vec::new()),
+        (Phase::Orphans, Vec::new(), orphans),
+    ];
+    Ok(Plan {
+        steps: steps
+            .into_iter()
+            .filter(|(_, writes, removals)| !writes.is_empty() || !removals.is_empty())
+            .map(|(phase, writes, removals)| Step {
+                phase,
+                writes,
+                removals,
+            })
+            .collect(),
+    })
+}
+
+struct Wanted<'a> {
+    listeners: Vec<&'a Resource>,
+    clusters: Vec<&'a Resource>,
+    route_tables: Vec<&'a Resource>,
+    endpoints: Vec<&'a Resource>,
+    secrets: Vec<&'a Resource>,
+}
+
+/// The resources of a kind by name.
+fn sorted(kind: Kind, rendered: &Rendered) -> Result<Vec<&Resource>, PlanError> {
+    let mut all: Vec<&Resource> = resources(rendered, kind).iter().collect();
+    if !all.is_sorted_by(|a, b| a.name <= b.name) {
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    for pair in all.windows(2) {
+        if let [a, b] = pair
+            && a.name == b.name
+        {
+            return Err(PlanError::Duplicate(format!(
+                "{} {}",
+                kind.directory(),
+                a.name
+            )));
+        }
+    }
+    Ok(all)
+}
+
+/// The writes of a kind that is one file: at most one before and one after the route tables switch.
+struct ListWrites {
+    union: Vec<Write>,
+    last: Vec<Write>,
+}
+
+fn list(old: &OnDisk, kind: Kind, wanted: &[&Resource], exists: bool) -> ListWrites {
+    let write = |resources: Vec<Resource>| {
+        vec![Write {
+            subscription: Subscription::new(kind, ""),
+            resources,
+            new: !exists,
+        }]
+    };
+    let mut writes = ListWrites {
+        union: Vec::new(),
+        last: Vec::new(),
+    };
+    let before = old.of(kind);
+    let again = !exists || old.unconfirmed.contains(&Subscription::new(kind, ""));
+    if !again && before.iter().eq(wanted.iter().copied()) {
+        return writes;
+    }
+    let taken = addresses(kind, wanted);
+    let union: Vec<Resource> = merge(before, wanted)
+        .filter_map(|pair| match pair {
+            Pair::Added(after) | Pair::Both(_, after) => Some(after),
+            Pair::Removed(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
+        })
+        .cloned()
+        .collect();
+    let keeps_all = union.len() == wanted.len();
+    if again || before != union.as_slice() {
+        writes.union = write(union);
+    }
+    if !keeps_all {
+        writes.last = write(wanted.iter().copied().cloned().collect());
+    }
+    writes
+}
+
+/// The addresses that the wanted listeners bind.
+fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
+    if kind != Kind::Listeners {
+        return BTreeSet::new();
+    }
+    wanted
+        .iter()
+        .flat_map(|listener| wire::listener_addresses(&listener.bytes))
+        .collect()
+}
+
+/// Whether a removed listener holds an address that a wanted one of another name binds: both in one file
+/// would be refused ("duplicate address"), while its removal and the addition in one file work.
+fn clashes(kind: Kind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
+    kind == Kind::Listeners
+        && wire::listener_addresses(&gone.bytes)
+            .iter()
+            .any(|address| taken.contains(address))
+}
+
+enum Pair<'a> {
+    Added(&'a Resource),
+    Removed(&'a Resource),
+    Both(&'a Resource, &'a Resource),
+}
+
+/// Walks two lists that are sorted by name.
+fn merge<'a>(old: &'a [Resource], new: &'a [&'a Resource]) -> impl Iterator<Item = Pair<'a>> {
+    use std::cmp::Ordering;
+    let mut old = old.iter().peekable();
+    let mut new = new.iter().copied().peekable();
+    std::iter::from_fn(move || {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return None,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(before), Some(after)) => before.name.cmp(&after.name),
+        };
+        match order {
+            Ordering::Less => old.next().map(Pair::Removed),
+            Ordering::Greater => new.next().map(Pair::Added),
+            Ordering::Equal => old.next().zip(new.next()).map(|(b, a)| Pair::Both(b, a)),
+        }
+    })
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,368 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use envoy_types::pb::envoy::config::core::v3::{Address, SocketAddress, address, socket_address};
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+
+fn resource(name: &str, content: &str) -> Resource {
+    Resource {
+        name: name.to_owned(),
+        bytes: content.to_owned().into_bytes().into(),
+    }
+}
+
+/// A listener at a port, whose statistics prefix carries `content`.
+fn listener(name: &str, port: u32, content: &str) -> Resource {
+    let message = Listener {
+        name: name.to_owned(),
+        address: Some(Address {
+            address: Some(address::Address::SocketAddress(SocketAddress {
+                address: "127.0.0.1".to_owned(),
+                port_specifier: Some(socket_address::PortSpecifier::PortValue(port)),
+                ..SocketAddress::default()
+            })),
+        }),
+        stat_prefix: content.to_owned(),
+        ..Listener::default()
+    };
+    Resource {
+        name: name.to_owned(),
+        bytes: message.encode_to_vec().into(),
+    }
+}
+
+fn on_disk(content: Rendered) -> OnDisk {
+    OnDisk {
+        content,
+        has_listeners: true,
+        has_clusters: true,
+        unconfirmed: BTreeSet::new(),
+    }
+}
+
+fn base() -> Rendered {
+    Rendered {
+        listeners: vec![listener("a:80", 80, "t1")],
+        route_tables: vec![resource("t1", "c1")],
+        clusters: vec![resource("c1", "e1"), resource("c2", "e2")],
+        endpoints: vec![resource("c1", "1"), resource("c2", "2")],
+        secrets: vec![resource("s1", "k")],
+    }
+}
+
+/// `phase: what is written [its resources]`, one line a write.
+fn text(plan: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    for step in &plan.steps {
+        lines.extend(
+            step.writes
+                .iter()
+                .map(|w| format!("{:?}: {w:?}", step.phase)),
+        );
+        lines.extend(
+            step.removals
+                .iter()
+                .map(|s| format!("{:?}: -{s}", step.phase)),
+        );
+    }
+    lines
+}
+
+#[test]
+fn nothing_changes_nothing_is_written() {
+    assert!(plan(&on_disk(base()), &base()).unwrap().is_empty());
+}
+
+#[test]
+fn a_route_change_is_one_rds_write() {
+    let mut new = base();
+    new.route_tables[0] = resource("t1", "c2");
+    assert_eq!(
+        text(&plan(&on_disk(base()), &new).unwrap()),
+        [r#"RouteTables: rds t1["t1"]"#]
+    );
+}
+
+#[test]
+fn an_endpoint_change_is_one_eds_write() {
+    let mut new = base();
+    new.endpoints[1] = resource("c2", "3");
+    assert_eq!(
+        text(&plan(&on_disk(base()), &new).unwrap()),
+        [r#"Leaves: eds c2["c2"]"#]
+    );
+}
+
+#[test]
+fn a_route_moves_to_a_new_backend_and_the_old_one_goes() {
+    let mut new = base();
+    new.route_tables[0] = resource("t1", "c3");
+    new.clusters[0] = resource("c3", "e3");
+    new.endpoints[0] = resource("c3", "3");
+    assert_eq!(
+        text(&plan(&on_disk(base()), &new).unwrap()),
+        [
+            r#"Leaves: eds c3["c3"]"#,
+            r#"ClustersUnion: cds["c1", "c2", "c3"]"#,
+            r#"RouteTables: rds t1["t1"]"#,
+            r#"Clusters: cds["c2", "c3"]"#,
+            r"Orphans: -eds c1",
+        ]
+    );
+}
+
+#[test]
+fn an_updated_cluster_is_in_the_union_in_its_new_form() {
+    let mut new = base();
+    new.clusters = vec![resource("c1", "other")];
+    let plan = plan(&on_disk(base()), &new).unwrap();
+    assert_eq!(
+        plan.steps[0].writes[0].resources,
+        [resource("c1", "other"), resource("c2", "e2")]
+    );
+}
+
+#[test]
+fn only_additions_write_each_list_once() {
+    let mut new = base();
+    new.clusters.push(resource("c3", "e3"));
+    new.listeners.push(listener("a:81", 81, "t2"));
+    new.route_tables.push(resource("t2", "c3"));
+    assert_eq!(
+        text(&plan(&on_disk(base()), &new).unwrap()),
+        [
+            r#"Leaves: rds t2["t2"]"#,
+            r#"ClustersUnion: cds["c1", "c2", "c3"]"#,
+            r#"ListenersUnion: lds["a:80", "a:81"]"#,
+        ]
+    );
+}
+
+#[test]
+fn a_listener_that_hands_its_address_to_another_name_is_not_in_the_union() {
+    let mut new = base();
+    new.listeners = vec![listener("b:80", 80, "t1"), listener("b:81", 81, "t1")];
+    assert_eq!(
+        text(&plan(&on_disk(base()), &new).unwrap()),
+        [r#"ListenersUnion: lds["b:80", "b:81"]"#]
+    );
+    new.listeners = vec![listener("b:81", 81, "t1")];
+    assert_eq!(
+        text(&plan(&on_disk(base()), &new).unwrap()),
+        [
+            r#"ListenersUnion: lds["a:80", "b:81"]"#,
+            r#"Listeners: lds["b:81"]"#
+        ]
+    );
+}
+
+#[test]
+fn empty_lists_are_files_too() {
+    let nothing = OnDisk::default();
+    assert_eq!(
+        text(&plan(&nothing, &Rendered::default()).unwrap()),
+        ["ClustersUnion: cds[]", "ListenersUnion: lds[]"]
+    );
+}
+
+#[test]
+fn what_envoy_has_not_taken_is_written_again() {
+    let mut old = on_disk(base());
+    old.unconfirmed = [
+        Subscription::new(Kind::Listeners, ""),
+        Subscription::new(Kind::RouteTable, "t1"),
+    ]
+    .into();
+    assert_eq!(
+        text(&plan(&old, &base()).unwrap()),
+        [
+            r#"ListenersUnion: lds["a:80"]"#,
+            r#"RouteTables: rds t1["t1"]"#
+        ]
+    );
+}
+
+#[test]
+fn the_order_in_which_resources_were_rendered_does_not_matter() {
+    let mut new = base();
+    new.clusters.reverse();
+    assert!(plan(&on_disk(base()), &new).unwrap().is_empty());
+}
+
+#[test]
+fn a_name_that_is_rendered_twice_is_refused() {
+    let mut new = base();
+    new.clusters.push(resource("c2", "again"));
+    assert_eq!(
+        plan(&on_disk(base()), &new),
+        Err(PlanError::Duplicate("cds c2".to_owned()))
+    );
+}
+
+/// A consistent configuration: every table, cluster and endpoint file that is referred to is there.
+fn config() -> impl Strategy<Value = Rendered> {
+    // A table refers to clusters, a listener to tables; each has a variant, so that it can change alone.
+    let tables = proptest::collection::btree_map(
+        0..4_u32,
+        proptest::collection::btree_set(0..6_u32, 0..4),
+        0..4,
+    );
+    let listeners = proptest::collection::btree_map(80..84_u32, (0..4_u32, 0..3_u32), 0..4);
+    let spare = proptest::collection::btree_set(0..6_u32, 0..3);
+    (tables, listeners, spare, 0..3_u32, 0..3_u32).prop_map(
+        |(mut tables, listeners, spare, variant, naming)| {
+            for (table, _) in listeners.values() {
+                tables.entry(*table).or_default();
+            }
+            let mut clusters = spare;
+            clusters.extend(tables.values().flatten());
+            let list = |set: &BTreeSet<u32>| {
+                let names: Vec<String> = set.iter().map(|c| format!("c{c}")).collect();
+                names.join(",")
+            };
+            Rendered {
+                listeners: listeners
+                    .iter()
+                    // Names change with `naming`, addresses do not: hand-overs of an address.
+                    .map(|(port, (table, form))| {
+                        let name = format!("{}:{port}", naming * u32::from(*form == 0));
+                        listener(&name, *port, &format!("{form}:t{table}"))
+                    })
+                    .collect(),
+                route_tables: tables
+                    .iter()
+                    .map(|(table, refs)| resource(&format!("t{table}"), &list(refs)))
+                    .collect(),
+                clusters: clusters
+                    .iter()
+                    .map(|c| {
+                        // An odd cluster has its endpoints inline in some variants.
+                        let eds = if c % 2 == 0 || variant == 0 {
+                            "eds"
+                        } else {
+                            "inline"
+                        };
+                        resource(&format!("c{c}"), &format!("{eds} {}", variant.min(1)))
+                    })
+                    .collect(),
+                endpoints: clusters
+                    .iter()
+                    .filter(|c| *c % 2 == 0 || variant == 0)
+                    .map(|c| resource(&format!("c{c}"), &format!("endpoints {variant}")))
+                    .collect(),
+                secrets: vec![resource(&format!("s{variant}"), "key")],
+            }
+        },
+    )
+}
+
+/// The files as Envoy sees them.
+#[derive(Default)]
+struct Files {
+    lists: BTreeMap<Kind, Vec<Resource>>,
+    leaves: BTreeMap<Subscription, Resource>,
+}
+
+impl Files {
+    fn of(rendered: &Rendered) -> Self {
+        let mut files = Self::default();
+        for kind in [Kind::Listeners, Kind::Clusters] {
+            files.lists.insert(kind, resources(rendered, kind).to_vec());
+        }
+        for kind in Kind::LEAVES {
+            for leaf in resources(rendered, kind) {
+                files
+                    .leaves
+                    .insert(Subscription::new(kind, &leaf.name), leaf.clone());
+            }
+        }
+        files
+    }
+
+    fn write(&mut self, write: &Write) {
+        let kind = write.subscription.kind;
+        if kind.is_list() {
+            self.lists.insert(kind, write.resources.clone());
+        } else {
+            self.leaves
+                .insert(write.subscription.clone(), write.resources[0].clone());
+        }
+    }
+
+    fn rendered(&self) -> Rendered {
+        let list = |kind| {
+            let mut list = self.lists.get(&kind).cloned().unwrap_or_default();
+            list.sort_by(|a, b| a.name.cmp(&b.name));
+            list
+        };
+        let leaves = |kind| {
+            let of_kind = self.leaves.iter().filter(|(s, _)| s.kind == kind);
+            of_kind.map(|(_, leaf)| leaf.clone()).collect()
+        };
+        Rendered {
+            listeners: list(Kind::Listeners),
+            route_tables: leaves(Kind::RouteTable),
+            clusters: list(Kind::Clusters),
+            endpoints: leaves(Kind::Endpoints),
+            secrets: leaves(Kind::Secret),
+        }
+    }
+
+    /// Every reference of what Envoy has loaded resolves, and no address is bound twice.
+    fn check(&self) -> Result<(), String> {
+        let clusters = &self.lists[&Kind::Clusters];
+        for cluster in clusters {
+            let eds = Subscription::new(Kind::Endpoints, &cluster.name);
+            if cluster.bytes.starts_with(b"eds") && !self.leaves.contains_key(&eds) {
+                return Err(format!("cluster {} has no {eds}", cluster.name));
+            }
+        }
+        let mut bound = BTreeSet::new();
+        for listener in &self.lists[&Kind::Listeners] {
+            let message = Listener::decode(listener.bytes.clone()).unwrap();
+            if !bound.insert(format!("{:?}", message.address)) {
+                return Err(format!("{} binds an address twice", listener.name));
+            }
+            let table = message.stat_prefix.split(':').nth(1).unwrap();
+            let rds = Subscription::new(Kind::RouteTable, table);
+            let Some(table) = self.leaves.get(&rds) else {
+                return Err(format!("listener {} has no {rds}", listener.name));
+            };
+            let refs = String::from_utf8(table.bytes.to_vec()).unwrap();
+            for name in refs.split(',').filter(|name| !name.is_empty()) {
+                if !clusters.iter().any(|c| c.name == name) {
+                    return Err(format!("{rds} refers to cluster {name}, which is gone"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn no_step_breaks_a_reference_and_the_last_one_arrives(old in config(), new in config()) {
+        let old_disk = on_disk(Files::of(&old).rendered());
+        let mut files = Files::of(&old);
+        prop_assert_eq!(files.check(), Ok(()));
+        let plan = plan(&old_disk, &new).unwrap();
+        for step in &plan.steps {
+            for write in &step.writes {
+                files.write(write);
+                // Envoy may take any write of a step before the others.
+                prop_assert_eq!(files.check(), Ok(()), "{:?} of {:?}", write, text(&plan));
+            }
+            for gone in &step.removals {
+                files.leaves.remove(gone);
+                prop_assert_eq!(files.check(), Ok(()), "-{:?} of {:?}", gone, text(&plan));
+            }
+        }
+        let arrived = files.rendered();
+        prop_assert_eq!(&arrived, &Files::of(&new).rendered());
+        prop_assert!(super::plan(&on_disk(arrived), &new).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,94 @@
+//! Putting files back, newest first, so that the way back drops no more than the way there.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::files::{Entry, Files};
+use super::on_disk::whole;
+use super::subscription::Subscription;
+use super::wait::{Rhythm, sum_by_subscription};
+use crate::envoy::admin::Admin;
+
+/// How long Envoy gets to take one file back. It has accepted these bytes before, so this is rarely used up;
+/// going on is then better than leaving newer files in place.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Undoes the whole journal; returns how many changes that were.
+pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
+    let mut undone = 0;
+    while let Some(last) = files.entries().last().cloned() {
+        let before = match envoy {
+            Some(envoy) => attempts(envoy).await,
+            None => None,
+        };
+        let mut restored = Vec::new();
+        // Listeners and clusters one at a time; neighbouring leaves together.
+        while let Some(entry) = files.entries().last() {
+            let together =
+                entry.kind == last.kind || !(entry.kind.is_list() || last.kind.is_list());
+            if !restored.is_empty() && (last.kind.is_list() || !together) {
+                break;
+            }
+            let Some(entry) = files.undo()? else { break };
+            undone += 1;
+            restored.push(entry);
+        }
+        if let Some(envoy) = envoy {
+            taken(envoy, &restored, before).await?;
+        }
+    }
+    files.commit()?;
+    Ok(undone)
+}
+
+type Attempts = std::collections::HashMap<String, u64>;
+
+async fn attempts(envoy: &Admin) -> Option<Attempts> {
+    envoy.counters(r"\.update_attempt$").await.ok()
+}
+
+/// Waits until Envoy has read the restored files again. The version alone does not tell: a refusal left it
+/// where it was, while parts of the refused file are in use.
+async fn taken(envoy: &Admin, restored: &[Entry], before: Option<Attempts>) -> io::Result<()> {
+    let mut expected = Vec::new();
+    for entry in restored.iter().filter(|entry| entry.existed) {
+        if let Some(file) = whole(entry.kind, &entry.path)? {
+            let name = file.resources.first().map_or("", |r| r.name.as_str());
+            expected.push((Subscription::new(entry.kind, name), file.version));
+        }
+    }
+    if expected.is_empty() {
+        return Ok(());
+    }
+    let subscriptions: Vec<Subscription> = expected.iter().map(|(s, _)| s.clone()).collect();
+    let before = before.map(|before| sum_by_subscription(&subscriptions, &before));
+    let start = Instant::now();
+    let mut rhythm = Rhythm::new();
+    while start.elapsed() < PATIENCE {
+        let Ok(versions) = envoy.version_texts().await else {
+            break;
+        };
+        let versions_are_back = expected.iter().all(|(subscription, version)| {
+            versions
+                .of(subscription, version)
+                .is_none_or(|reported| reported == version)
+        });
+        if versions_are_back {
+            let (Some(before), Some(now)) = (&before, attempts(envoy).await) else {
+                break;
+            };
+            let now = sum_by_subscription(&subscriptions, &now);
+            let is_read = |subscription: &Subscription| {
+                versions.of(subscription, "").is_none()
+                    || now.get(subscription) != before.get(subscription)
+                    // Without such a counter there is only the version.
+                    || now.get(subscription) == Some(&0)
+            };
+            if subscriptions.iter().all(is_read) {
+                break;
+            }
+        }
+        rhythm.pause().await;
+    }
+    Ok(())
+}

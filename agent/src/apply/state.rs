@@ -1,0 +1,367 @@
+//! The last accepted generations, on persistent disk: all that is needed to start with nothing else alive.
+//!
+//! ```text
+//! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
+//! ```
+//!
+//! A generation is complete before it has its name: written aside, synced, renamed. `accepted` names the one to
+//! start from. Whatever write a power cut hits, the last accepted generation or the one before it is
+//! found whole, and damage is told. Snapshots and keys are opaque here.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::files::create_directory;
+use super::on_disk::entries;
+
+/// Larger ones are not ours. The largest snapshot that fits into a cluster is far below.
+const MAX_SNAPSHOT: u64 = 256 << 20;
+const MAX_KEYS: u64 = 64 << 20;
+const MAX_META: u64 = 64 << 10;
+const META: &str = "meta.json";
+const SNAPSHOT: &str = "snapshot";
+const KEYS: &str = "keys";
+const ACCEPTED: &str = "accepted";
+
+/// What is to be kept.
+#[derive(Clone, Copy)]
+pub struct Accepted<'a> {
+    /// The digest of the revision.
+    pub revision: &'a str,
+    /// Why it was applied: a source's name, `rollback`, …
+    pub cause: &'a str,
+    /// When Envoy accepted it.
+    pub time: Timestamp,
+    /// The snapshot, in whatever encoding the caller reads.
+    pub snapshot: &'a [u8],
+    /// The keys, likewise.
+    pub keys: &'a [u8],
+}
+
+/// What is known of a generation without reading it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Counts up, never used again.
+    pub number: u64,
+    /// See [`Accepted`].
+    pub revision: String,
+    /// See [`Accepted`].
+    pub cause: String,
+    /// See [`Accepted`].
+    pub time: Timestamp,
+    /// Hex SHA-256 of the snapshot.
+    pub snapshot_sha256: String,
+    /// Hex SHA-256 of the keys.
+    pub keys_sha256: String,
+}
+
+/// A generation that was read and is whole.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Generation {
+    /// What it is.
+    pub meta: Meta,
+    /// The snapshot.
+    pub snapshot: Bytes,
+    /// The keys.
+    pub keys: Bytes,
+}
+
+/// Without keys.
+impl std::fmt::Debug for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Generation").field(&self.meta).finish()
+    }
+}
+
+/// What was found on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// The last accepted generation, or the newest whole one; `None` if there is none.
+    pub generation: Option<Generation>,
+    /// What was damaged or missing, for people; empty in the usual case.
+    pub damage: Vec<String>,
+}
+
+/// Why a generation could not be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// A file or directory.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// It would not be read back.
+    #[error("{what}: {len} bytes are too large for the state directory, at most {max}")]
+    TooLarge {
+        /// Snapshot or keys.
+        what: &'static str,
+        /// Its size.
+        len: usize,
+        /// The limit.
+        max: u64,
+    },
+    /// A generation that is there but cannot be used.
+    #[error("generation {number}: {reason}")]
+    Damaged {
+        /// Which.
+        number: u64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The directory of the generations.
+#[derive(Debug)]
+pub struct StateDir {
+    directory: PathBuf,
+    keep: usize,
+}
+
+impl StateDir {
+    /// How many generations are kept unless said otherwise.
+    pub const KEEP: usize = 2;
+
+    /// Opens or creates it, and removes what an interrupted write left. Keeps `keep` generations, at least two.
+    pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
+        let state = Self {
+            directory: directory.into(),
+            keep: keep.max(2),
+        };
+        let generations = state.generations();
+        create_directory(&generations).map_err(at(&generations))?;
+        for path in entries(&generations).map_err(at(&generations))? {
+            if number_of(&path).is_none() && path.is_dir() {
+                fs::remove_dir_all(&path).map_err(at(&path))?;
+            }
+        }
+        Ok(state)
+    }
+
+    /// Keeps a generation, makes it the accepted one and drops the oldest. Returns its number.
+    pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
+        let Accepted {
+            revision,
+            cause,
+            time,
+            snapshot,
+            keys,
+        } = accepted;
+        for (what, bytes, max) in [(SNAPSHOT, snapshot, MAX_SNAPSHOT), (KEYS, keys, MAX_KEYS)] {
+            if bytes.len() as u64 > max {
+                let len = bytes.len();
+                return Err(StateError::TooLarge { what, len, max });
+            }
+        }
+        let generations = self.generations();
+        let number = self
+            .numbers()?
+            .last()
+            .map_or(1, |last| last.saturating_add(1));
+        let meta = Meta {
+            number,
+            revision: revision.to_owned(),
+            cause: cause.to_owned(),
+            time,
+            snapshot_sha256: sha256(snapshot),
+            keys_sha256: sha256(keys),
+        };
+        let meta = serde_json::to_vec_pretty(&meta)
+            .map_err(|error| at(&generations)(io::Error::other(error)))?;
+        let staged = generations.join(format!("{number}.new"));
+        if staged.is_dir() {
+            fs::remove_dir_all(&staged).map_err(at(&staged))?;
+        }
+        create_directory(&staged).map_err(at(&staged))?;
+        for (name, bytes) in [(SNAPSHOT, snapshot), (KEYS, keys), (META, meta.as_slice())] {
+            let path = staged.join(name);
+            write_synced(&path, bytes).map_err(at(&path))?;
+        }
+        sync_directory(&staged)?;
+        let path = generations.join(number.to_string());
+        fs::rename(&staged, &path).map_err(at(&path))?;
+        sync_directory(&generations)?;
+        self.point_to(number)?;
+        self.drop_oldest(number)?;
+        Ok(number)
+    }
+
+    /// The generation to start from.
+    pub fn load_accepted(&self) -> Result<Loaded, StateError> {
+        let numbers = self.numbers()?;
+        let mut loaded = Loaded::default();
+        let accepted = self.accepted();
+        if accepted.is_none() && !numbers.is_empty() {
+            let pointer = self.directory.join(ACCEPTED);
+            loaded.damage.push(format!(
+                "{}: missing or damaged, using the newest whole generation",
+                pointer.display()
+            ));
+        }
+        // The accepted one, then the older ones from the newest, then newer ones: those were complete, but
+        // the agent was interrupted before it could say so.
+        let limit = accepted.unwrap_or(u64::MAX);
+        let older = numbers.range(..=limit).rev();
+        let newer = numbers.range(limit.saturating_add(1)..).rev();
+        if let Some(accepted) = accepted
+            && !numbers.contains(&accepted)
+        {
+            loaded
+                .damage
+                .push(format!("generation {accepted}: accepted, but not there"));
+        }
+        for number in older.chain(newer.filter(|_| accepted.is_some())) {
+            match self.load(*number) {
+                Ok(generation) => {
+                    loaded.generation = Some(generation);
+                    break;
+                }
+                Err(error) => loaded.damage.push(error.to_string()),
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// Reads one generation and checks its digests.
+    pub fn load(&self, number: u64) -> Result<Generation, StateError> {
+        let directory = self.generations().join(number.to_string());
+        let damaged = |reason: String| StateError::Damaged { number, reason };
+        let read = |name: &str, max| {
+            read_bounded(&directory.join(name), max).map_err(|e| damaged(format!("{name}: {e}")))
+        };
+        let meta = self.meta(number)?;
+        let snapshot = read(SNAPSHOT, MAX_SNAPSHOT)?;
+        let keys = read(KEYS, MAX_KEYS)?;
+        for (name, bytes, expected) in [
+            (SNAPSHOT, &snapshot, &meta.snapshot_sha256),
+            (KEYS, &keys, &meta.keys_sha256),
+        ] {
+            if sha256(bytes) != *expected {
+                return Err(damaged(format!("{name}: its SHA-256 is not {expected}")));
+            }
+        }
+        Ok(Generation {
+            meta,
+            snapshot: snapshot.into(),
+            keys: keys.into(),
+        })
+    }
+
+    /// The kept generations, oldest first; one that cannot be read is left out.
+    pub fn list(&self) -> Result<Vec<Meta>, StateError> {
+        let numbers = self.numbers()?;
+        Ok(numbers.iter().filter_map(|n| self.meta(*n).ok()).collect())
+    }
+
+    /// The number of the accepted generation.
+    pub fn accepted(&self) -> Option<u64> {
+        let bytes = read_bounded(&self.directory.join(ACCEPTED), 32).ok()?;
+        // With its line end, or a cut number would be another number.
+        let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
+        text.parse().ok()
+    }
+
+    fn meta(&self, number: u64) -> Result<Meta, StateError> {
+        let damaged = |reason: String| StateError::Damaged { number, reason };
+        let path = self.generations().join(number.to_string()).join(META);
+        let bytes = read_bounded(&path, MAX_META).map_err(|e| damaged(format!("{META}: {e}")))?;
+        let meta: Meta =
+            serde_json::from_slice(&bytes).map_err(|e| damaged(format!("{META}: {e}")))?;
+        if meta.number != number {
+            return Err(damaged(format!("{META}: is of generation {}", meta.number)));
+        }
+        Ok(meta)
+    }
+
+    fn point_to(&self, number: u64) -> Result<(), StateError> {
+        let staged = self.directory.join("accepted.new");
+        let path = self.directory.join(ACCEPTED);
+        write_synced(&staged, format!("{number}\n").as_bytes()).map_err(at(&staged))?;
+        fs::rename(&staged, &path).map_err(at(&path))?;
+        sync_directory(&self.directory)
+    }
+
+    fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
+        let numbers = self.numbers()?;
+        let excess = numbers.len().saturating_sub(self.keep);
+        for number in numbers.iter().take(excess).filter(|n| **n != accepted) {
+            let path = self.generations().join(number.to_string());
+            fs::remove_dir_all(&path).map_err(at(&path))?;
+        }
+        Ok(())
+    }
+
+    fn generations(&self) -> PathBuf {
+        self.directory.join("generations")
+    }
+
+    fn numbers(&self) -> Result<BTreeSet<u64>, StateError> {
+        let generations = self.generations();
+        let paths = entries(&generations).map_err(at(&generations))?;
+        Ok(paths.iter().filter_map(|path| number_of(path)).collect())
+    }
+}
+
+fn number_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError {
+    let path = path.to_owned();
+    move |source| StateError::Io { path, source }
+}
+
+/// All files alike are for this user only.
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn sync_directory(path: &Path) -> Result<(), StateError> {
+    File::open(path)
+        .and_then(|d| d.sync_all())
+        .map_err(at(path))
+}
+
+fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let len = file.metadata()?.len();
+    if len > max {
+        return Err(io::Error::other(format!(
+            "{len} bytes, expected at most {max}"
+        )));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+    file.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+//! What Envoy subscribes to: one file each, and the statistics by which Envoy tells what it took from it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::layout::XdsLayout;
+
+/// The five kinds of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// LDS: all listeners in one file.
+    Listeners,
+    /// CDS: all clusters in one file.
+    Clusters,
+    /// RDS: one route table a file.
+    RouteTable,
+    /// EDS: the endpoints of one cluster a file.
+    Endpoints,
+    /// SDS: one key pair or trust bundle a file.
+    Secret,
+}
+
+impl Kind {
+    /// The kinds that have a file for each resource.
+    pub(crate) const LEAVES: [Self; 3] = [Self::Secret, Self::Endpoints, Self::RouteTable];
+
+    /// The type of the resources in the file.
+    pub fn type_url(self) -> &'static str {
+        match self {
+            Self::Listeners => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::Clusters => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::RouteTable => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+        }
+    }
+
+    /// The directory of the kind, as in [`XdsLayout`].
+    pub(crate) fn directory(self) -> &'static str {
+        match self {
+            Self::Listeners => "lds",
+            Self::Clusters => "cds",
+            Self::RouteTable => "rds",
+            Self::Endpoints => "eds",
+            Self::Secret => "sds",
+        }
+    }
+
+    /// The inverse of [`Kind::directory`].
+    pub(crate) fn from_directory(name: &str) -> Option<Self> {
+        [Self::Listeners, Self::Clusters]
+            .into_iter()
+            .chain(Self::LEAVES)
+            .find(|kind| kind.directory() == name)
+    }
+
+    /// Whether all resources of the kind are in one file.
+    pub(crate) fn is_list(self) -> bool {
+        matches!(self, Self::Listeners | Self::Clusters)
+    }
+}
+
+/// One file that Envoy watches.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subscription {
+    /// What is in the file.
+    pub kind: Kind,
+    /// The name of the resource; empty for LDS and CDS.
+    pub name: String,
+}
+
+impl Subscription {
+    /// The subscription of a resource; the name is dropped where the kind is one file for all.
+    pub fn new(kind: Kind, name: &str) -> Self {
+        let name = if kind.is_list() { "" } else { name };
+        Self {
+            kind,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Where its file is.
+    pub fn path(&self, layout: &XdsLayout) -> PathBuf {
+        match self.kind {
+            Kind::Listeners => layout.lds(),
+            Kind::Clusters => layout.cds(),
+            Kind::RouteTable => layout.rds(&self.name),
+            Kind::Endpoints => layout.eds(&self.name),
+            Kind::Secret => layout.sds(&self.name),
+        }
+    }
+
+    /// The name of its statistics without their last part (`.version_text`, `.update_rejected`); `None` for
+    /// a route table, whose statistics have the stat prefix of a listener in the middle.
+    pub fn stat_scope(&self) -> Option<String> {
+        match self.kind {
+            Kind::Listeners => Some("listener_manager.lds".to_owned()),
+            Kind::Clusters => Some("cluster_manager.cds".to_owned()),
+            Kind::Endpoints => Some(format!("cluster.{}", stat_name(&self.name))),
+            Kind::Secret => Some(format!("sds.{}", stat_name(&self.name))),
+            Kind::RouteTable => None,
+        }
+    }
+
+    /// Whether a statistic's name, without its last part, is of this subscription.
+    pub fn owns_stat(&self, scope: &str) -> bool {
+        if let Some(own) = self.stat_scope() {
+            return own == scope;
+        }
+        scope
+            .strip_prefix("http.")
+            .and_then(|rest| rest.strip_suffix(stat_name(&self.name).as_str()))
+            .is_some_and(|rest| rest.ends_with(".rds."))
+    }
+}
+
+impl fmt::Display for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.directory())?;
+        if self.name.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " {}", self.name)
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A name as Envoy writes it into the name of a statistic (`Stats::Utility::sanitizeStatsName`).
+pub(crate) fn stat_name(name: &str) -> String {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.replace("://", "_")
+        .replace(":/", "_")
+        .replace([':', '\0'], "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscription_knows_its_statistics_as_envoy_1_40_names_them() {
+        let owns = |kind, name: &str, scope: &str| Subscription::new(kind, name).owns_stat(scope);
+        assert!(owns(Kind::Clusters, "", "cluster_manager.cds"));
+        assert!(owns(Kind::Listeners, "", "listener_manager.lds"));
+        assert!(owns(
+            Kind::Endpoints,
+            "Service/ns/name:80/abc.def",
+            "cluster.Service/ns/name_80/abc.def"
+        ));
+        assert!(owns(
+            Kind::Secret,
+            "Secret/ns/na.me:x@é",
+            "sds.Secret/ns/na.me_x@é"
+        ));
+        let table = "https/443/Gateway/ns/na.me/listeners/https";
+        assert!(owns(
+            Kind::RouteTable,
+            table,
+            &format!("http.http_80/x.y.rds.{table}")
+        ));
+        assert!(!owns(
+            Kind::RouteTable,
+            "https",
+            &format!("http.http_80/x.y.rds.{table}")
+        ));
+        assert!(!owns(Kind::Endpoints, "a", "cluster.b"));
+    }
+}

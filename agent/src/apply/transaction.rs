@@ -1,0 +1,401 @@
+//! A plan carried out against a running Envoy: write, wait for the proof, go on; or put everything back.
+//!
+//! Whatever happens, the files that are left are files that Envoy has accepted: a refused one would turn the
+//! next start into an outage.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::files::{Files, remove_if_there};
+use super::on_disk::{OnDisk, find};
+use super::plan::{Phase, Plan, PlanError, Step, plan};
+use super::report::{Outcome, Refusal, Report, StepReport};
+use super::rollback;
+use super::subscription::{Kind, Subscription};
+use super::wait::{Expectation, Patience, Watcher};
+use super::wire;
+use crate::envoy::admin::{Admin, serial};
+use crate::envoy::log::EnvoyLog;
+use crate::layout::XdsLayout;
+use crate::render::{Rendered, Resource};
+
+/// Why a transaction could not even be tried, or its files not be written. The files are as before, unless the
+/// error is about putting them back.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// What is wanted contradicts itself.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// An empty file means "remove everything" to Envoy.
+    #[error("refusing to remove all {count} listeners at once; say that it is meant")]
+    Empties {
+        /// How many there are.
+        count: usize,
+    },
+    /// A file could not be written, read or put back.
+    #[error("{action} below {root}: {source}", root = .root.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The directory of the files.
+        root: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// What is wanted of a transaction.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    /// All resources.
+    pub rendered: &'a Rendered,
+    /// Secret name → serial number of the leaf certificate that handshakes must show then (hexadecimal).
+    pub serials: &'a BTreeMap<String, String>,
+    /// Whether it may remove all listeners.
+    pub may_empty: bool,
+}
+
+/// What opening found of an earlier agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Changes of an interrupted transaction that were put back.
+    pub undone: usize,
+    /// Files that were not ours or not whole, and were removed.
+    pub junk: Vec<PathBuf>,
+}
+
+/// Applies rendered resources to the files of one Envoy.
+#[derive(Debug)]
+pub struct Applier {
+    files: Files,
+    log: EnvoyLog,
+    on_disk: OnDisk,
+    /// Whether Envoy has confirmed what is on disk since this agent came.
+    confirmed: bool,
+    patience: Patience,
+}
+
+impl Applier {
+    /// Takes over the files below the layout, undoing what an interrupted agent left half done. `envoy` is the
+    /// one that runs on these files, if any.
+    pub async fn open(
+        layout: XdsLayout,
+        log: EnvoyLog,
+        envoy: Option<&Admin>,
+    ) -> Result<(Self, Opened), ApplyError> {
+        let failed = |action| {
+            let root = layout.root().to_owned();
+            move |source| ApplyError::Io {
+                action,
+                root,
+                source,
+            }
+        };
+        let mut files = Files::open(layout.clone()).map_err(failed("creating directories"))?;
+        let undone = rollback::all(&mut files, envoy)
+            .await
+            .map_err(failed("undoing an interrupted transaction"))?;
+        let found = find(&layout).map_err(failed("reading the files"))?;
+        for junk in &found.junk {
+            if !junk.is_dir() {
+                remove_if_there(junk).map_err(failed("removing a foreign file"))?;
+            }
+        }
+        let applier = Self {
+            files,
+            log,
+            on_disk: found.on_disk,
+            confirmed: false,
+            patience: Patience::default(),
+        };
+        let junk = found.junk;
+        Ok((applier, Opened { undone, junk }))
+    }
+
+    /// The same with another patience.
+    #[must_use]
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// What is on disk: after a transaction, what Envoy last accepted.
+    pub fn on_disk(&self) -> &OnDisk {
+        &self.on_disk
+    }
+
+    /// Brings the files, and the Envoy if one runs, to what is wanted. Must not be cancelled half-way; if it
+    /// is, the next `open` undoes it.
+    pub async fn apply(
+        &mut self,
+        wanted: Wanted<'_>,
+        envoy: Option<&Admin>,
+    ) -> Result<Report, ApplyError> {
+        let count = self.on_disk.content.listeners.len();
+        if count > 0 && wanted.rendered.listeners.is_empty() && !wanted.may_empty {
+            return Err(ApplyError::Empties { count });
+        }
+        // A transaction whose future was dropped.
+        if !self.files.entries().is_empty() {
+            self.restore(envoy).await?;
+        }
+        if let (Some(envoy), false) = (envoy, self.confirmed) {
+            self.confirm(envoy).await;
+        }
+        let plan = plan(&self.on_disk, wanted.rendered)?;
+        let mut report = Report::new();
+        if plan.is_empty() {
+            return Ok(report);
+        }
+        let done = match envoy {
+            Some(envoy) => self.execute(&plan, wanted, envoy, &mut report).await,
+            None => self.write_all(&plan).map(|()| Ok(())),
+        };
+        match done {
+            Ok(Ok(())) => {
+                self.finish(wanted.rendered, envoy.is_some())?;
+                report.outcome = if envoy.is_some() {
+                    Outcome::Applied
+                } else {
+                    Outcome::NotRunning
+                };
+                Ok(report)
+            }
+            Ok(Err(outcome)) => {
+                // A dead Envoy is not waited for: it starts again from these very files.
+                let alive = envoy.filter(|_| !matches!(outcome, Outcome::Gone { .. }));
+                self.restore(alive).await?;
+                report.outcome = outcome;
+                Ok(report)
+            }
+            Err(source) => {
+                let error = self.io("writing a file", source);
+                self.restore(envoy).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes the files that the running Envoy has not taken as they are.
+    async fn confirm(&mut self, envoy: &Admin) {
+        let Ok(versions) = envoy.version_texts().await else {
+            // The transaction itself will tell.
+            return;
+        };
+        let mut unconfirmed = std::collections::BTreeSet::new();
+        let mut check = |subscription: Subscription, resources: &[Resource]| {
+            let version = wire::version(subscription.kind, resources);
+            let reported = versions.of(&subscription, &version);
+            if reported.is_some_and(|reported| reported != version) {
+                unconfirmed.insert(subscription);
+            }
+        };
+        for kind in [Kind::Listeners, Kind::Clusters] {
+            check(Subscription::new(kind, ""), self.on_disk.of(kind));
+        }
+        for kind in Kind::LEAVES {
+            for leaf in self.on_disk.of(kind) {
+                let subscription = Subscription::new(kind, &leaf.name);
+                check(subscription, std::slice::from_ref(leaf));
+            }
+        }
+        self.on_disk.unconfirmed = unconfirmed;
+        self.confirmed = true;
+    }
+
+    /// Without an Envoy order does not matter, except that what is referred to exists first.
+    fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
+        for step in &plan.steps {
+            self.write_step(step)?;
+        }
+        Ok(())
+    }
+
+    fn write_step(&mut self, step: &Step) -> io::Result<Vec<Expectation>> {
+        let mut expected = Vec::with_capacity(step.writes.len());
+        for write in &step.writes {
+            let kind = write.subscription.kind;
+            let file = wire::encode(kind, &write.resources);
+            self.files.write(&write.subscription, &file.bytes)?;
+            expected.push(Expectation {
+                subscription: write.subscription.clone(),
+                version: file.version,
+                must_exist: kind.is_list(),
+                advisory: write.new && !kind.is_list(),
+            });
+        }
+        for gone in &step.removals {
+            self.files.remove(gone)?;
+        }
+        Ok(expected)
+    }
+
+    async fn execute(
+        &mut self,
+        plan: &Plan,
+        wanted: Wanted<'_>,
+        envoy: &Admin,
+        report: &mut Report,
+    ) -> io::Result<Result<(), Outcome>> {
+        // New leaves are proven once something that refers to them was accepted.
+        let mut fresh: Vec<Expectation> = Vec::new();
+        for step in &plan.steps {
+            let start = Instant::now();
+            let listeners_failed = self.listener_failures(step.phase, envoy).await;
+            let mark = self.log.mark();
+            let mut expected = self.write_step(step)?;
+            let until_renamed = start.elapsed();
+            if step.phase == Phase::Leaves {
+                let (new, changed) = expected.into_iter().partition(|e| e.advisory);
+                (fresh, expected) = (new, changed);
+            } else {
+                expected.extend(fresh.iter().cloned());
+            }
+            let watcher = Watcher {
+                envoy,
+                log: &self.log,
+                files: &self.files,
+                patience: self.patience,
+            };
+            if !step.writes.is_empty() {
+                let accepted = watcher.accepted(step.phase, &expected, mark, report).await;
+                if let Err(outcome) = accepted {
+                    return Ok(Err(outcome));
+                }
+            }
+            if matches!(step.phase, Phase::ClustersUnion | Phase::ListenersUnion)
+                && let Err(outcome) = watcher.warm(step.phase, report).await
+            {
+                return Ok(Err(outcome));
+            }
+            let checked = check_serials(step.phase, &expected, wanted, &watcher, report).await;
+            if let Err(outcome) = checked {
+                return Ok(Err(outcome));
+            }
+            if self.listener_failures(step.phase, envoy).await > listeners_failed {
+                let words = self.log.complaints_since(mark);
+                return Ok(Err(Outcome::Refused(Refusal {
+                    phase: step.phase,
+                    subscriptions: vec![Subscription::new(Kind::Listeners, "")],
+                    envoy_words: words.into_iter().map(|c| c.words).collect(),
+                })));
+            }
+            report.steps.push(StepReport {
+                phase: step.phase,
+                writes: step.writes.len(),
+                until_renamed,
+                until_accepted: start.elapsed(),
+            });
+        }
+        Ok(Ok(()))
+    }
+
+    /// Listeners that could not listen after their file was accepted: Envoy removes them, old form and new.
+    async fn listener_failures(&self, phase: Phase, envoy: &Admin) -> u64 {
+        if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
+            return 0;
+        }
+        let filter = r"^listener_manager\.listener_create_failure$";
+        let counters = envoy.counters(filter).await.unwrap_or_default();
+        counters.into_values().sum()
+    }
+
+    fn finish(&mut self, rendered: &Rendered, confirmed: bool) -> Result<(), ApplyError> {
+        self.files
+            .commit()
+            .map_err(|source| self.io("dropping the journal", source))?;
+        if !confirmed {
+            self.files
+                .remove_empty_directories()
+                .map_err(|source| self.io("removing empty directories", source))?;
+        }
+        let mut content = rendered.clone();
+        for list in [
+            &mut content.listeners,
+            &mut content.route_tables,
+            &mut content.clusters,
+            &mut content.endpoints,
+            &mut content.secrets,
+        ] {
+            list.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        self.on_disk = OnDisk {
+            content,
+            has_listeners: true,
+            has_clusters: true,
+            unconfirmed: std::collections::BTreeSet::new(),
+        };
+        self.confirmed = confirmed;
+        Ok(())
+    }
+
+    /// Puts everything back; if that fails, believes only what is on disk.
+    async fn restore(&mut self, envoy: Option<&Admin>) -> Result<(), ApplyError> {
+        let result = rollback::all(&mut self.files, envoy).await;
+        let result = result.map_err(|source| self.io("putting files back", source));
+        if result.is_err() {
+            self.confirmed = false;
+            self.on_disk = OnDisk::load(self.files.layout())
+                .map_err(|source| self.io("reading the files", source))?;
+        }
+        result.map(|_| ())
+    }
+
+    fn io(&self, action: &'static str, source: io::Error) -> ApplyError {
+        ApplyError::Io {
+            action,
+            root: self.files.layout().root().to_owned(),
+            source,
+        }
+    }
+}
+
+/// The version of a secret proves little: Envoy reports a bad pair as accepted when it comes a second time.
+/// The serial numbers of the certificates in use do. A changed secret must show; a new one may have no user yet.
+async fn check_serials(
+    phase: Phase,
+    expected: &[Expectation],
+    wanted: Wanted<'_>,
+    watcher: &Watcher<'_>,
+    report: &mut Report,
+) -> Result<(), Outcome> {
+    let serials: BTreeMap<Subscription, String> = expected
+        .iter()
+        .filter(|e| e.subscription.kind == Kind::Secret)
+        .filter_map(|e| {
+            let wanted = wanted.serials.get(&e.subscription.name)?;
+            Some((e.subscription.clone(), serial(wanted)))
+        })
+        .collect();
+    if serials.is_empty() {
+        return Ok(());
+    }
+    let Ok(versions) = watcher.envoy.version_texts().await else {
+        report.unverified.extend(serials.into_keys());
+        return Ok(());
+    };
+    let in_use = serials
+        .into_iter()
+        .filter(|(subscription, _)| versions.of(subscription, "").is_some())
+        .collect();
+    let missing = watcher.missing_serials(in_use).await;
+    let is_new = |s: &Subscription| expected.iter().any(|e| e.subscription == *s && e.advisory);
+    let (new, changed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_new);
+    for subscription in new {
+        if !report.unverified.contains(&subscription) {
+            report.unverified.push(subscription);
+        }
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Outcome::Refused(Refusal {
+        phase,
+        subscriptions: changed,
+        envoy_words: vec![
+            "Envoy took the file, but no certificate in use has the expected serial number"
+                .to_owned(),
+        ],
+    }))
+}

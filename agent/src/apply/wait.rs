@@ -1,0 +1,312 @@
+//! The proof that Envoy took what was written.
+//!
+//! A file is accepted when Envoy reports the version in it, which is a digest of its content, as the
+//! subscription's `version_text`: Envoy leaves that untouched on any refusal, even a partial one. It reads
+//! a file, logs what it thinks of it and answers admin requests on the same thread, so an answer without the
+//! version and a complaint in the log are a refusal, and neither is a file not read yet.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::files::Files;
+use super::plan::Phase;
+use super::report::{Outcome, Refusal, Report};
+use super::subscription::Subscription;
+use crate::envoy::admin::{Admin, AdminError, Readiness, VersionTexts};
+use crate::envoy::log::{EnvoyLog, Mark};
+
+/// How patient to be. The defaults are for a host in production; nothing depends on them for correctness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For a step in all, Envoy answering.
+    pub step: Duration,
+    /// For clusters and listeners to warm, after which the transaction goes on without them.
+    pub warming: Duration,
+    /// Until a file counts as unseen and is renamed again.
+    pub unseen: Duration,
+    /// Until an Envoy whose admin socket refuses connections counts as dead.
+    pub gone: Duration,
+    /// For a serial number to appear in `/certs`.
+    pub serial: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            step: Duration::from_secs(60),
+            warming: Duration::from_secs(15),
+            unseen: Duration::from_secs(1),
+            gone: Duration::from_millis(500),
+            serial: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The fastest and the slowest rhythm of asking.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// How long the other files of a step may still be on their way after a complaint about one.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// What Envoy is expected to report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Expectation {
+    pub(crate) subscription: Subscription,
+    pub(crate) version: String,
+    /// Whether Envoy must be subscribed; otherwise a file that it does not know of is fine.
+    pub(crate) must_exist: bool,
+    /// Whether a version that does not show is only worth a note: the file may belong to a subscription
+    /// that is going away.
+    pub(crate) advisory: bool,
+}
+
+/// The eyes on one Envoy.
+pub(crate) struct Watcher<'a> {
+    pub(crate) envoy: &'a Admin,
+    pub(crate) log: &'a EnvoyLog,
+    pub(crate) files: &'a Files,
+    pub(crate) patience: Patience,
+}
+
+impl Watcher<'_> {
+    /// Waits until all are accepted. The error is the outcome of the transaction.
+    pub(crate) async fn accepted(
+        &self,
+        phase: Phase,
+        expected: &[Expectation],
+        mark: Mark,
+        report: &mut Report,
+    ) -> Result<(), Outcome> {
+        let start = Instant::now();
+        let mut rhythm = Rhythm::new();
+        let mut complained: Option<Instant> = None;
+        let mut again: Option<Again> = None;
+        let mut silence = Silence::default();
+        loop {
+            match self.envoy.version_texts().await {
+                Ok(versions) => {
+                    silence = Silence::default();
+                    let pending = pending(expected, &versions);
+                    if pending.is_empty() {
+                        break;
+                    }
+                    let complaints = self.log.complaints_since(mark);
+                    let refused_files = complaints.iter().filter(|c| c.whole_file).count();
+                    if refused_files > 0 {
+                        let since = complained.get_or_insert_with(Instant::now).elapsed();
+                        if refused_files >= pending.len() || since > SETTLE {
+                            return Err(Outcome::Refused(Refusal {
+                                phase,
+                                subscriptions: names(&pending),
+                                envoy_words: complaints.into_iter().map(|c| c.words).collect(),
+                            }));
+                        }
+                    } else if let Some(done) = self
+                        .unseen(phase, start, &pending, &mut again, report)
+                        .await
+                    {
+                        return done;
+                    }
+                    if start.elapsed() > self.patience.step {
+                        return Err(Outcome::Unseen {
+                            phase,
+                            subscriptions: names(&pending),
+                        });
+                    }
+                }
+                Err(error) => {
+                    let busy = !error.is_gone() && start.elapsed() < self.patience.step;
+                    if !busy && silence.longer_than(self.patience.gone) {
+                        return Err(gone(phase, &error));
+                    }
+                }
+            }
+            rhythm.pause().await;
+        }
+        if let Some(Again { files, .. }) = again {
+            report.renamed_again.extend(files);
+        }
+        Ok(())
+    }
+
+    /// What to do about files that Envoy neither took nor complained about; `Some` ends the wait.
+    async fn unseen(
+        &self,
+        phase: Phase,
+        start: Instant,
+        pending: &[&Expectation],
+        again: &mut Option<Again>,
+        report: &mut Report,
+    ) -> Option<Result<(), Outcome>> {
+        let since = again.as_ref().map_or(start, |again| again.at);
+        if since.elapsed() < self.patience.unseen {
+            return None;
+        }
+        if pending.iter().all(|e| e.advisory) {
+            report.unverified.extend(names(pending));
+            return Some(Ok(()));
+        }
+        // Before it is live Envoy subscribes to one kind after the other.
+        if !matches!(self.envoy.ready().await, Ok(Readiness::Live)) {
+            return None;
+        }
+        let counters = self.attempts(pending).await;
+        let Some(before) = again else {
+            for expectation in pending {
+                let path = expectation.subscription.path(self.files.layout());
+                let result = std::fs::read(&path).and_then(|b| self.files.place(&path, &b));
+                if let Err(error) = result {
+                    tracing::warn!(%error, path = %path.display(), "cannot rename again");
+                }
+            }
+            *again = Some(Again {
+                at: Instant::now(),
+                files: names(pending),
+                counters,
+            });
+            return None;
+        };
+        let refused: Vec<Subscription> = names(pending)
+            .into_iter()
+            .filter(|s| counters.get(s) > before.counters.get(s))
+            .collect();
+        Some(Err(if refused.is_empty() {
+            Outcome::Unseen {
+                phase,
+                subscriptions: names(pending),
+            }
+        } else {
+            Outcome::Refused(Refusal {
+                phase,
+                subscriptions: refused,
+                envoy_words: vec![format!(
+                    "Envoy counts an update as refused; its log {} does not say why",
+                    self.log.path().display()
+                )],
+            })
+        }))
+    }
+
+    /// Refused updates of each subscription so far.
+    async fn attempts(&self, pending: &[&Expectation]) -> BTreeMap<Subscription, u64> {
+        let counters = self
+            .envoy
+            .counters(r"\.update_(rejected|failure)$")
+            .await
+            .unwrap_or_default();
+        sum_by_subscription(&names(pending), &counters)
+    }
+
+    /// Waits until nothing warms; notes and leaves behind what takes too long.
+    pub(crate) async fn warm(&self, phase: Phase, report: &mut Report) -> Result<(), Outcome> {
+        let start = Instant::now();
+        let mut rhythm = Rhythm::new();
+        let mut silence = Silence::default();
+        loop {
+            match self.envoy.warming().await {
+                Ok(warming) if warming.is_empty() => return Ok(()),
+                Ok(_) => silence = Silence::default(),
+                Err(error) => {
+                    if error.is_gone() && silence.longer_than(self.patience.gone) {
+                        return Err(gone(phase, &error));
+                    }
+                }
+            }
+            if start.elapsed() > self.patience.warming {
+                let names = self.envoy.warming_clusters().await.unwrap_or_default();
+                report.still_warming.extend(names);
+                return Ok(());
+            }
+            rhythm.pause().await;
+        }
+    }
+
+    /// Those of the wanted serial numbers that no certificate in use has; waits for them to appear.
+    pub(crate) async fn missing_serials(
+        &self,
+        mut wanted: BTreeMap<Subscription, String>,
+    ) -> Vec<Subscription> {
+        let start = Instant::now();
+        let mut rhythm = Rhythm::new();
+        while !wanted.is_empty() {
+            if let Ok(serials) = self.envoy.certificate_serials().await {
+                wanted.retain(|_, serial| !serials.contains(serial));
+            }
+            if start.elapsed() > self.patience.serial {
+                break;
+            }
+            rhythm.pause().await;
+        }
+        wanted.into_keys().collect()
+    }
+}
+
+/// The second rename.
+struct Again {
+    at: Instant,
+    files: Vec<Subscription>,
+    counters: BTreeMap<Subscription, u64>,
+}
+
+/// Pauses that grow.
+pub(crate) struct Rhythm(Duration);
+
+impl Rhythm {
+    pub(crate) fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 + self.0 / 4).min(LONGEST_PAUSE);
+    }
+}
+
+/// How long nobody has answered.
+#[derive(Default)]
+struct Silence(Option<Instant>);
+
+impl Silence {
+    fn longer_than(&mut self, limit: Duration) -> bool {
+        self.0.get_or_insert_with(Instant::now).elapsed() > limit
+    }
+}
+
+fn pending<'a>(expected: &'a [Expectation], versions: &VersionTexts) -> Vec<&'a Expectation> {
+    expected
+        .iter()
+        .filter(|e| match versions.of(&e.subscription, &e.version) {
+            Some(version) => version != e.version,
+            None => e.must_exist,
+        })
+        .collect()
+}
+
+fn names(expected: &[&Expectation]) -> Vec<Subscription> {
+    expected.iter().map(|e| e.subscription.clone()).collect()
+}
+
+fn gone(phase: Phase, error: &AdminError) -> Outcome {
+    Outcome::Gone {
+        phase,
+        reason: error.to_string(),
+    }
+}
+
+/// Adds up the counters of each subscription, whatever their last part.
+pub(crate) fn sum_by_subscription(
+    subscriptions: &[Subscription],
+    counters: &HashMap<String, u64>,
+) -> BTreeMap<Subscription, u64> {
+    let mut sums = BTreeMap::new();
+    for subscription in subscriptions {
+        let own = counters.iter().filter(|(name, _)| {
+            name.rsplit_once('.')
+                .is_some_and(|(scope, _)| subscription.owns_stat(scope))
+        });
+        sums.insert(subscription.clone(), own.map(|(_, value)| value).sum());
+    }
+    sums
+}

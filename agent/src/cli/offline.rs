@@ -1,0 +1,52 @@
+//! Manifests read once and resolved, for the commands that change nothing.
+
+use std::path::Path;
+
+use anyhow::bail;
+use sesame_controller::resolve::{Resolution, resolve};
+
+use super::host::HostArgs;
+use crate::layout::XdsLayout;
+use crate::render;
+use crate::run::report::ProblemReport;
+use crate::source::last_good::LastGood;
+use crate::source::manifests::Manifests;
+
+/// What the manifests say, and everything wrong with the files themselves.
+pub(crate) struct Offline {
+    pub(crate) manifests: Manifests,
+    pub(crate) problems: Vec<ProblemReport>,
+    pub(crate) resolution: Resolution,
+}
+
+/// Reads and resolves `dir`.
+pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
+    if !dir.is_dir() {
+        bail!("--manifests {}: no such directory", dir.display());
+    }
+    let mut manifests = Manifests::new(dir, LastGood::none());
+    let scan = manifests.scan();
+    let resolution = resolve(manifests.world(), &host.resolve_options());
+    let problems = scan.problems.iter().map(ProblemReport::from).collect();
+    Ok(Offline {
+        manifests,
+        problems,
+        resolution,
+    })
+}
+
+/// Rendering as `run` would do it, with placeholders for what only a running agent has.
+pub(crate) fn render_options(host: &HostArgs) -> render::Options {
+    render::Options {
+        addresses: if host.addresses.is_empty() {
+            vec![std::net::IpAddr::from([0, 0, 0, 0])]
+        } else {
+            host.addresses.clone()
+        },
+        port_map: host.port_map.clone(),
+        subscription_budget: 100,
+        layout: XdsLayout::new("/run/sesame/xds"),
+        admin_socket: "/run/sesame/admin.sock".into(),
+        trusted_hops: host.trusted_hops,
+    }
+}

@@ -1,0 +1,139 @@
+//! `sesame-agent render`: what Envoy would get, for people.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::resolve::ResolvedGateway;
+use serde_json::{Map, Value};
+
+use super::host::HostArgs;
+use super::offline::{self, render_options};
+use super::{EXIT_WRONG, output};
+use crate::dump::{self, Redact};
+use crate::render::{self, Rendered};
+
+#[derive(Debug, Args)]
+pub(crate) struct RenderArgs {
+    /// The directory of Gateway API manifests.
+    #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
+    manifests: PathBuf,
+    #[command(flatten)]
+    host: HostArgs,
+    /// Only this Gateway; all of them otherwise.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
+    gateway: Option<NamespacedName>,
+    /// Only these resources; repeatable. All of them otherwise.
+    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    only: Vec<Part>,
+    /// How to print them; `pb` is one static bootstrap that `envoy --config-path` takes.
+    #[arg(long, default_value = "yaml")]
+    format: Format,
+    /// Print private keys too.
+    #[arg(long)]
+    show_secrets: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Listeners,
+    Routes,
+    Clusters,
+    Endpoints,
+    Secrets,
+    Bootstrap,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Yaml,
+    Json,
+    Pb,
+}
+
+pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
+    let read = offline::read(&args.manifests, &args.host)?;
+    let gateways: Vec<&ResolvedGateway> = read
+        .resolution
+        .gateways
+        .iter()
+        .filter(|gateway| args.gateway.as_ref().is_none_or(|name| *name == gateway.gateway))
+        .collect();
+    for problem in &read.problems {
+        tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
+    }
+    if gateways.is_empty() {
+        match &args.gateway {
+            Some(name) => tracing::error!(gateway = %name, "no such Gateway is accepted; see `sesame-agent validate`"),
+            None => tracing::error!("no Gateway is accepted; see `sesame-agent validate`"),
+        }
+        return Ok(EXIT_WRONG);
+    }
+    if args.format == Format::Pb {
+        return binary(args, &gateways);
+    }
+    let mut all = Map::new();
+    for gateway in gateways {
+        let options = render_options(&args.host);
+        let rendered = render::render(&gateway.snapshot, &gateway.keys, &options);
+        for problem in &rendered.problems {
+            tracing::warn!("{problem}");
+        }
+        all.insert(gateway.gateway.to_string(), printable(args, &rendered, &options)?);
+    }
+    // One Gateway needs no heading.
+    let value = match all.len() {
+        1 => all.into_iter().next().map(|(_, value)| value).unwrap_or_default(),
+        _ => Value::Object(all),
+    };
+    match args.format {
+        Format::Json => output::json(&value)?,
+        _ => output::yaml(&value)?,
+    }
+    Ok(0)
+}
+
+fn printable(args: &RenderArgs, rendered: &Rendered, options: &render::Options) -> anyhow::Result<Value> {
+    let redact = if args.show_secrets { Redact::Nothing } else { Redact::PrivateKeys };
+    let mut value = dump::resources(rendered, redact)?;
+    if let Value::Object(parts) = &mut value {
+        if args.only.contains(&Part::Bootstrap) {
+            parts.insert("bootstrap".to_owned(), dump::bootstrap(&render::bootstrap(options), redact)?);
+        }
+        if !args.only.is_empty() {
+            parts.retain(|name, _| {
+                args.only.iter().any(|part| {
+                    part.to_possible_value()
+                        .is_some_and(|value| value.get_name() == name)
+                })
+            });
+        }
+    }
+    Ok(value)
+}
+
+fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8> {
+    let [gateway] = gateways else {
+        bail!("--format pb prints one Gateway; name it with --gateway NAMESPACE/NAME");
+    };
+    if !args.only.is_empty() {
+        bail!("--format pb prints a whole bootstrap; leave out --only");
+    }
+    if !gateway.keys.is_empty() && !args.show_secrets {
+        bail!("--format pb would print private keys; add --show-secrets if that is wanted");
+    }
+    let options = render_options(&args.host);
+    let rendered = render::render(&gateway.snapshot, &gateway.keys, &options);
+    output::bytes(&render::static_bootstrap(&rendered)?)?;
+    Ok(0)
+}
+
+/// `namespace/name`, or a name in the namespace `default`.
+fn gateway_name(text: &str) -> Result<NamespacedName, String> {
+    match text.split('/').collect::<Vec<_>>().as_slice() {
+        [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),
+        [namespace, name] if !name.is_empty() => Ok(NamespacedName::new(namespace, name)),
+        _ => Err(format!("{text:?}: expected NAMESPACE/NAME")),
+    }
+}

@@ -1,0 +1,240 @@
+//! `sesame-agent validate`: everything that is wrong, at once.
+//!
+//! First the files, then the objects, then what cannot be said to Envoy, then Envoy's own verdict on what
+//! is left. Exit code 1 if anything is wrong, so that it can stand before a commit or a roll-out.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use sesame_controller::status::{Condition, ConditionStatus, Statuses};
+use sesame_controller::world::{Kind, ObjectKey};
+
+use super::host::HostArgs;
+use super::offline::{self, Offline, render_options};
+use super::{EXIT_WRONG, output};
+use crate::envoy;
+use crate::render;
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// The directory of Gateway API manifests.
+    #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
+    manifests: PathBuf,
+    #[command(flatten)]
+    host: HostArgs,
+    /// The Envoy whose verdict is asked; else `envoy` on the PATH.
+    #[arg(long, env = "ENVOY", value_name = "PATH")]
+    envoy: Option<PathBuf>,
+    /// How to print it.
+    #[arg(long, short, default_value = "text")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A line for each finding: `file:line: severity: object: message`.
+    Text,
+    /// An object with all findings.
+    Json,
+}
+
+/// The whole outcome.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Outcome {
+    valid: bool,
+    findings: Vec<Finding>,
+    /// By Gateway: what Envoy says.
+    envoy: BTreeMap<String, EnvoyVerdict>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Finding {
+    file: String,
+    line: usize,
+    severity: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    condition: Option<String>,
+    message: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EnvoyVerdict {
+    accepted: bool,
+    message: String,
+}
+
+pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
+    let read = offline::read(&args.manifests, &args.host)?;
+    let mut findings = findings(&read);
+    let mut verdicts = BTreeMap::new();
+    let binary = envoy::locate(args.envoy.as_deref())?;
+    for gateway in &read.resolution.gateways {
+        let rendered = render::render(&gateway.snapshot, &gateway.keys, &render_options(&args.host));
+        for problem in &rendered.problems {
+            findings.push(Finding {
+                file: String::new(),
+                line: 0,
+                severity: "error",
+                object: Some(problem.object.clone()),
+                condition: None,
+                message: problem.message.clone(),
+            });
+        }
+        let verdict = match envoy::validate(&binary, &render::static_bootstrap(&rendered)?)? {
+            envoy::Verdict::Accepted => EnvoyVerdict {
+                accepted: true,
+                message: String::new(),
+            },
+            envoy::Verdict::Refused(words) => EnvoyVerdict {
+                accepted: false,
+                message: words,
+            },
+        };
+        verdicts.insert(gateway.gateway.to_string(), verdict);
+    }
+    findings.sort();
+    let outcome = Outcome {
+        valid: verdicts.values().all(|verdict| verdict.accepted)
+            && findings.iter().all(|finding| finding.severity != "error"),
+        findings,
+        envoy: verdicts,
+    };
+    match args.output {
+        Format::Json => output::json(&outcome)?,
+        Format::Text => output::text(&text(&outcome))?,
+    }
+    Ok(if outcome.valid { 0 } else { EXIT_WRONG })
+}
+
+fn findings(read: &Offline) -> Vec<Finding> {
+    let Offline {
+        manifests,
+        problems,
+        resolution,
+    } = read;
+    let place = |object: &ObjectKey| {
+        manifests
+            .location(object)
+            .map_or((String::new(), 0), |(file, line)| (file.display().to_string(), line))
+    };
+    let mut findings: Vec<Finding> = problems
+        .iter()
+        .map(|problem| Finding {
+            file: problem.file.clone(),
+            line: problem.line,
+            severity: if problem.severity == "error" { "error" } else { "warning" },
+            object: problem.object.clone(),
+            condition: None,
+            message: problem.message.clone(),
+        })
+        .collect();
+    for problem in &resolution.problems {
+        let (file, line) = place(&problem.object);
+        findings.push(Finding {
+            file,
+            line,
+            severity: "warning",
+            object: Some(problem.object.to_string()),
+            condition: None,
+            message: problem.message.clone(),
+        });
+    }
+    for_each_condition(&resolution.statuses, &mut |object, section, condition| {
+        // Nothing is programmed here: only what is False for a reason of its own counts.
+        if condition.is_fault() && condition.status != ConditionStatus::Unknown {
+            let (file, line) = place(&object);
+            findings.push(Finding {
+                file,
+                line,
+                severity: "error",
+                object: Some(match section {
+                    Some(section) => format!("{object}/{section}"),
+                    None => object.to_string(),
+                }),
+                condition: Some(format!("{}={}", condition.type_.as_str(), condition.status.as_str())),
+                message: format!("{}: {}", condition.reason.as_str(), condition.message),
+            });
+        }
+    });
+    if resolution.gateways.is_empty() && findings.iter().all(|finding| finding.severity != "error") {
+        findings.push(Finding {
+            file: String::new(),
+            line: 0,
+            severity: "error",
+            object: None,
+            condition: None,
+            message: "no Gateway would be served: there is none whose GatewayClass names this controller (--controller-name)".to_owned(),
+        });
+    }
+    findings
+}
+
+fn for_each_condition(
+    statuses: &Statuses,
+    visit: &mut dyn FnMut(ObjectKey, Option<String>, &Condition),
+) {
+    let key = |kind, name: &sesame_controller::api::NamespacedName| ObjectKey {
+        kind,
+        name: name.clone(),
+    };
+    for (name, status) in &statuses.gateway_classes {
+        for condition in &status.conditions {
+            visit(key(Kind::GatewayClass, name), None, condition);
+        }
+    }
+    for (name, status) in &statuses.gateways {
+        for condition in &status.conditions {
+            visit(key(Kind::Gateway, name), None, condition);
+        }
+        for listener in &status.listeners {
+            for condition in &listener.conditions {
+                let section = format!("listeners/{}", listener.name);
+                visit(key(Kind::Gateway, name), Some(section), condition);
+            }
+        }
+    }
+    for (object, status) in &statuses.routes {
+        for (index, parent) in status.parents.iter().enumerate() {
+            for condition in &parent.conditions {
+                let section = format!("parentRefs/{index}");
+                visit(object.clone(), Some(section), condition);
+            }
+        }
+    }
+}
+
+fn text(outcome: &Outcome) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for finding in &outcome.findings {
+        let mut line = String::new();
+        if !finding.file.is_empty() {
+            let _ = write!(line, "{}:{}: ", finding.file, finding.line);
+        }
+        let _ = write!(line, "{}: ", finding.severity);
+        if let Some(object) = &finding.object {
+            let _ = write!(line, "{object}: ");
+        }
+        if let Some(condition) = &finding.condition {
+            let _ = write!(line, "{condition} ");
+        }
+        let _ = writeln!(text, "{line}{}", finding.message);
+    }
+    for (gateway, verdict) in &outcome.envoy {
+        let _ = if verdict.accepted {
+            writeln!(text, "Envoy accepts Gateway {gateway}")
+        } else {
+            writeln!(text, "error: Envoy refuses Gateway {gateway}: {}", verdict.message)
+        };
+    }
+    text.push_str(if outcome.valid { "valid\n" } else { "not valid\n" });
+    text
+}

@@ -1,0 +1,160 @@
+//! Finding the Envoy binary and asking its version.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there is no Envoy.
+#[derive(Debug, thiserror::Error)]
+pub enum LocateError {
+    /// A path was given, and there is no program.
+    #[error("{origin}: {path} is not an executable file; give the path of an Envoy binary", path = .path.display())]
+    NotExecutable {
+        /// Who named it.
+        origin: &'static str,
+        /// What was named.
+        path: PathBuf,
+    },
+    /// Nothing was given and nothing found.
+    #[error(
+        "no Envoy found: not given, $ENVOY is not set, and no `envoy` is in PATH; install Envoy or give its path"
+    )]
+    NotFound,
+    /// It does not say its version.
+    #[error("{path} --version: {reason}", path = .path.display())]
+    Version {
+        /// The binary.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// The version of an Envoy binary.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// `1.40.0` as numbers.
+    pub number: (u32, u32, u32),
+    /// `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    pub build: String,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (major, minor, patch) = self.number;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
+/// The binary: the given path, else `$ENVOY`, else `envoy` in `PATH`.
+pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
+    let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    find(given, env("ENVOY").as_deref(), env("PATH").as_deref())
+}
+
+fn find(
+    given: Option<&Path>,
+    variable: Option<&OsStr>,
+    search: Option<&OsStr>,
+) -> Result<PathBuf, LocateError> {
+    let named = [
+        ("the given path", given),
+        ("$ENVOY", variable.map(Path::new)),
+    ];
+    for (origin, path) in named {
+        if let Some(path) = path {
+            return if is_executable(path) {
+                Ok(path.to_owned())
+            } else {
+                Err(LocateError::NotExecutable {
+                    origin,
+                    path: path.to_owned(),
+                })
+            };
+        }
+    }
+    std::env::split_paths(search.unwrap_or_default())
+        .map(|directory| directory.join("envoy"))
+        .find(|path| is_executable(path))
+        .ok_or(LocateError::NotFound)
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Asks the binary for its version.
+pub async fn version(path: &Path) -> Result<Version, LocateError> {
+    let fail = |reason: String| LocateError::Version {
+        path: path.to_owned(),
+        reason,
+    };
+    let output = Command::new(path)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(VERSION_TIMEOUT, output)
+        .await
+        .map_err(|_| fail(format!("no answer within {} s", VERSION_TIMEOUT.as_secs())))?
+        .map_err(|error| fail(error.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse_version(&text).ok_or_else(|| {
+        let start: String = text.trim().chars().take(100).collect();
+        fail(format!(
+            "expected `version: commit/x.y.z/…`, got `{start}`; is it Envoy?"
+        ))
+    })
+}
+
+fn parse_version(text: &str) -> Option<Version> {
+    let (_, rest) = text.split_once("version: ")?;
+    let build = rest.split_whitespace().next()?;
+    let mut parts = build.split('/').nth(1)?.split(['.', '-']);
+    let mut part = || parts.next()?.parse().ok();
+    Some(Version {
+        number: (part()?, part()?, part()?),
+        build: build.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read() {
+        let build = "9e5580933739775e8bce696a57a2e1bc99368f23/1.40.0/Clean/RELEASE/BoringSSL";
+        let text = format!("\nenvoy  version: {build}\n\n");
+        let version = parse_version(&text).unwrap();
+        assert_eq!(version.number, (1, 40, 0));
+        assert_eq!(version.build, build);
+        assert_eq!(
+            parse_version("version: c/1.41.2-dev/x").unwrap().number,
+            (1, 41, 2)
+        );
+        assert_eq!(parse_version("nginx version: nginx"), None);
+    }
+
+    #[test]
+    fn what_is_named_is_not_replaced_by_something_else_from_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join("envoy");
+        std::fs::write(&binary, "").unwrap();
+        std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let search = Some(directory.path().as_os_str());
+        assert_eq!(find(None, None, search).unwrap(), binary);
+        let missing = directory.path().join("missing");
+        assert!(find(Some(&missing), None, search).is_err());
+        assert!(find(None, Some(missing.as_os_str()), search).is_err());
+        assert!(matches!(find(None, None, None), Err(LocateError::NotFound)));
+    }
+}

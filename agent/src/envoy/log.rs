@@ -1,0 +1,258 @@
+//! Envoy's log: the only place where it says why it refused something.
+//!
+//! A file and not a pipe: an agent that dies must not give Envoy a broken pipe, and the next one reads on.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// The format given to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
+pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
+/// Beyond this the log is copied aside and truncated.
+const MAX_LOG: u64 = 16 << 20;
+/// How much of the log is read to explain one refusal.
+const MAX_READ: u64 = 256 << 10;
+/// How much of Envoy's words is passed on.
+const MAX_WORDS: usize = 2000;
+
+/// The log file of one Envoy.
+#[derive(Clone, Debug)]
+pub struct EnvoyLog {
+    path: PathBuf,
+}
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark(u64);
+
+/// One thing that Envoy refused, in its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// The text, with its continuation lines; cut if long, without private keys.
+    pub words: String,
+    /// Whether it ends the handling of a file; otherwise it is about one resource in it.
+    pub whole_file: bool,
+}
+
+impl EnvoyLog {
+    /// The log at a path; need not exist.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it for an Envoy to append to.
+    pub fn open_for_envoy(&self) -> io::Result<File> {
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&self.path)
+    }
+
+    /// The end of the log now.
+    pub fn mark(&self) -> Mark {
+        Mark(fs::metadata(&self.path).map_or(0, |meta| meta.len()))
+    }
+
+    /// What Envoy complained about since a mark. Cheap when nothing was written.
+    pub fn complaints_since(&self, mark: Mark) -> Vec<Complaint> {
+        complaints(&self.text_since(mark))
+    }
+
+    /// The last lines, to explain a death: critical and error lines if there are any, else the end.
+    pub fn last_words(&self, mark: Mark) -> String {
+        worst(&self.text_since(mark))
+    }
+
+    /// Keeps the log within its size: the old content goes to `<log>.1`, the file itself is truncated,
+    /// because Envoy holds it open for appending.
+    pub fn bound(&self) -> io::Result<()> {
+        let len = match fs::metadata(&self.path) {
+            Ok(meta) => meta.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if len <= MAX_LOG {
+            return Ok(());
+        }
+        let mut old = self.path.clone().into_os_string();
+        old.push(".1");
+        fs::copy(&self.path, old)?;
+        OpenOptions::new().write(true).open(&self.path)?.set_len(0)
+    }
+
+    fn text_since(&self, Mark(mark): Mark) -> String {
+        let read = || -> io::Result<Vec<u8>> {
+            let len = fs::metadata(&self.path)?.len();
+            // Shorter than before: it was truncated.
+            let from = if len < mark { 0 } else { mark };
+            let from = from.max(len.saturating_sub(MAX_READ));
+            if from == len {
+                return Ok(Vec::new());
+            }
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(from))?;
+            let mut bytes = Vec::new();
+            file.take(MAX_READ).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        // Without a log there are no words, and the counters still tell that something was refused.
+        read().map_or_else(
+            |_| String::new(),
+            |b| String::from_utf8_lossy(&b).into_owned(),
+        )
+    }
+}
+
+/// Critical and error lines if there are any, else the last three; without time and logger.
+pub(crate) fn worst(text: &str) -> String {
+    let records = records(text);
+    let mut worst: Vec<&str> = records
+        .iter()
+        .filter(|record| {
+            ["][critical]", "][error]"]
+                .iter()
+                .any(|level| record.contains(level))
+        })
+        .map(|record| message(record))
+        .collect();
+    if worst.is_empty() {
+        worst = records.iter().rev().take(3).map(|r| message(r)).collect();
+        worst.reverse();
+    }
+    presentable(&worst.join("\n"))
+}
+
+/// A record starts with `[2`, the year; other lines continue it.
+fn records(text: &str) -> Vec<String> {
+    let mut records: Vec<String> = Vec::new();
+    for line in text.lines() {
+        match records.last_mut() {
+            Some(record) if !line.starts_with("[2") => {
+                record.push('\n');
+                record.push_str(line);
+            }
+            _ => records.push(line.to_owned()),
+        }
+    }
+    records
+}
+
+fn complaints(text: &str) -> Vec<Complaint> {
+    let mut complaints: Vec<Complaint> = Vec::new();
+    for record in records(text) {
+        let whole_file = record.contains("Filesystem config update rejected:")
+            || record.contains("Filesystem config update failure:");
+        if !whole_file && !record.contains(" config rejected: ") {
+            continue;
+        }
+        complaints.push(Complaint {
+            words: presentable(message(&record)),
+            whole_file,
+        });
+    }
+    complaints
+}
+
+/// The record without `[time][level][logger]`.
+fn message(record: &str) -> &str {
+    let mut rest = record;
+    for _ in 0..3 {
+        rest = match rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
+            Some((_, after)) => after,
+            None => break,
+        };
+    }
+    rest.trim()
+}
+
+/// Cut to size, and nothing at all of a text with a private key in it.
+fn presentable(text: &str) -> String {
+    if text.contains("PRIVATE KEY") {
+        return "(withheld: the message contains a private key)".to_owned();
+    }
+    if text.len() <= MAX_WORDS {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(MAX_WORDS).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    const LOG: &str = "\
+[2026-11-20T11:41:15.411][info][upstream] cds: response indicates 3 added/updated cluster(s)
+[2026-11-20T11:41:15.412][warning][upstream] cds: cluster 'bad' config rejected: paths must refer
+[2026-11-20T11:41:15.412][warning][config] Filesystem config update rejected: goo.gle/debugproto
+name: \"x\"
+: Proto constraint validation failed (x)
+[2026-11-20T11:41:15.413][info][upstream] more
+";
+
+    #[test]
+    fn refusals_are_found_with_their_continuation_lines() {
+        let found = complaints(LOG);
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            found[0],
+            Complaint {
+                words: "cds: cluster 'bad' config rejected: paths must refer".to_owned(),
+                whole_file: false,
+            }
+        );
+        assert!(found[1].whole_file);
+        assert!(
+            found[1]
+                .words
+                .ends_with("\n: Proto constraint validation failed (x)")
+        );
+    }
+
+    #[test]
+    fn a_private_key_is_not_passed_on() {
+        let text = "[2026-11-20T11:41:15.412][warning][config] Filesystem config update rejected: \
+                    -----BEGIN PRIVATE KEY-----";
+        assert!(!complaints(text)[0].words.contains("BEGIN"));
+    }
+
+    #[test]
+    fn only_what_follows_a_mark_is_read_also_after_truncation() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = EnvoyLog::new(directory.path().join("envoy.log"));
+        let mut file = log.open_for_envoy().unwrap();
+        file.write_all(LOG.as_bytes()).unwrap();
+        let mark = log.mark();
+        assert!(log.complaints_since(mark).is_empty());
+        file.write_all(LOG.as_bytes()).unwrap();
+        assert_eq!(log.complaints_since(mark).len(), 2);
+        file.set_len(0).unwrap();
+        file.write_all(&LOG.as_bytes()[..230]).unwrap();
+        assert_eq!(log.complaints_since(mark).len(), 1);
+    }
+
+    #[test]
+    fn a_large_log_is_put_aside_while_envoy_keeps_appending() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = EnvoyLog::new(directory.path().join("envoy.log"));
+        let mut file = log.open_for_envoy().unwrap();
+        let chunk = vec![b'x'; 1 << 20];
+        for _ in 0..17 {
+            file.write_all(&chunk).unwrap();
+        }
+        log.bound().unwrap();
+        assert_eq!(log.mark(), Mark(0));
+        file.write_all(b"on").unwrap();
+        assert_eq!(fs::read(log.path()).unwrap(), b"on");
+    }
+}

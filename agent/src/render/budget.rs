@@ -1,0 +1,151 @@
+//! Who may watch a file.
+//!
+//! Every file subscription of Envoy is one inotify instance, and Envoy aborts when the kernel has no more
+//! (128 for a user by default). So each subscription is granted here before it is written into a resource:
+//! LDS and CDS, then route tables, then secrets, then endpoints. A cluster that gets none has its
+//! endpoints inline; a listener that gets none is left out with a problem.
+
+use std::collections::BTreeSet;
+
+use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
+
+use crate::layout::file_name;
+
+/// What may be subscribed to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Subscriptions<'a> {
+    pub(super) route_tables: BTreeSet<&'a str>,
+    pub(super) secrets: BTreeSet<&'a str>,
+    /// Names of clusters, not of endpoint sets: two clusters that share a file are two subscriptions.
+    pub(super) endpoints: BTreeSet<&'a str>,
+}
+
+/// Grants subscriptions until the budget is used up.
+pub(super) fn plan<'a>(
+    ports: &'a [Port],
+    backends: &'a [Backend],
+    secrets: &BTreeSet<&'a str>,
+    budget: usize,
+) -> Subscriptions<'a> {
+    // LDS and CDS.
+    let mut left = budget.saturating_sub(2);
+    let mut granted = Subscriptions::default();
+    let listeners = || ports.iter().flat_map(|port| &port.listeners);
+    for Listener { route_table, .. } in listeners() {
+        if !route_table.is_empty() {
+            grant(&mut granted.route_tables, route_table, &mut left);
+        }
+    }
+    for Listener { tls, .. } in listeners() {
+        let Some(TlsTermination {
+            keys,
+            client_trust_bundle,
+            client_insecure_fallback: _,
+        }) = tls
+        else {
+            continue;
+        };
+        for name in keys.iter().chain([client_trust_bundle]) {
+            if secrets.contains(name.as_str()) {
+                grant(&mut granted.secrets, name, &mut left);
+            }
+        }
+    }
+    for Backend { tls, .. } in backends {
+        let Some(BackendTls {
+            trust_bundle,
+            client_key,
+            ..
+        }) = tls
+        else {
+            continue;
+        };
+        for name in [trust_bundle, client_key] {
+            if secrets.contains(name.as_str()) {
+                grant(&mut granted.secrets, name, &mut left);
+            }
+        }
+    }
+    if backends.len() <= left {
+        granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
+        return granted;
+    }
+    // In the order of a hash: whether a cluster is within the budget then depends on few others, and one
+    // new Service moves at most one other cluster across the border.
+    let mut by_hash: Vec<_> = backends
+        .iter()
+        .map(|backend| (file_name(&backend.name), backend.name.as_str()))
+        .collect();
+    by_hash.sort_unstable();
+    granted.endpoints = by_hash
+        .into_iter()
+        .take(left)
+        .map(|(_, name)| name)
+        .collect();
+    granted
+}
+
+fn grant<'a>(granted: &mut BTreeSet<&'a str>, name: &'a str, left: &mut usize) {
+    if granted.contains(name) {
+        return;
+    }
+    if let Some(rest) = left.checked_sub(1) {
+        *left = rest;
+        granted.insert(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backends(names: std::ops::Range<u32>) -> Vec<Backend> {
+        names
+            .map(|n| Backend {
+                name: format!("Service/ns/s{n}/80"),
+                ..Default::default()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn one_more_backend_moves_at_most_one_other_across_the_border() {
+        let secrets = BTreeSet::new();
+        for count in 10..40 {
+            let (before, after) = (backends(0..count), backends(0..count + 1));
+            let before = plan(&[], &before, &secrets, 12).endpoints.clone();
+            let after = plan(&[], &after, &secrets, 12).endpoints;
+            assert!(before.difference(&after).count() <= 1, "at {count}");
+            assert_eq!(after.len(), 10);
+        }
+    }
+
+    #[test]
+    fn route_tables_come_before_secrets_and_secrets_before_endpoints() {
+        let ports = [Port {
+            listeners: vec![Listener {
+                route_table: "https/443/l".into(),
+                tls: Some(TlsTermination {
+                    keys: vec!["Secret/ns/a".into()],
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }];
+        let backends = backends(0..1);
+        let secrets = BTreeSet::from(["Secret/ns/a"]);
+        let counts = |budget| {
+            let plan = plan(&ports, &backends, &secrets, budget);
+            (
+                plan.route_tables.len(),
+                plan.secrets.len(),
+                plan.endpoints.len(),
+            )
+        };
+        assert_eq!(counts(2), (0, 0, 0));
+        assert_eq!(counts(3), (1, 0, 0));
+        assert_eq!(counts(4), (1, 1, 0));
+        assert_eq!(counts(5), (1, 1, 1));
+    }
+}

@@ -1,0 +1,160 @@
+//! One cluster for each backend.
+//!
+//! A backend that cannot be reached as the snapshot says (a trust bundle that is missing, no name to
+//! verify) has no cluster at all: its share of requests is refused, never sent unverified.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use envoy_types::pb::envoy::config::cluster::v3::{
+    CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds, cluster,
+};
+use envoy_types::pb::envoy::config::core::v3::{Http2ProtocolOptions, TcpKeepalive};
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
+    HttpProtocolOptions, http_protocol_options,
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+use prost::Message as _;
+use sesame_proto::schema::{AppProtocol, Backend, EndpointSet};
+
+use super::{Context, Problem, Resource, config_sources, endpoints, tls, wrappers};
+
+/// How long a connection to an endpoint may take to open, in seconds.
+const CONNECT_TIMEOUT: u32 = 5;
+/// Envoy's default of 1,024 connections, requests and waiting requests a cluster turns into 503 under load.
+const MOST_IN_FLIGHT: u32 = 100_000;
+/// Envoy's default of 3 retries at once turns a rolling restart into errors.
+const MOST_RETRIES: u32 = 1_024;
+
+/// The clusters, and the names of the backends that have one.
+pub(super) fn render<'a>(
+    backends: &'a [Backend],
+    endpoints: &[EndpointSet],
+    context: &Context<'_>,
+    problems: &mut Vec<Problem>,
+) -> (Vec<Resource>, BTreeSet<&'a str>) {
+    let sets: BTreeMap<&str, &EndpointSet> =
+        endpoints.iter().map(|s| (s.name.as_str(), s)).collect();
+    let mut clusters = Vec::with_capacity(backends.len());
+    let mut usable = BTreeSet::new();
+    for backend in backends {
+        match cluster(backend, &sets, context) {
+            Ok(cluster) => {
+                clusters.push(Resource {
+                    name: backend.name.clone(),
+                    bytes: cluster.encode_to_vec().into(),
+                });
+                usable.insert(backend.name.as_str());
+            }
+            Err(reason) => problems.push(Problem::new(
+                &backend.name,
+                format!("{reason}; its share of requests is refused"),
+            )),
+        }
+    }
+    (clusters, usable)
+}
+
+fn cluster(
+    backend: &Backend,
+    sets: &BTreeMap<&str, &EndpointSet>,
+    context: &Context<'_>,
+) -> Result<Cluster, String> {
+    let Backend {
+        name,
+        endpoints,
+        protocol: _,
+        tls: backend_tls,
+    } = backend;
+    let protocol = backend.protocol();
+    if name.is_empty() {
+        return Err("a backend has no name".to_owned());
+    }
+    let transport_socket = backend_tls
+        .as_ref()
+        .map(|tls| tls::upstream(tls, protocol, context))
+        .transpose()?;
+    let mut cluster = Cluster {
+        name: name.clone(),
+        connect_timeout: wrappers::seconds(CONNECT_TIMEOUT),
+        circuit_breakers: Some(circuit_breakers()),
+        typed_extension_protocol_options: http_options(protocol),
+        transport_socket,
+        ..Default::default()
+    };
+    if protocol != AppProtocol::UdpDatagrams {
+        cluster.upstream_connection_options = Some(keepalive());
+    }
+    // The lists are ordered, but a snapshot from elsewhere may name an endpoint set that it lacks: that is
+    // a backend without endpoints (503), not an error.
+    if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
+        cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
+            cluster::DiscoveryType::Eds.into(),
+        ));
+        cluster.eds_cluster_config = Some(cluster::EdsClusterConfig {
+            eds_config: Some(config_sources::file(&context.options.layout.eds(endpoints))),
+            service_name: endpoints.clone(),
+        });
+    } else {
+        let set = sets.get(endpoints.as_str()).copied();
+        // STATIC is the type where none is named.
+        cluster.load_assignment = Some(endpoints::assignment(name, set, protocol));
+    }
+    Ok(cluster)
+}
+
+/// HTTP/1.1 is what Envoy speaks where nothing is said.
+fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
+    match protocol {
+        AppProtocol::Http2 => {
+            let options = HttpProtocolOptions {
+                upstream_protocol_options: Some(
+                    http_protocol_options::UpstreamProtocolOptions::ExplicitHttpConfig(
+                        http_protocol_options::ExplicitHttpConfig {
+                            protocol_config: Some(
+                                http_protocol_options::explicit_http_config::ProtocolConfig::Http2ProtocolOptions(
+                                    Http2ProtocolOptions::default(),
+                                ),
+                            ),
+                        },
+                    ),
+                ),
+                ..Default::default()
+            };
+            // The only entry: prost writes more than one in random order.
+            HashMap::from([(
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(),
+                pack_any(options),
+            )])
+        }
+        AppProtocol::Http1
+        | AppProtocol::Websocket
+        | AppProtocol::TcpBytes
+        | AppProtocol::UdpDatagrams => HashMap::new(),
+    }
+}
+
+fn circuit_breakers() -> CircuitBreakers {
+    CircuitBreakers {
+        thresholds: vec![Thresholds {
+            max_connections: wrappers::uint32(MOST_IN_FLIGHT),
+            max_pending_requests: wrappers::uint32(MOST_IN_FLIGHT),
+            max_requests: wrappers::uint32(MOST_IN_FLIGHT),
+            max_retries: wrappers::uint32(MOST_RETRIES),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+/// Finds endpoints that vanished without a word (a node that lost power) within about 90 s.
+fn keepalive() -> UpstreamConnectionOptions {
+    UpstreamConnectionOptions {
+        tcp_keepalive: Some(TcpKeepalive {
+            keepalive_probes: wrappers::uint32(3),
+            keepalive_time: wrappers::uint32(60),
+            keepalive_interval: wrappers::uint32(10),
+        }),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,19 @@
+//! Where Envoy finds a resource: always a file that it watches.
+
+use std::path::Path;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    ApiVersion, ConfigSource, PathConfigSource, config_source::ConfigSourceSpecifier,
+};
+
+/// A file. No `watched_directory`: Envoy then reloads when exactly this name is renamed into place.
+pub(super) fn file(path: &Path) -> ConfigSource {
+    ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(ConfigSourceSpecifier::PathConfigSource(PathConfigSource {
+            path: path.to_string_lossy().into_owned(),
+            ..Default::default()
+        })),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,119 @@
+//! The HTTP connection manager: what every request meets before and after its route.
+//!
+//! It names its route table by file, and holds nothing of a route or tenant. Its defaults are those of an
+//! edge: the client is not trusted.
+
+use envoy_types::pb::envoy::config::core::v3::{
+    CidrRange, Http2ProtocolOptions, HttpProtocolOptions,
+    http_protocol_options::HeadersWithUnderscoresAction,
+};
+use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
+use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
+use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
+use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, Rds,
+    http_connection_manager::{
+        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
+        ServerHeaderTransformation, UpgradeConfig,
+    },
+    http_filter,
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+
+use super::{Context, config_sources, cors, sessions, wrappers};
+
+/// A connection manager for one port and route table; `scheme` is part of the name of its statistics.
+pub(super) fn render(scheme: &str, port: u32, route_table: &str, context: &Context<'_>) -> Filter {
+    let path = context.options.layout.rds(route_table);
+    let manager = HttpConnectionManager {
+        stat_prefix: format!("{scheme}-{port}"),
+        http_filters: http_filters(),
+        route_specifier: Some(RouteSpecifier::Rds(Rds {
+            config_source: Some(config_sources::file(&path)),
+            route_config_name: route_table.to_owned(),
+        })),
+        // The client's address is the connection's, unless that many proxies before us are trusted to say.
+        use_remote_address: wrappers::boolean(true),
+        xff_num_trusted_hops: context.options.trusted_hops,
+        // Nobody is internal: a private address would otherwise be allowed to steer retries and timeouts
+        // with `x-envoy-*` headers. An empty list means all private addresses to Envoy, so it gets one
+        // that no client has.
+        internal_address_config: Some(InternalAddressConfig {
+            cidr_ranges: vec![CidrRange {
+                address_prefix: "0.0.0.0".to_owned(),
+                prefix_len: wrappers::uint32(32),
+            }],
+            ..Default::default()
+        }),
+        // `/a/../b` is `/b` for the route as for the backend, or a route could be stepped around.
+        normalize_path: wrappers::boolean(true),
+        // `//` and `%2F` are the client's: Gateway API matches what was sent, and registries and forges
+        // use `%2F` inside of names. Paths here only choose a backend, they guard nothing.
+        merge_slashes: false,
+        path_with_escaped_slashes_action: PathWithEscapedSlashesAction::KeepUnchanged.into(),
+        // A backend says what it is; we add nothing.
+        server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
+        common_http_protocol_options: Some(HttpProtocolOptions {
+            // Backends that turn headers into variables read `x_user` as `x-user`, which a trusted proxy
+            // may have set. Refused rather than dropped, so that it is seen.
+            headers_with_underscores_action: HeadersWithUnderscoresAction::RejectRequest.into(),
+            ..Default::default()
+        }),
+        http2_protocol_options: Some(Http2ProtocolOptions {
+            max_concurrent_streams: wrappers::uint32(100),
+            initial_stream_window_size: wrappers::uint32(64 * 1024),
+            initial_connection_window_size: wrappers::uint32(1024 * 1024),
+            // One bad request costs its stream, not the connection.
+            override_stream_error_on_invalid_http_message: wrappers::boolean(true),
+            ..Default::default()
+        }),
+        max_request_headers_kb: wrappers::uint32(60),
+        request_headers_timeout: wrappers::seconds(10),
+        stream_idle_timeout: wrappers::seconds(STREAM_IDLE_TIMEOUT),
+        upgrade_configs: vec![UpgradeConfig {
+            upgrade_type: "websocket".to_owned(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    Filter {
+        name: "envoy.filters.network.http_connection_manager".to_owned(),
+        config_type: Some(filter::ConfigType::TypedConfig(pack_any(manager))),
+    }
+}
+
+/// How long a request may rest, in seconds. A route that allows more for the whole says so itself.
+pub(super) const STREAM_IDLE_TIMEOUT: u32 = 300;
+
+/// The filters, in the order in which a request passes them.
+///
+/// | filter | on for | why here |
+/// |---|---|---|
+/// | CORS | routes with CORS | answers preflights before anything else may refuse them |
+/// | stateful session | routes with session persistence | chooses the endpoint, so after what may answer itself |
+/// | router | all | last: sends the request |
+///
+/// Off unless the route says something for it: no cost for other routes.
+fn http_filters() -> Vec<HttpFilter> {
+    let filter = |name: &str, config: Any, disabled: bool| HttpFilter {
+        name: name.to_owned(),
+        disabled,
+        config_type: Some(http_filter::ConfigType::TypedConfig(config)),
+        ..Default::default()
+    };
+    vec![
+        filter(cors::FILTER, pack_any(Cors::default()), true),
+        filter(sessions::FILTER, pack_any(StatefulSession::default()), true),
+        filter(
+            "envoy.filters.http.router",
+            pack_any(Router {
+                // `x-envoy-upstream-service-time` and the like tell clients about us and use nobody.
+                suppress_envoy_headers: true,
+                ..Default::default()
+            }),
+            false,
+        ),
+    ]
+}

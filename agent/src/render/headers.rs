@@ -1,0 +1,116 @@
+//! Headers that are set, added and removed, and what Envoy takes as a header.
+
+use envoy_types::pb::envoy::config::core::v3::{
+    HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
+};
+use sesame_proto::schema::{Header, HeaderModifier};
+
+use super::Problem;
+
+/// A modifier in Envoy's words, which removes, then sets, then adds.
+#[derive(Clone, Default)]
+pub(super) struct Changes {
+    pub(super) add: Vec<HeaderValueOption>,
+    pub(super) remove: Vec<String>,
+}
+
+/// Left out with a problem is what Envoy would refuse the whole route table for.
+pub(super) fn changes(
+    object: &str,
+    modifier: Option<&HeaderModifier>,
+    problems: &mut Vec<Problem>,
+) -> Changes {
+    let Some(HeaderModifier { set, add, remove }) = modifier else {
+        return Changes::default();
+    };
+    let mut changes = Changes::default();
+    let sets = set
+        .iter()
+        .map(|h| (h, HeaderAppendAction::OverwriteIfExistsOrAdd));
+    let adds = add
+        .iter()
+        .map(|h| (h, HeaderAppendAction::AppendIfExistsOrAdd));
+    for (Header { name, value }, action) in sets.chain(adds) {
+        if let Err(reason) = may_modify(name).and_then(|()| check_value(value)) {
+            problems.push(Problem::new(
+                object,
+                format!("header `{name}`: {reason}; it is left unchanged"),
+            ));
+            continue;
+        }
+        changes.add.push(HeaderValueOption {
+            header: Some(HeaderValue {
+                key: name.clone(),
+                // `%` starts a format in Envoy; the value is literal.
+                value: value.replace('%', "%%"),
+                ..Default::default()
+            }),
+            append_action: action.into(),
+            // Envoy would leave out a header without value.
+            keep_empty_value: value.is_empty(),
+            ..Default::default()
+        });
+    }
+    for name in remove {
+        match may_modify(name) {
+            Ok(()) => changes.remove.push(name.clone()),
+            Err(reason) => problems.push(Problem::new(
+                object,
+                format!("header `{name}`: {reason}; it is not removed"),
+            )),
+        }
+    }
+    changes
+}
+
+impl Changes {
+    /// These changes and later ones in one.
+    pub(super) fn then(&self, later: &Self) -> Self {
+        let overwritten = |name: &str| {
+            let set = later
+                .add
+                .iter()
+                .filter(|o| o.append_action() == HeaderAppendAction::OverwriteIfExistsOrAdd)
+                .filter_map(|option| option.header.as_ref().map(|header| &header.key));
+            set.chain(&later.remove)
+                .any(|n| n.eq_ignore_ascii_case(name))
+        };
+        let add = self
+            .add
+            .iter()
+            .filter(|option| !option.header.as_ref().is_some_and(|h| overwritten(&h.key)))
+            .cloned()
+            .chain(later.add.iter().cloned())
+            .collect();
+        let remove = self.remove.iter().chain(&later.remove).cloned().collect();
+        Self { add, remove }
+    }
+}
+
+fn may_modify(name: &str) -> Result<(), &'static str> {
+    if name.starts_with(':') || name.eq_ignore_ascii_case("host") {
+        // The URL rewrite of the route does it.
+        return Err("Envoy does not let a modifier change the host or a pseudo header");
+    }
+    check_name(name)
+}
+
+/// A field name of RFC 9110: a token.
+pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
+    let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
+    if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
+        return Err("the name is not a token of RFC 9110");
+    }
+    Ok(())
+}
+
+/// What Envoy takes as a value: no line break, no NUL, and not endless.
+pub(super) fn check_value(value: &str) -> Result<(), &'static str> {
+    if value.len() > 16_384 {
+        return Err("the value is longer than 16384 bytes");
+    }
+    if value.contains(['\0', '\r', '\n']) {
+        return Err("the value holds a line break or NUL");
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! What a route matches.
+
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
+    query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
+use sesame_proto::schema::{PathMatch, StringMatch, path_match, string_match};
+
+use super::{headers, wrappers};
+
+/// The error says which part Envoy would refuse.
+pub(super) fn render(
+    path: Option<&PathMatch>,
+    method: &str,
+    header_matches: &[StringMatch],
+    query_params: &[StringMatch],
+) -> Result<RouteMatch, String> {
+    let mut headers = Vec::with_capacity(header_matches.len() + usize::from(!method.is_empty()));
+    if !method.is_empty() {
+        headers.push(header(":method", wrappers::exact(method)));
+    }
+    for StringMatch { name, kind } in header_matches {
+        headers::check_name(name).map_err(|reason| format!("header match `{name}`: {reason}"))?;
+        headers.push(header(name, string(name, kind.as_ref())?));
+    }
+    let query_parameters = query_params
+        .iter()
+        .map(|StringMatch { name, kind }| {
+            if name.is_empty() || name.len() > 1024 {
+                return Err(format!(
+                    "query parameter match: a name of 1 to 1024 bytes is needed, not {}",
+                    name.len()
+                ));
+            }
+            Ok(QueryParameterMatcher {
+                name: name.clone(),
+                query_parameter_match_specifier: Some(QueryParameterMatchSpecifier::StringMatch(
+                    string(name, kind.as_ref())?,
+                )),
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(RouteMatch {
+        path_specifier: Some(self::path(path)?),
+        headers,
+        query_parameters,
+        ..Default::default()
+    })
+}
+
+/// What the preflight of a request with this method matches, where the route itself would not.
+pub(super) fn preflight(route_match: &RouteMatch, method: &str) -> Option<RouteMatch> {
+    if method.is_empty() || method == "OPTIONS" {
+        return None;
+    }
+    let mut preflight = route_match.clone();
+    // A browser sends none of the request's own headers with it.
+    preflight.headers = vec![
+        header(":method", wrappers::exact("OPTIONS")),
+        header("access-control-request-method", wrappers::exact(method)),
+    ];
+    Some(preflight)
+}
+
+fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
+    Ok(match path.and_then(|path| path.kind.as_ref()) {
+        None => PathSpecifier::Prefix("/".to_owned()),
+        Some(path_match::Kind::Exact(path)) => PathSpecifier::Path(path.clone()),
+        Some(path_match::Kind::Regex(pattern)) => {
+            if pattern.is_empty() {
+                return Err("path match: the regular expression is empty".to_owned());
+            }
+            PathSpecifier::SafeRegex(wrappers::regex(pattern))
+        }
+        Some(path_match::Kind::Prefix(prefix)) => match prefix.trim_end_matches('/') {
+            "" => PathSpecifier::Prefix("/".to_owned()),
+            // What Envoy takes: two characters or more, without query or fragment.
+            prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
+                return Err(format!(
+                    "path match: `{prefix}` is no path prefix; expected `/` and at least one character other than `?` and `#`"
+                ));
+            }
+            prefix => PathSpecifier::PathSeparatedPrefix(prefix.to_owned()),
+        },
+    })
+}
+
+/// Matches the value of the header with this name.
+pub(super) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
+    HeaderMatcher {
+        name: name.to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(value)),
+        ..Default::default()
+    }
+}
+
+fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher, String> {
+    match kind {
+        Some(string_match::Kind::Exact(value)) => Ok(wrappers::exact(value)),
+        Some(string_match::Kind::Regex(pattern)) if !pattern.is_empty() => {
+            Ok(wrappers::matching(pattern))
+        }
+        Some(string_match::Kind::Regex(_)) => Err(format!(
+            "match of `{name}`: the regular expression is empty"
+        )),
+        None => Err(format!(
+            "match of `{name}`: neither exact nor a regular expression"
+        )),
+    }
+}

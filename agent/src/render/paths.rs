@@ -1,0 +1,143 @@
+//! Replacing a path, for rewrites and redirects alike.
+//!
+//! Gateway API replaces whole path elements (`httproute_types.go`, the table of `ReplacePrefixMatch`);
+//! Envoy replaces characters. Where the two differ, a regular expression says it.
+
+use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
+use sesame_proto::schema::{PathMatch, PathModifier, path_match, path_modifier};
+
+use super::{headers, wrappers};
+
+/// How Envoy replaces a path. The query is no part of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Replacement {
+    Keep,
+    Full(String),
+    /// What the route matched becomes this.
+    Prefix(String),
+    Regex {
+        pattern: String,
+        to: String,
+    },
+}
+
+/// The error says what cannot be replaced.
+pub(super) fn replacement(
+    matched: Option<&PathMatch>,
+    modifier: &PathModifier,
+) -> Result<Replacement, String> {
+    let PathModifier { kind } = modifier;
+    let check = |path: &str| {
+        headers::check_value(path).map_err(|reason| format!("replacement of the path: {reason}"))
+    };
+    match kind {
+        None => Ok(Replacement::Keep),
+        Some(path_modifier::Kind::Full(path)) => {
+            check(path)?;
+            Ok(Replacement::Full(rooted(path)))
+        }
+        Some(path_modifier::Kind::Prefix(to)) => {
+            check(to)?;
+            let from = match matched.and_then(|path| path.kind.as_ref()) {
+                None => "",
+                Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
+                Some(path_match::Kind::Exact(_) | path_match::Kind::Regex(_)) => {
+                    return Err(
+                        "a prefix can only be replaced where a prefix is matched".to_owned()
+                    );
+                }
+            };
+            let to = rooted(to);
+            let to = to.trim_end_matches('/');
+            Ok(match (from, to) {
+                ("", "") => Replacement::Keep,
+                // `/` was matched, so its slash must come back: `/bar` becomes `/to/bar`.
+                ("", to) => Replacement::Prefix(format!("{to}/")),
+                // Nothing takes the prefix's place, but a path must start with a slash, and with one only.
+                (from, "") => Replacement::Regex {
+                    pattern: format!("^{}/?", quote(from)),
+                    to: "/".to_owned(),
+                },
+                (_, to) => Replacement::Prefix(to.to_owned()),
+            })
+        }
+    }
+}
+
+/// Envoy's words for a substitution; `to` is literal.
+pub(super) fn substitute(pattern: &str, to: &str) -> RegexMatchAndSubstitute {
+    RegexMatchAndSubstitute {
+        pattern: Some(wrappers::regex(pattern)),
+        // `\1` would be a group.
+        substitution: to.replace('\\', "\\\\"),
+    }
+}
+
+fn rooted(path: &str) -> String {
+    if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    }
+}
+
+/// A literal as a regular expression of RE2.
+fn quote(literal: &str) -> String {
+    let mut quoted = String::with_capacity(literal.len() + 8);
+    for c in literal.chars() {
+        if c.is_ascii_punctuation() && c != '/' && c != '_' {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(from: &str, to: &str) -> Replacement {
+        replacement(
+            Some(&PathMatch {
+                kind: Some(path_match::Kind::Prefix(from.into())),
+            }),
+            &PathModifier {
+                kind: Some(path_modifier::Kind::Prefix(to.into())),
+            },
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn prefixes_are_replaced_by_whole_elements() {
+        assert_eq!(prefix("/foo", "/xyz"), Replacement::Prefix("/xyz".into()));
+        assert_eq!(prefix("/foo/", "/xyz/"), Replacement::Prefix("/xyz".into()));
+        assert_eq!(prefix("", "/xyz"), Replacement::Prefix("/xyz/".into()));
+        assert_eq!(prefix("", ""), Replacement::Keep);
+        let removed = Replacement::Regex {
+            pattern: r"^/fo\.o/?".into(),
+            to: "/".into(),
+        };
+        assert_eq!(prefix("/fo.o", ""), removed);
+        assert_eq!(prefix("/fo.o", "/"), removed);
+    }
+
+    #[test]
+    fn a_prefix_of_an_exact_match_cannot_be_replaced() {
+        let result = replacement(
+            Some(&PathMatch {
+                kind: Some(path_match::Kind::Exact("/foo".into())),
+            }),
+            &PathModifier {
+                kind: Some(path_modifier::Kind::Prefix("/bar".into())),
+            },
+        );
+        assert!(result.is_err());
+    }
+
+    #[test]
+    fn a_substitution_is_literal() {
+        assert_eq!(substitute("^.+$", r"/a\1").substitution, r"/a\\1");
+    }
+}

@@ -1,0 +1,103 @@
+//! Redirects.
+
+use envoy_types::pb::envoy::config::route::v3::{
+    RedirectAction, RouteMatch,
+    redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
+};
+use sesame_proto::schema::{PathMatch, Redirect};
+
+use super::{headers, matches, paths, wrappers};
+
+/// A redirect in Envoy's words; the query is kept.
+pub(super) fn render(
+    redirect: &Redirect,
+    matched: Option<&PathMatch>,
+) -> Result<RedirectAction, String> {
+    let Redirect {
+        scheme,
+        host,
+        port,
+        path,
+        status,
+    } = redirect;
+    headers::check_value(host).map_err(|reason| format!("redirect host: {reason}"))?;
+    let response_code = match status {
+        301 => RedirectResponseCode::MovedPermanently,
+        302 => RedirectResponseCode::Found,
+        303 => RedirectResponseCode::SeeOther,
+        307 => RedirectResponseCode::TemporaryRedirect,
+        308 => RedirectResponseCode::PermanentRedirect,
+        other => {
+            return Err(format!(
+                "redirect status {other} is unknown; expected 301, 302, 303, 307 or 308"
+            ));
+        }
+    };
+    let scheme_rewrite_specifier = match scheme.as_str() {
+        "" => None,
+        "http" | "https" => Some(SchemeRewriteSpecifier::SchemeRedirect(scheme.clone())),
+        other => {
+            return Err(format!(
+                "redirect scheme `{other}` is unknown; expected http or https"
+            ));
+        }
+    };
+    if *port > 65_535 {
+        return Err(format!(
+            "redirect port {port} is no port; expected 1 to 65535"
+        ));
+    }
+    let path_rewrite_specifier = match path {
+        None => None,
+        Some(path) => match paths::replacement(matched, path)? {
+            paths::Replacement::Keep => None,
+            paths::Replacement::Full(to) => Some(PathRewriteSpecifier::PathRedirect(to)),
+            paths::Replacement::Prefix(to) => Some(PathRewriteSpecifier::PrefixRewrite(to)),
+            paths::Replacement::Regex { pattern, to } => Some(PathRewriteSpecifier::RegexRewrite(
+                paths::substitute(&pattern, &to),
+            )),
+        },
+    };
+    Ok(RedirectAction {
+        host_redirect: host.clone(),
+        port_redirect: *port,
+        response_code: response_code.into(),
+        scheme_rewrite_specifier,
+        path_rewrite_specifier,
+        ..Default::default()
+    })
+}
+
+/// The redirect and, before it, what it says to clients whose `Host` names a port.
+///
+/// Envoy keeps that port in `Location`, where it would be wrong under another scheme. It cannot drop a
+/// port, only name another: `https://example.com:443/` is longer than needed, but right.
+pub(super) fn variants(
+    redirect: &Redirect,
+    route_match: &RouteMatch,
+    action: RedirectAction,
+) -> Vec<(RouteMatch, RedirectAction)> {
+    let mut variants = Vec::with_capacity(2);
+    let implied = match redirect.scheme.as_str() {
+        "http" => 80,
+        "https" => 443,
+        _ => 0,
+    };
+    // With another host, Envoy drops the port by itself.
+    if implied != 0 && redirect.port == 0 && redirect.host.is_empty() {
+        let mut with_port = route_match.clone();
+        with_port.headers.push(matches::header(
+            ":authority",
+            wrappers::matching(".*:[0-9]+"),
+        ));
+        variants.push((
+            with_port,
+            RedirectAction {
+                port_redirect: implied,
+                ..action.clone()
+            },
+        ));
+    }
+    variants.push((route_match.clone(), action));
+    variants
+}

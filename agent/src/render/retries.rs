@@ -1,0 +1,58 @@
+//! Trying again.
+
+use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
+use sesame_proto::schema::Retry;
+
+use super::wrappers;
+
+/// What failed before a backend saw the request. Safe to repeat for any method.
+const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
+
+/// What a retry of a route adds: the connection broke or the try took too long, whether or not the backend
+/// saw the request (`HTTPRouteRetry`: "retry on connection errors (disconnect, reset, timeout, TCP failure)").
+const RESET: &str = "connect-failure,refused-stream,reset";
+
+/// How often, where nobody says.
+const ATTEMPTS: u32 = 2;
+
+/// What every virtual host does: an endpoint that is gone but not yet out of the list, or a pooled
+/// connection that the backend just closed, costs a client nothing. Retries of a route replace it.
+pub(super) fn of_connections() -> RetryPolicy {
+    RetryPolicy {
+        retry_on: CONNECTION.to_owned(),
+        num_retries: wrappers::uint32(ATTEMPTS),
+        ..Default::default()
+    }
+}
+
+/// A route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not.
+pub(super) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
+    let mut policy = match retry {
+        None if backend_timeout_ms == 0 => return None,
+        None => of_connections(),
+        Some(Retry {
+            statuses,
+            attempts,
+            backoff_ms,
+        }) => RetryPolicy {
+            retry_on: if statuses.is_empty() {
+                RESET.to_owned()
+            } else {
+                format!("{RESET},retriable-status-codes")
+            },
+            retriable_status_codes: statuses.clone(),
+            // The API has no 0: it stands for nothing said.
+            num_retries: wrappers::uint32(if *attempts == 0 { ATTEMPTS } else { *attempts }),
+            // Envoy waits a random time up to a bound that grows from this one: the least it can be told.
+            retry_back_off: (*backoff_ms > 0).then(|| RetryBackOff {
+                base_interval: wrappers::milliseconds(*backoff_ms),
+                max_interval: None,
+            }),
+            ..Default::default()
+        },
+    };
+    if backend_timeout_ms > 0 {
+        policy.per_try_timeout = wrappers::milliseconds(backend_timeout_ms);
+    }
+    Some(policy)
+}

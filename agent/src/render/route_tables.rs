@@ -1,0 +1,110 @@
+//! Route tables, encoded as they are built.
+//!
+//! A table may hold ten thousand routes. Each is encoded and dropped at once: protobuf lets a repeated
+//! field be appended to an encoded message, so the whole is never in memory in its unencoded form.
+
+use std::collections::{BTreeSet, HashMap};
+
+use envoy_types::pb::envoy::config::route::v3::{
+    Route as EnvoyRoute, RouteConfiguration, VirtualHost as EnvoyVirtualHost,
+};
+use prost::Message as _;
+use prost::encoding::encode_varint;
+use sesame_proto::schema::{RouteTable, VirtualHost};
+
+use super::{Context, Problem, Resource, headers, retries, routes, wrappers};
+
+/// `RouteConfiguration.virtual_hosts`: field 2, length-delimited.
+const VIRTUAL_HOSTS: u8 = 2 << 3 | 2;
+/// `VirtualHost.routes`: field 3, length-delimited.
+const ROUTES: u8 = 3 << 3 | 2;
+
+pub(super) fn render(
+    table: &RouteTable,
+    context: &Context<'_>,
+    problems: &mut Vec<Problem>,
+) -> Resource {
+    let RouteTable {
+        name,
+        virtual_hosts,
+    } = table;
+    let mut bytes = RouteConfiguration {
+        name: name.clone(),
+        // Clusters and tables are two files: a table that names a cluster not yet there must load.
+        validate_clusters: wrappers::boolean(false),
+        ignore_port_in_host_matching: true,
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let mut seen = BTreeSet::new();
+    let (mut host, mut route) = (Vec::new(), Vec::new());
+    for virtual_host in virtual_hosts {
+        let VirtualHost { domain, routes } = virtual_host;
+        if let Err(reason) = check_domain(domain, &mut seen) {
+            // Envoy would refuse the whole table.
+            problems.push(Problem::new(
+                name,
+                format!("virtual host `{domain}`: {reason}; it is left out"),
+            ));
+            continue;
+        }
+        host.clear();
+        encode_into(
+            &EnvoyVirtualHost {
+                name: domain.clone(),
+                domains: vec![domain.clone()],
+                retry_policy: Some(retries::of_connections()),
+                ..Default::default()
+            },
+            &mut host,
+        );
+        for rendered in routes
+            .iter()
+            .flat_map(|route| routes::render(route, context, problems))
+        {
+            route.clear();
+            encode_into(&rendered.route, &mut route);
+            for (filter, config) in rendered.filters {
+                // One entry at a time: prost writes the entries of a map in random order.
+                encode_into(
+                    &EnvoyRoute {
+                        typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
+                        ..Default::default()
+                    },
+                    &mut route,
+                );
+            }
+            append(ROUTES, &route, &mut host);
+        }
+        append(VIRTUAL_HOSTS, &host, &mut bytes);
+    }
+    Resource {
+        name: name.clone(),
+        bytes: bytes.into(),
+    }
+}
+
+fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
+    bytes.reserve(message.encoded_len());
+    message.encode_raw(bytes);
+}
+
+fn append(field: u8, message: &[u8], bytes: &mut Vec<u8>) {
+    bytes.push(field);
+    encode_varint(message.len() as u64, bytes);
+    bytes.extend_from_slice(message);
+}
+
+fn check_domain<'a>(domain: &'a str, seen: &mut BTreeSet<&'a str>) -> Result<(), &'static str> {
+    if domain.is_empty() {
+        return Err("a domain is needed, `*` for all");
+    }
+    headers::check_value(domain)?;
+    if domain.strip_prefix('*').unwrap_or(domain).contains('*') {
+        return Err("`*` may only stand first");
+    }
+    if !seen.insert(domain) {
+        return Err("another virtual host has the same domain");
+    }
+    Ok(())
+}

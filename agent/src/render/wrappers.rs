@@ -1,0 +1,73 @@
+//! Short constructors of protobuf's wrapper types and of Envoy's matchers.
+
+#![allow(
+    clippy::unnecessary_wraps,
+    reason = "every field of a wrapper type is optional"
+)]
+
+use envoy_types::pb::envoy::config::core::v3::{Address, SocketAddress, address, socket_address};
+use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
+use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
+
+pub(super) fn uint32(value: u32) -> Option<UInt32Value> {
+    Some(UInt32Value { value })
+}
+
+pub(super) fn boolean(value: bool) -> Option<BoolValue> {
+    Some(BoolValue { value })
+}
+
+pub(super) fn seconds(seconds: u32) -> Option<Duration> {
+    Some(Duration {
+        seconds: i64::from(seconds),
+        nanos: 0,
+    })
+}
+
+/// The longest duration that protobuf allows: 10,000 years.
+const MAX_SECONDS: i64 = 315_576_000_000;
+
+pub(super) fn milliseconds(milliseconds: u64) -> Option<Duration> {
+    let seconds = i64::try_from(milliseconds / 1000).map_or(MAX_SECONDS, |s| s.min(MAX_SECONDS));
+    let nanos = i32::try_from((milliseconds % 1000) * 1_000_000).unwrap_or_default();
+    Some(Duration { seconds, nanos })
+}
+
+pub(super) fn regex(regex: impl Into<String>) -> RegexMatcher {
+    // No `engine_type`: RE2 is the only one, and naming it is deprecated.
+    RegexMatcher {
+        regex: regex.into(),
+        engine_type: None,
+    }
+}
+
+pub(super) fn exact(value: impl Into<String>) -> StringMatcher {
+    string(string_matcher::MatchPattern::Exact(value.into()))
+}
+
+pub(super) fn matching(pattern: impl Into<String>) -> StringMatcher {
+    string(string_matcher::MatchPattern::SafeRegex(regex(pattern)))
+}
+
+pub(super) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
+    StringMatcher {
+        ignore_case: false,
+        match_pattern: Some(pattern),
+    }
+}
+
+/// An address to bind or to connect to.
+pub(super) fn socket(
+    address: impl Into<String>,
+    port: u32,
+    protocol: socket_address::Protocol,
+) -> Address {
+    Address {
+        address: Some(address::Address::SocketAddress(SocketAddress {
+            protocol: protocol.into(),
+            address: address.into(),
+            port_specifier: Some(socket_address::PortSpecifier::PortValue(port)),
+            ..Default::default()
+        })),
+    }
+}

@@ -1,0 +1,200 @@
+//! The conductor: starts everything, keeps one instance for each Gateway, stops everything.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::resolve::Resolver;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::describe::{self, Facts};
+use super::directories::Directories;
+use super::engine::{Engine, Known};
+use super::instance::{Instance, Seen};
+use super::report::AgentReport;
+use super::wanted::{HostSettings, Wanted};
+use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server};
+use crate::envoy;
+use crate::source::manifests::Manifests;
+use crate::source::last_good::LastGood;
+use crate::source::watch::{Timing, Watch};
+
+/// One Gateway's task, and the channels to and from it.
+struct Running {
+    wanted: watch::Sender<Arc<Wanted>>,
+    seen: watch::Receiver<Seen>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Runs until a signal says to stop.
+pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
+    let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
+    let binary = envoy::locate::locate(options.envoy.as_deref())?;
+    let version = envoy::locate::version(&binary).await?;
+    tracing::info!(envoy = %binary.display(), %version, "starting");
+
+    let host = HostSettings {
+        pool: if options.addresses.is_empty() {
+            host_addresses::all()
+        } else {
+            options.addresses.clone()
+        },
+        port_map: options.port_map.clone(),
+        subscription_budget: 100,
+        budget_each: options.subscription_budget,
+        trusted_hops: options.trusted_hops,
+        directories: directories.clone(),
+    };
+    let (known_sender, mut known) = watch::channel(Known::default());
+    let engine = Engine {
+        manifests: Manifests::new(&options.manifests, LastGood::new(directories.last_good())),
+        resolver: Resolver::default(),
+        resolve: options.resolve.clone(),
+        host,
+        known: known_sender,
+        accepted: accepted::load_all(&directories),
+        found: Vec::new(),
+    };
+    let watch = Watch::start(&options.manifests, Timing::default())
+        .context("cannot start watching the manifests")?;
+    std::thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(move || engine.run(watch))
+        .context("cannot start the engine's thread")?;
+
+    let socket = directories.runtime().join(AGENT_SOCKET);
+    let listener = server::bind(&socket)
+        .with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let (seen_sender, all_seen) = watch::channel(BTreeMap::<NamespacedName, watch::Receiver<Seen>>::new());
+    let status = tokio::spawn(server::serve(
+        listener,
+        reporter(&options, known.clone(), all_seen),
+    ));
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut running: BTreeMap<NamespacedName, Running> = BTreeMap::new();
+    let start = |name: &NamespacedName, wanted: &Arc<Wanted>| {
+        let (wanted_sender, wanted) = watch::channel(Arc::clone(wanted));
+        let (stop_sender, stop) = watch::channel(false);
+        let (seen_sender, seen) = watch::channel(Seen::default());
+        let instance = Instance {
+            gateway: name.clone(),
+            directories: directories.gateway(name),
+            binary: binary.clone(),
+            version: version.to_string(),
+            concurrency: options.concurrency,
+            drain: options.drain,
+            seen: seen_sender,
+        };
+        Running {
+            wanted: wanted_sender,
+            seen,
+            stop: stop_sender,
+            task: tokio::spawn(instance.run(wanted, stop)),
+        }
+    };
+    loop {
+        let wanted = known.borrow_and_update().gateways.clone();
+        for (name, wanted) in &wanted {
+            match running.get(name) {
+                Some(running) => {
+                    running.wanted.send_if_modified(|current| {
+                        let new = !Arc::ptr_eq(current, wanted);
+                        if new {
+                            *current = Arc::clone(wanted);
+                        }
+                        new
+                    });
+                }
+                None => {
+                    running.insert(name.clone(), start(name, wanted));
+                }
+            }
+        }
+        let gone: Vec<NamespacedName> = running
+            .keys()
+            .filter(|name| !wanted.contains_key(*name))
+            .cloned()
+            .collect();
+        drop(wanted);
+        for name in gone {
+            if let Some(instance) = running.remove(&name) {
+                stop_one(&name, instance).await;
+                accepted::forget(&directories, &name);
+            }
+        }
+        seen_sender.send_replace(
+            running
+                .iter()
+                .map(|(name, running)| (name.clone(), running.seen.clone()))
+                .collect(),
+        );
+        tokio::select! {
+            changed = known.changed() => {
+                if changed.is_err() {
+                    anyhow::bail!("the engine has ended; this is a bug, please report it with the log");
+                }
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    tracing::info!("stopping; connections have up to {:?}", options.drain);
+    let stops = running.into_iter().map(|(name, instance)| async move {
+        stop_one(&name, instance).await;
+    });
+    futures::future::join_all(stops).await;
+    status.abort();
+    // A socket that nobody answers only misleads.
+    let _ = std::fs::remove_file(socket);
+    Ok(())
+}
+
+async fn stop_one(name: &NamespacedName, instance: Running) {
+    instance.stop.send_replace(true);
+    if let Err(error) = instance.task.await {
+        tracing::error!(gateway = %name, %error, "the Gateway's task has failed");
+    }
+}
+
+/// Makes reports from the newest values.
+fn reporter(
+    options: &RunOptions,
+    known: watch::Receiver<Known>,
+    seen: watch::Receiver<BTreeMap<NamespacedName, watch::Receiver<Seen>>>,
+) -> impl Fn(bool) -> super::report::Report + Send + Sync + 'static {
+    let agent = AgentReport {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        started: Timestamp::now(),
+    };
+    let manifests = options.manifests.clone();
+    let host_addresses: Vec<String> = host_addresses::usable().iter().map(IpAddr::to_string).collect();
+    move |with_objects| {
+        // Copied out, so that a slow caller holds nothing up.
+        let known = known.borrow().clone();
+        let seen: BTreeMap<NamespacedName, Seen> = seen
+            .borrow()
+            .iter()
+            .map(|(name, seen)| (name.clone(), seen.borrow().clone()))
+            .collect();
+        describe::report(
+            &Facts {
+                agent: agent.clone(),
+                manifests: manifests.clone(),
+                transitions: &known.transitions,
+                known: &known,
+                seen: &seen,
+                host_addresses: &host_addresses,
+            },
+            with_objects,
+        )
+    }
+}

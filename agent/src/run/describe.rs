@@ -1,0 +1,256 @@
+//! What `status` shows, put together from what the engine knows and what the instances have seen. Pure.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::status::{
+    Condition, GatewayStatus, Programmed, Statuses, program,
+};
+use sesame_controller::world::Kind;
+use serde_json::{Value, json};
+
+use super::engine::Known;
+use super::instance::Seen;
+use super::report::{
+    AgentReport, EnvoyReport, GatewayReport, GatewayState, ObjectReport, Report, SourceReport,
+};
+use super::transitions::{Section, Transitions};
+
+/// Everything that a report is made from.
+pub(super) struct Facts<'a> {
+    pub(super) agent: AgentReport,
+    pub(super) manifests: PathBuf,
+    pub(super) known: &'a Known,
+    pub(super) transitions: &'a Transitions,
+    pub(super) seen: &'a BTreeMap<NamespacedName, Seen>,
+    /// The host's own addresses, for listeners on all of them.
+    pub(super) host_addresses: &'a [String],
+}
+
+/// Puts the report together; `objects` is left empty unless asked for.
+pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
+    let Facts {
+        agent,
+        manifests,
+        known,
+        transitions,
+        seen,
+        host_addresses,
+    } = facts;
+    let gateways: Vec<GatewayReport> = seen
+        .iter()
+        .map(|(name, seen)| gateway_report(name, seen, known))
+        .collect();
+    let mut reasons: Vec<String> = Vec::new();
+    if let Some(held) = &known.held {
+        reasons.push(held.clone());
+    }
+    for gateway in &gateways {
+        if gateway.state != GatewayState::Serving {
+            reasons.push(format!(
+                "Gateway {} is {}: {}",
+                gateway.gateway,
+                gateway.state.as_str(),
+                gateway.message
+            ));
+        }
+    }
+    let errors = known
+        .problems
+        .iter()
+        .filter(|problem| problem.severity == "error")
+        .count();
+    if errors > 0 {
+        reasons.push(format!("{errors} errors in the manifests"));
+    }
+    let statuses = known.statuses.as_deref().cloned().unwrap_or_default();
+    let programmed = with_hosts(statuses, seen, host_addresses);
+    let bad = count_bad(&programmed);
+    if bad > 0 {
+        reasons.push(format!("{bad} conditions of objects say that something is wrong"));
+    }
+    Report {
+        healthy: reasons.is_empty(),
+        reasons,
+        agent: agent.clone(),
+        source: SourceReport {
+            manifests: manifests.clone(),
+            available: known.available,
+            problems: known.problems.to_vec(),
+        },
+        gateways,
+        objects: if with_objects {
+            objects(&programmed, transitions, seen)
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayReport {
+    let wanted = known
+        .gateways
+        .get(name)
+        .map(|wanted| wanted.revision().to_owned())
+        .unwrap_or_default();
+    let applied = seen.applied_revision().to_owned();
+    let (state, message) = if !seen.live {
+        (GatewayState::Down, seen.trouble_or("Envoy is not running yet"))
+    } else if let Some(held) = known.held.as_ref().filter(|_| applied == wanted) {
+        (GatewayState::Degraded, held.clone())
+    } else if applied == wanted {
+        (GatewayState::Serving, seen.notes.join("; "))
+    } else if seen.refused.is_empty() && seen.trouble.is_none() {
+        (GatewayState::Applying, "the newest change is on its way".to_owned())
+    } else {
+        (
+            GatewayState::Degraded,
+            seen.trouble_or("Envoy refused the newest change; what it accepted last is served"),
+        )
+    };
+    GatewayReport {
+        gateway: name.to_string(),
+        state,
+        message,
+        addresses: seen.addresses.iter().map(ToString::to_string).collect(),
+        wanted,
+        applied,
+        applied_at: seen.applied_at,
+        refused: seen.refused.clone(),
+        envoy: EnvoyReport {
+            state: seen.envoy_state.clone(),
+            pid: seen.envoy_pid,
+            version: seen.envoy_version.clone(),
+            admin: seen.admin.clone(),
+        },
+    }
+}
+
+/// Adds to the statuses what the Envoys of this host have said.
+fn with_hosts(
+    mut statuses: Statuses,
+    seen: &BTreeMap<NamespacedName, Seen>,
+    host_addresses: &[String],
+) -> Statuses {
+    for (name, status) in &mut statuses.gateways {
+        let Some(seen) = seen.get(name) else {
+            continue;
+        };
+        let mut addresses: Vec<String> = Vec::new();
+        for ip in &seen.addresses {
+            if ip.is_unspecified() {
+                addresses.extend(host_addresses.iter().cloned());
+            } else {
+                addresses.push(ip.to_string());
+            }
+        }
+        addresses.dedup();
+        program(
+            status,
+            &Programmed {
+                addresses,
+                hosts_ready: u32::from(seen.live && seen.applied.is_some()),
+                hosts: 1,
+                refused_listeners: BTreeMap::new(),
+                unusable_addresses: seen.unusable_addresses.clone(),
+            },
+        );
+    }
+    statuses
+}
+
+/// Conditions whose status is not the good one.
+fn count_bad(statuses: &Statuses) -> usize {
+    let bad = |conditions: &[Condition]| {
+        conditions
+            .iter()
+            .filter(|condition| condition.is_fault())
+            .count()
+    };
+    let classes = statuses.gateway_classes.values().map(|s| bad(&s.conditions));
+    let gateways = statuses.gateways.values().map(|s: &GatewayStatus| {
+        bad(&s.conditions) + s.listeners.iter().map(|l| bad(&l.conditions)).sum::<usize>()
+    });
+    let routes = statuses
+        .routes
+        .values()
+        .map(|s| s.parents.iter().map(|p| bad(&p.conditions)).sum::<usize>());
+    classes.chain(gateways).chain(routes).sum()
+}
+
+fn objects(
+    statuses: &Statuses,
+    transitions: &Transitions,
+    seen: &BTreeMap<NamespacedName, Seen>,
+) -> Vec<ObjectReport> {
+    let mut objects = Vec::new();
+    for (name, status) in &statuses.gateway_classes {
+        let mut value = value(status);
+        stamp(&mut value, &status.conditions, |condition| {
+            transitions.since(Kind::GatewayClass, name, Section::Object, condition)
+        });
+        objects.push(object(Kind::GatewayClass, name, value));
+    }
+    for (name, status) in &statuses.gateways {
+        let applied_at = seen.get(name).and_then(|seen| seen.applied_at);
+        let mut value = value(status);
+        stamp(&mut value, &status.conditions, |condition| {
+            transitions
+                .since(Kind::Gateway, name, Section::Object, condition)
+                .or(applied_at)
+        });
+        for (index, listener) in status.listeners.iter().enumerate() {
+            let section = Section::Listener(&listener.name);
+            stamp(&mut value["listeners"][index], &listener.conditions, |condition| {
+                transitions
+                    .since(Kind::Gateway, name, section, condition)
+                    .or(applied_at)
+            });
+        }
+        objects.push(object(Kind::Gateway, name, value));
+    }
+    for (key, status) in &statuses.routes {
+        let mut value = value(status);
+        for (index, parent) in status.parents.iter().enumerate() {
+            stamp(&mut value["parents"][index], &parent.conditions, |condition| {
+                transitions.since(key.kind, &key.name, Section::Parent(index), condition)
+            });
+        }
+        objects.push(object(key.kind, &key.name, value));
+    }
+    objects
+}
+
+fn value(status: &impl serde::Serialize) -> Value {
+    // The statuses are plain data; were one not, an empty status is the honest answer.
+    serde_json::to_value(status).unwrap_or_default()
+}
+
+/// Adds `lastTransitionTime` to the serialised conditions.
+fn stamp(
+    holder: &mut Value,
+    conditions: &[Condition],
+    since: impl Fn(&Condition) -> Option<Timestamp>,
+) {
+    for (index, condition) in conditions.iter().enumerate() {
+        let Some(time) = since(condition) else {
+            continue;
+        };
+        if let Some(Value::Object(fields)) = holder["conditions"].get_mut(index) {
+            // Kubernetes writes whole seconds.
+            let seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            fields.insert("lastTransitionTime".to_owned(), json!(seconds));
+        }
+    }
+}
+
+fn object(kind: Kind, name: &NamespacedName, status: Value) -> ObjectReport {
+    ObjectReport {
+        kind: kind.to_string(),
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+        status,
+    }
+}

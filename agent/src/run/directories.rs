@@ -1,0 +1,143 @@
+//! Where a running agent keeps things. Names of objects become hashes before they become paths.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use sesame_controller::api::NamespacedName;
+
+use crate::layout::{XdsLayout, file_name};
+
+/// The longest path that a Unix socket can have on Linux, without its end byte.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// The state and the runtime directory.
+#[derive(Clone, Debug)]
+pub(super) struct Directories {
+    state: PathBuf,
+    runtime: PathBuf,
+}
+
+/// What belongs to one Gateway.
+#[derive(Clone, Debug)]
+pub(super) struct GatewayDirectories {
+    /// Accepted generations; survives reboots.
+    pub(super) state: PathBuf,
+    /// Sockets, pid file, log.
+    pub(super) runtime: PathBuf,
+}
+
+/// Why the directories cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoriesError {
+    /// One cannot be made, or is not ours.
+    #[error("{path}: {source}; name another with {flag}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// How to choose another.
+        flag: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Sockets would not fit.
+    #[error("{path} is too long: Unix sockets in it would have {length} characters, {MAX_SOCKET_PATH} at most; name a shorter one with --runtime-dir")]
+    TooLong {
+        /// The runtime directory.
+        path: PathBuf,
+        /// Of the longest socket.
+        length: usize,
+    },
+}
+
+impl Directories {
+    /// Makes both directories, for this user only.
+    pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
+        for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
+            private_dir(path).map_err(|source| DirectoriesError::Io {
+                path: path.to_owned(),
+                flag,
+                source,
+            })?;
+        }
+        let absolute = |path: &Path, flag| {
+            fs::canonicalize(path).map_err(|source| DirectoriesError::Io {
+                path: path.to_owned(),
+                flag,
+                source,
+            })
+        };
+        let directories = Self {
+            state: absolute(state, "--state-dir")?,
+            runtime: absolute(runtime, "--runtime-dir")?,
+        };
+        let longest = directories
+            .gateway(&NamespacedName::default())
+            .admin_socket()
+            .as_os_str()
+            .len();
+        if longest > MAX_SOCKET_PATH {
+            return Err(DirectoriesError::TooLong {
+                path: directories.runtime,
+                length: longest,
+            });
+        }
+        Ok(directories)
+    }
+
+    /// The runtime directory, absolute.
+    pub(super) fn runtime(&self) -> &Path {
+        &self.runtime
+    }
+
+    /// The state directory, absolute.
+    pub(super) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// Last good texts of manifests.
+    pub(super) fn last_good(&self) -> PathBuf {
+        self.state.join("last-good")
+    }
+
+    /// The states of all Gateways there are.
+    pub(super) fn gateway_states(&self) -> Vec<PathBuf> {
+        let mut states: Vec<_> = fs::read_dir(self.state.join("gateways"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        states.sort();
+        states
+    }
+
+    /// Where one Gateway's things are.
+    pub(super) fn gateway(&self, gateway: &NamespacedName) -> GatewayDirectories {
+        let mut name = file_name(&gateway.to_string());
+        name.truncate(16);
+        GatewayDirectories {
+            state: self.state.join("gateways").join(&name),
+            runtime: self.runtime.join("gateways").join(&name),
+        }
+    }
+}
+
+impl GatewayDirectories {
+    /// Envoy's admin interface.
+    pub(super) fn admin_socket(&self) -> PathBuf {
+        self.runtime.join("admin.sock")
+    }
+
+    /// What Envoy watches.
+    pub(super) fn layout(&self) -> XdsLayout {
+        XdsLayout::new(self.runtime.join("xds"))
+    }
+}
+
+/// Makes a directory that only this user can enter. One that exists keeps its mode: it may be shared on
+/// purpose, and everything secret in it is in files and directories of our own.
+pub(super) fn private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}

@@ -1,0 +1,187 @@
+//! The engine: manifests in, what each Gateway wants out. One thread; all of its work is CPU-bound.
+//!
+//! It first hands over what was accepted before, so that Envoys start at once, then what the manifests say,
+//! then every change. It never waits for an Envoy.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use sesame_controller::resolve::{Resolution, ResolvedGateway, Resolver};
+use sesame_controller::status::Statuses;
+use tokio::sync::watch;
+
+use super::report::ProblemReport;
+use super::transitions::Transitions;
+use super::wanted::{HostSettings, WantedGateways, render_all};
+use crate::source::manifests::{Manifests, ScanReport};
+use crate::source::watch::{Change, Watch};
+
+/// What the engine knows, newest only.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// What each Gateway is to serve.
+    pub(super) gateways: WantedGateways,
+    /// Statuses as resolution gives them; `None` until the manifests were read once.
+    pub(super) statuses: Option<Arc<Statuses>>,
+    /// Since when each condition has its status.
+    pub(super) transitions: Arc<Transitions>,
+    /// Everything wrong in the manifests.
+    pub(super) problems: Arc<Vec<ProblemReport>>,
+    /// Whether the manifests could be read the last time.
+    pub(super) available: bool,
+    /// Why what was accepted before is served instead of what the manifests say now.
+    pub(super) held: Option<String>,
+}
+
+/// Everything the engine's thread owns.
+pub(super) struct Engine {
+    pub(super) manifests: Manifests,
+    pub(super) resolver: Resolver,
+    pub(super) resolve: sesame_controller::resolve::Options,
+    pub(super) host: HostSettings,
+    pub(super) known: watch::Sender<Known>,
+    /// Gateways as they were accepted before this agent started.
+    pub(super) accepted: Vec<ResolvedGateway>,
+    /// What the last resolution found, beside the conditions.
+    pub(super) found: Vec<ProblemReport>,
+}
+
+impl Engine {
+    /// Runs until the watch ends. The first change is everything.
+    pub(super) fn run(mut self, mut watch: Watch) {
+        self.restore();
+        while let Some(change) = watch.changes.blocking_recv() {
+            let scan = match &change {
+                Change::All => self.manifests.scan(),
+                Change::Paths(paths) => self.manifests.rescan_paths(paths),
+            };
+            self.take(&scan, &change);
+            if let Err(error) = self.manifests.persist_last_good() {
+                tracing::warn!(%error, "the last good manifests cannot be kept for the next start");
+            }
+        }
+    }
+
+    /// Wants what was accepted before, until the manifests say otherwise.
+    fn restore(&mut self) {
+        let accepted = std::mem::take(&mut self.accepted);
+        if accepted.is_empty() {
+            return;
+        }
+        let gateways = render_all(
+            accepted,
+            &self.host,
+            &WantedGateways::new(),
+            "what was accepted before the agent started",
+        );
+        self.known.send_modify(|known| {
+            known.gateways = gateways;
+            known.held = Some("the manifests have not been read yet".to_owned());
+        });
+    }
+
+    fn take(&mut self, scan: &ScanReport, change: &Change) {
+        if !scan.available {
+            self.hold(scan, "the manifests cannot be read; what was accepted last is served");
+            return;
+        }
+        if self.manifests.file_count() == 0 && !self.known.borrow().gateways.is_empty() {
+            // A directory that is not mounted yet looks just like this.
+            self.hold(scan, "the manifests hold no object at all; what was accepted last is served until one appears");
+            return;
+        }
+        let first = self.known.borrow().statuses.is_none();
+        if scan.changed.is_empty() && !first && self.known.borrow().held.is_none() {
+            self.publish_problems(scan);
+            return;
+        }
+        let Resolution {
+            gateways,
+            statuses,
+            problems,
+        } = self.resolver.resolve(self.manifests.world(), &self.resolve);
+        let before = self.known.borrow().gateways.clone();
+        let gateways = render_all(gateways, &self.host, &before, &cause(change, first));
+        report_changes(&before, &gateways);
+        self.known.send_modify(|known| {
+            known.gateways = gateways;
+            known.available = true;
+            known.held = None;
+        });
+        drop(before);
+
+        // From here on nothing is in the way of a change.
+        self.found = problems
+            .iter()
+            .map(|problem| {
+                let place = self.manifests.location(&problem.object);
+                ProblemReport::of_object(problem, place)
+            })
+            .collect();
+        let mut transitions = Transitions::clone(&self.known.borrow().transitions);
+        transitions.observe(&statuses, Timestamp::now());
+        self.known.send_modify(|known| {
+            known.statuses = Some(Arc::new(statuses));
+            known.transitions = Arc::new(transitions);
+        });
+        self.publish_problems(scan);
+    }
+
+    /// Says what is wrong now; logs what was not wrong before.
+    fn publish_problems(&self, scan: &ScanReport) {
+        let mut problems: Vec<ProblemReport> =
+            scan.problems.iter().map(ProblemReport::from).collect();
+        problems.extend(self.found.iter().cloned());
+        let before = Arc::clone(&self.known.borrow().problems);
+        if *before == problems {
+            return;
+        }
+        for problem in problems.iter().filter(|problem| !before.contains(problem)) {
+            let place = format!("{}:{}", problem.file, problem.line);
+            match problem.severity.as_str() {
+                "error" => tracing::error!(%place, "{}", problem.message),
+                _ => tracing::warn!(%place, "{}", problem.message),
+            }
+        }
+        self.known
+            .send_modify(|known| known.problems = Arc::new(problems));
+    }
+
+    fn hold(&self, scan: &ScanReport, why: &str) {
+        if self.known.borrow().held.as_deref() != Some(why) {
+            tracing::warn!("{why}");
+        }
+        self.known.send_modify(|known| {
+            known.available = scan.available;
+            known.held = Some(why.to_owned());
+        });
+        self.publish_problems(scan);
+    }
+}
+
+fn cause(change: &Change, first: bool) -> String {
+    match change {
+        _ if first => "the first reading of the manifests".to_owned(),
+        Change::All => "a reading of all manifests".to_owned(),
+        Change::Paths(paths) => match paths.as_slice() {
+            [path] => format!("a change of {}", path.display()),
+            more => format!("a change of {} files", more.len()),
+        },
+    }
+}
+
+fn report_changes(before: &WantedGateways, after: &WantedGateways) {
+    for (name, wanted) in after {
+        if before.get(name).is_some_and(|old| Arc::ptr_eq(old, wanted)) {
+            continue;
+        }
+        tracing::debug!(gateway = %name, cause = wanted.cause, "a new configuration is wanted");
+        let rendering = wanted.rendered.problems.iter().map(ToString::to_string);
+        for problem in rendering.chain(wanted.assignment.problems.iter().cloned()) {
+            tracing::warn!(gateway = %name, "{problem}");
+        }
+    }
+    for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        tracing::info!(gateway = %name, "the Gateway is gone or no longer accepted; its Envoy is stopped");
+    }
+}

@@ -1,0 +1,143 @@
+//! What each Gateway is to serve on this host: the pure step from resolved Gateways to Envoy's resources.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::digest;
+use sesame_proto::schema::{Snapshot, Transport};
+use sha2::{Digest as _, Sha256};
+
+use super::addresses::{Assignment, Need, assign};
+use super::directories::Directories;
+use crate::render::{self, Rendered};
+
+/// What the host decides for all of its Gateways.
+#[derive(Clone, Debug)]
+pub(super) struct HostSettings {
+    /// Addresses to share out.
+    pub(super) pool: Vec<IpAddr>,
+    /// Outside port to bound port.
+    pub(super) port_map: BTreeMap<u32, u32>,
+    /// Files that all Envoys together may watch.
+    pub(super) subscription_budget: usize,
+    /// The same for each Envoy, when told.
+    pub(super) budget_each: Option<usize>,
+    /// Proxies before Envoy.
+    pub(super) trusted_hops: u32,
+    /// Where things are.
+    pub(super) directories: Directories,
+}
+
+/// One Gateway, resolved and rendered for this host.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The Gateway, its snapshot and its keys.
+    pub(super) resolved: ResolvedGateway,
+    /// Where it listens, and what it could not have.
+    pub(super) assignment: Assignment,
+    /// What Envoy gets.
+    pub(super) rendered: Rendered,
+    /// What Envoy is started with.
+    pub(super) bootstrap: Bytes,
+    /// Why it is wanted, for the history.
+    pub(super) cause: String,
+    revision: OnceLock<String>,
+}
+
+impl Wanted {
+    /// Hex SHA-256 over the snapshot with its endpoints and the digests of its keys. Computed when first
+    /// asked for: nothing on the way to Envoy needs it.
+    pub(super) fn revision(&self) -> &str {
+        self.revision.get_or_init(|| {
+            let mut hash = Sha256::new();
+            hash.update(digest::revision(&self.resolved.snapshot));
+            for set in &self.resolved.snapshot.endpoints {
+                hash.update(prost::Message::encode_to_vec(set));
+            }
+            digest::sha256(&hash.finalize())
+        })
+    }
+}
+
+/// All Gateways by name, in the newest version.
+pub(super) type WantedGateways = BTreeMap<NamespacedName, Arc<Wanted>>;
+
+/// Renders every Gateway that differs from `before`; what does not is taken over as it is.
+pub(super) fn render_all(
+    gateways: Vec<ResolvedGateway>,
+    host: &HostSettings,
+    before: &WantedGateways,
+    cause: &str,
+) -> WantedGateways {
+    let needs: Vec<Need> = gateways
+        .iter()
+        .map(|gateway| need(&gateway.gateway, &gateway.snapshot, host))
+        .collect();
+    let mut assignments = assign(&needs, &host.pool);
+    let budget = host
+        .budget_each
+        .unwrap_or(host.subscription_budget / gateways.len().max(1));
+    gateways
+        .into_iter()
+        .map(|resolved| {
+            let name = resolved.gateway.clone();
+            let assignment = assignments.remove(&name).unwrap_or_default();
+            let unchanged = before.get(&name).filter(|wanted| {
+                wanted.resolved == resolved && wanted.assignment == assignment
+            });
+            let wanted = match unchanged {
+                Some(wanted) => Arc::clone(wanted),
+                None => Arc::new(render_one(resolved, assignment, host, budget, cause)),
+            };
+            (name, wanted)
+        })
+        .collect()
+}
+
+fn render_one(
+    resolved: ResolvedGateway,
+    assignment: Assignment,
+    host: &HostSettings,
+    subscription_budget: usize,
+    cause: &str,
+) -> Wanted {
+    let directories = host.directories.gateway(&resolved.gateway);
+    let options = render::Options {
+        addresses: assignment.addresses.clone(),
+        port_map: host.port_map.clone(),
+        subscription_budget,
+        layout: directories.layout(),
+        admin_socket: directories.admin_socket(),
+        trusted_hops: host.trusted_hops,
+    };
+    Wanted {
+        rendered: render::render(&resolved.snapshot, &resolved.keys, &options),
+        bootstrap: render::bootstrap(&options),
+        resolved,
+        assignment,
+        cause: cause.to_owned(),
+        revision: OnceLock::new(),
+    }
+}
+
+fn need(gateway: &NamespacedName, snapshot: &Snapshot, host: &HostSettings) -> Need {
+    let ports: BTreeSet<u32> = snapshot
+        .ports
+        .iter()
+        .filter(|port| port.transport() == Transport::Tcp)
+        .map(|port| *host.port_map.get(&port.port).unwrap_or(&port.port))
+        .collect();
+    Need {
+        gateway: gateway.clone(),
+        requested: snapshot
+            .addresses
+            .iter()
+            .filter_map(|address| address.parse().ok())
+            .collect(),
+        ports,
+    }
+}

@@ -1,0 +1,178 @@
+//! The last good text of each manifest, so that a file that is broken when the agent starts does not take
+//! down what it served before.
+//!
+//! Written after a change is served, never before. Files are private because manifests may hold Secrets, and
+//! named by digest, because a name is never used as a path.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+/// A directory of last good texts, or none.
+#[derive(Debug)]
+pub struct LastGood {
+    dir: Option<PathBuf>,
+}
+
+/// Every stored text starts with this and its digest: a torn file (no `fsync` is done) is not believed.
+const HEADER: &str = "# last good, sha256 ";
+
+impl LastGood {
+    /// Keeps texts in `dir`, which is created (0700) when first needed and belongs to one source only.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: Some(dir.into()),
+        }
+    }
+
+    /// Keeps nothing.
+    pub fn none() -> Self {
+        Self { dir: None }
+    }
+
+    /// The text stored for the manifest, if there is one that is whole.
+    pub fn load(&self, manifest: &Path, limit: u64) -> Option<String> {
+        let path = self.dir.as_ref()?.join(name(manifest));
+        let mut stored = String::new();
+        fs::File::open(path)
+            .ok()?
+            .take(limit.saturating_add(256))
+            .read_to_string(&mut stored)
+            .ok()?;
+        let (digest, text) = stored.strip_prefix(HEADER)?.split_once('\n')?;
+        (digest == hex(text.as_bytes())).then(|| text.to_owned())
+    }
+
+    /// Stores the text for the manifest, unless it is what is stored.
+    pub fn save(&self, manifest: &Path, text: &str) -> io::Result<()> {
+        let Some(dir) = &self.dir else {
+            return Ok(());
+        };
+        let header = format!("{HEADER}{}\n", hex(text.as_bytes()));
+        let path = dir.join(name(manifest));
+        if starts_with(&path, &header) {
+            return Ok(());
+        }
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)?;
+        let temporary = dir.join(format!(".{}", name(manifest)));
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(header.as_bytes())?;
+        file.write_all(text.as_bytes())?;
+        drop(file);
+        fs::rename(temporary, path)
+    }
+
+    /// Forgets the manifest.
+    pub fn remove(&self, manifest: &Path) -> io::Result<()> {
+        let Some(dir) = &self.dir else {
+            return Ok(());
+        };
+        match fs::remove_file(dir.join(name(manifest))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets all manifests but these.
+    pub fn retain<'a>(&self, manifests: impl Iterator<Item = &'a Path>) -> io::Result<()> {
+        let Some(dir) = &self.dir else {
+            return Ok(());
+        };
+        let keep: std::collections::HashSet<String> = manifests.map(name).collect();
+        let entries = match fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if !entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| keep.contains(name))
+            {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the file starts with the header, which holds the digest of the rest.
+fn starts_with(path: &Path, header: &str) -> bool {
+    let mut start = vec![0; header.len()];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == header.as_bytes()
+}
+
+fn name(manifest: &Path) -> String {
+    hex(manifest.as_os_str().as_encoded_bytes())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .fold(String::with_capacity(64), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_text_comes_back_and_only_its_owner_can_read_it() {
+        let dir = tempfile::tempdir().expect("directory");
+        let store = LastGood::new(dir.path().join("last-good"));
+        let manifest = Path::new("../../etc/a.yaml");
+        assert_eq!(store.load(manifest, 100), None);
+        store.save(manifest, "a: 1\n").expect("saved");
+        assert_eq!(store.load(manifest, 100).as_deref(), Some("a: 1\n"));
+        let entries: Vec<_> = fs::read_dir(dir.path().join("last-good"))
+            .expect("directory")
+            .map(|entry| {
+                entry
+                    .expect("entry")
+                    .metadata()
+                    .expect("metadata")
+                    .permissions()
+                    .mode()
+                    & 0o777
+            })
+            .collect();
+        assert_eq!(entries, [0o600]);
+        store
+            .retain([Path::new("b.yaml")].into_iter())
+            .expect("retained");
+        assert_eq!(store.load(manifest, 100), None);
+    }
+
+    #[test]
+    fn a_torn_text_is_not_believed() {
+        let dir = tempfile::tempdir().expect("directory");
+        let store = LastGood::new(dir.path());
+        let manifest = Path::new("a.yaml");
+        store.save(manifest, "a: 1\nb: 2\n").expect("saved");
+        let path = dir.path().join(name(manifest));
+        let whole = fs::read(&path).expect("read");
+        fs::write(&path, &whole[..whole.len() - 5]).expect("torn");
+        assert_eq!(store.load(manifest, 100), None);
+        store.save(manifest, "a: 2\n").expect("saved again");
+        assert_eq!(store.load(manifest, 100).as_deref(), Some("a: 2\n"));
+    }
+}

@@ -1,0 +1,313 @@
+//! One manifest: what its documents are, and what stays in use of those that broke.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use sesame_controller::api::decode::{self, DecodeError, Decoded, decode, split};
+use sesame_controller::world::ObjectKey;
+use sha2::{Digest as _, Sha256};
+
+use super::tree::Stamp;
+use crate::source::problem::{Problem, Severity};
+
+/// Enough of a SHA-256 to tell texts apart.
+pub(super) type TextDigest = [u8; 16];
+
+pub(super) fn digest(text: &str) -> TextDigest {
+    let mut short = [0; 16];
+    short.copy_from_slice(&Sha256::digest(text.as_bytes())[..16]);
+    short
+}
+
+/// What one document decoded to.
+type Outcomes = Vec<Result<(Arc<ObjectKey>, Arc<Decoded>), DecodeError>>;
+
+/// Documents by digest: what did not change is not parsed again, wherever it went.
+#[derive(Debug, Default)]
+pub(super) struct Documents {
+    known: HashMap<TextDigest, Weak<Outcomes>>,
+    limits: decode::Limits,
+}
+
+impl Documents {
+    pub(super) fn new(limits: decode::Limits) -> Self {
+        Self {
+            known: HashMap::new(),
+            limits,
+        }
+    }
+
+    fn decode(&mut self, text: &str) -> Arc<Outcomes> {
+        let digest = digest(text);
+        if let Some(outcomes) = self.known.get(&digest).and_then(Weak::upgrade) {
+            return outcomes;
+        }
+        let outcomes = decode(text, &self.limits)
+            .into_iter()
+            .map(|outcome| {
+                outcome.map(|decoded| (Arc::new(decoded.object.key()), Arc::new(decoded)))
+            })
+            .collect();
+        let outcomes = Arc::new(outcomes);
+        self.known.insert(digest, Arc::downgrade(&outcomes));
+        outcomes
+    }
+
+    /// Drops what no file holds any more, when that is worth a pass.
+    pub(super) fn collect(&mut self, held: usize) {
+        if self.known.len() > held.saturating_mul(2) + 1024 {
+            self.known.retain(|_, outcomes| outcomes.strong_count() > 0);
+        }
+    }
+}
+
+/// An object that a file holds.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) decoded: Arc<Decoded>,
+    /// Where, 1-based.
+    pub(super) line: usize,
+}
+
+/// The objects of one file.
+pub(super) type Objects = HashMap<Arc<ObjectKey>, Held>;
+
+/// What is known of one file.
+#[derive(Debug, Default)]
+pub(super) struct ManifestFile {
+    /// Its state when it was read; `None` asks for another read at the next look.
+    pub(super) stamp: Option<Stamp>,
+    /// Of the text that was read last.
+    pub(super) digest: Option<TextDigest>,
+    /// Whether the last attempt to read it failed.
+    pub(super) unread: bool,
+    /// Its bytes.
+    pub(super) size: u64,
+    /// What is in use of it: the first of each key, and what stays of documents that broke.
+    pub(super) objects: Objects,
+    /// Whether everything in it is good.
+    pub(super) good: bool,
+    pub(super) problems: Vec<Problem>,
+    documents: Vec<Arc<Outcomes>>,
+}
+
+/// What a read gave.
+pub(super) enum Content<'a> {
+    Text(&'a str),
+    /// The reason.
+    Unreadable(String),
+}
+
+impl ManifestFile {
+    pub(super) fn documents(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// Takes the new content. `before` gives the objects of the last good version if this process has
+    /// not seen the file yet. Returns the keys whose object is another now.
+    ///
+    /// A document that broke keeps its object by key. If the key cannot be told, or was not there before,
+    /// every object of the file stays that is not in a good document: rather serve what was deleted in
+    /// the same edit than drop what was only mistyped.
+    ///
+    /// A file of no bytes keeps everything: that is how a file looks between an editor's truncation and its write,
+    /// and how a full disk leaves it. To say "nothing", delete the file or leave a comment in it.
+    pub(super) fn update(
+        &mut self,
+        path: &Path,
+        content: &Content<'_>,
+        cache: &mut Documents,
+        before: impl FnOnce(&mut Documents) -> Objects,
+    ) -> Vec<Arc<ObjectKey>> {
+        let name = path.to_string_lossy();
+        let report = |line, object, severity, message| Problem {
+            file: name.clone().into_owned(),
+            line,
+            object,
+            severity,
+            message,
+        };
+        let mut now = Objects::new();
+        let mut problems = Vec::new();
+        let mut documents = Vec::new();
+        let mut failures: Vec<(usize, Option<ObjectKey>, String)> = Vec::new();
+        let mut keep_all = None;
+        match content {
+            Content::Unreadable(reason) => keep_all = Some((Severity::Error, reason.clone())),
+            Content::Text("") => keep_all = Some((Severity::Warning, "is empty".to_owned())),
+            Content::Text(text) => {
+                for document in split(text) {
+                    let outcomes = cache.decode(document.text);
+                    for outcome in outcomes.iter() {
+                        let at = |line: usize| document.line + line - 1;
+                        match outcome {
+                            Ok((key, decoded)) => {
+                                let line = at(decoded.line);
+                                if let Some(first) = now.get(key) {
+                                    let message = format!(
+                                        "is already declared in line {} of this file, which is used; remove one",
+                                        first.line
+                                    );
+                                    let key = ObjectKey::clone(key);
+                                    problems.push(report(
+                                        Some(line),
+                                        Some(key),
+                                        Severity::Error,
+                                        message,
+                                    ));
+                                    continue;
+                                }
+                                if !decoded.unknown_fields.is_empty() {
+                                    let message = unknown(&decoded.unknown_fields);
+                                    let key = ObjectKey::clone(key);
+                                    problems.push(report(
+                                        Some(line),
+                                        Some(key),
+                                        Severity::Warning,
+                                        message,
+                                    ));
+                                }
+                                now.insert(
+                                    key.clone(),
+                                    Held {
+                                        decoded: decoded.clone(),
+                                        line,
+                                    },
+                                );
+                            }
+                            Err(error) if error.is_unsupported() => {
+                                let message = error.reason.to_string();
+                                problems.push(report(
+                                    Some(at(error.line)),
+                                    None,
+                                    Severity::Warning,
+                                    message,
+                                ));
+                            }
+                            Err(error) => failures.push((
+                                at(error.line),
+                                error.object.clone(),
+                                error.reason.to_string(),
+                            )),
+                        }
+                    }
+                    documents.push(outcomes);
+                }
+            }
+        }
+        self.good = failures.is_empty() && keep_all.is_none();
+        let previous = std::mem::take(&mut self.objects);
+        let stored;
+        let earlier = if !self.good && self.digest.is_none() && previous.is_empty() {
+            stored = before(cache);
+            &stored
+        } else {
+            &previous
+        };
+        if let Some((severity, reason)) = keep_all {
+            now.clone_from(earlier);
+            let message = match (earlier.len(), severity) {
+                (0, Severity::Warning) => None,
+                (0, Severity::Error) => Some(reason),
+                (count, _) => Some(format!(
+                    "{reason}; {count} objects of its last good version stay in use"
+                )),
+            };
+            problems.extend(message.map(|message| report(None, None, severity, message)));
+        }
+        for (line, key, reason) in failures {
+            let kept = keep(&mut now, earlier, key.as_ref(), line);
+            let message = match kept {
+                Kept::Itself => format!("{reason}; the last good version stays in use"),
+                Kept::Others(0) => format!("{reason}; it is not served"),
+                Kept::Others(count) => format!(
+                    "{reason}; it is not served, and {count} objects that the file held before stay in use"
+                ),
+            };
+            problems.push(report(Some(line), key, Severity::Error, message));
+        }
+        let mut changed: Vec<_> = now
+            .iter()
+            .filter(|(key, held)| {
+                previous
+                    .get(*key)
+                    .is_none_or(|old| !Arc::ptr_eq(&old.decoded, &held.decoded))
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        changed.extend(previous.into_keys().filter(|key| !now.contains_key(key)));
+        self.objects = now;
+        self.problems = problems;
+        self.documents = documents;
+        self.digest = match content {
+            Content::Text(text) => Some(digest(text)),
+            Content::Unreadable(_) => self.digest,
+        };
+        changed
+    }
+}
+
+enum Kept {
+    Itself,
+    Others(usize),
+}
+
+/// Keeps of `earlier` what a broken document may have held.
+fn keep(now: &mut Objects, earlier: &Objects, key: Option<&ObjectKey>, line: usize) -> Kept {
+    if let Some(key) = key {
+        if now.contains_key(key) {
+            return Kept::Others(0);
+        }
+        if let Some((key, held)) = earlier.get_key_value(key) {
+            now.insert(
+                key.clone(),
+                Held {
+                    decoded: held.decoded.clone(),
+                    line,
+                },
+            );
+            return Kept::Itself;
+        }
+    }
+    let mut count = 0;
+    for (key, held) in earlier {
+        if !now.contains_key(key) {
+            now.insert(
+                key.clone(),
+                Held {
+                    decoded: held.decoded.clone(),
+                    line,
+                },
+            );
+            count += 1;
+        }
+    }
+    Kept::Others(count)
+}
+
+/// The objects of a text that was good.
+pub(super) fn objects(text: &str, cache: &mut Documents) -> Objects {
+    let mut objects = Objects::new();
+    for document in split(text) {
+        for (key, decoded) in cache.decode(document.text).iter().flatten() {
+            let held = Held {
+                decoded: decoded.clone(),
+                line: document.line,
+            };
+            objects.entry(key.clone()).or_insert(held);
+        }
+    }
+    objects
+}
+
+fn unknown(fields: &[String]) -> String {
+    let fields: Vec<_> = fields.iter().map(|field| format!("`{field}`")).collect();
+    match fields.as_slice() {
+        [field] => format!("the field {field} is not known and has no effect"),
+        fields => format!(
+            "the fields {} are not known and have no effect",
+            fields.join(", ")
+        ),
+    }
+}

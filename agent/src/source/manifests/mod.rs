@@ -1,0 +1,452 @@
+//! A directory of Gateway API manifests as a world of objects.
+//!
+//! Reads what changed, parses what is new, and changes the world by the difference. A document that breaks
+//! keeps its last good version and harms no other; an object goes only when its document or file goes, or
+//! when a good version no longer holds it. It never writes into the directory and never waits on a file.
+
+mod file;
+mod read;
+pub(crate) mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use sesame_controller::api::decode;
+use sesame_controller::world::{ObjectKey, World};
+
+use self::file::{Content, Documents, ManifestFile};
+use self::tree::{Found, Stamp, Tree};
+use super::last_good::LastGood;
+use super::problem::{Problem, Severity};
+
+/// What one directory may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Directories below each other.
+    pub depth: usize,
+    /// Manifests.
+    pub files: usize,
+    /// Bytes of one manifest.
+    pub file_bytes: u64,
+    /// Bytes of all manifests.
+    pub total_bytes: u64,
+    /// What one document may be.
+    pub document: decode::Limits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            depth: 16,
+            files: 50_000,
+            file_bytes: 16 << 20,
+            total_bytes: 256 << 20,
+            document: decode::Limits::default(),
+        }
+    }
+}
+
+/// The outcome of a look at the directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanReport {
+    /// Whether the directory was there. If not, the world is what it was, and empty if it never was.
+    pub available: bool,
+    /// The objects that came, went or changed, sorted; empty when the world is what it was.
+    pub changed: Vec<ObjectKey>,
+    /// Everything that is wrong in all files now, sorted; not only what this look found.
+    pub problems: Arc<[Problem]>,
+}
+
+/// The directory as it was last seen.
+#[derive(Debug)]
+pub struct Manifests {
+    root: PathBuf,
+    limits: Limits,
+    store: LastGood,
+    documents: Documents,
+    dirs: BTreeMap<PathBuf, tree::Id>,
+    files: BTreeMap<Arc<Path>, ManifestFile>,
+    total_bytes: u64,
+    /// Which files declare an object: the first, by path, is used.
+    claims: HashMap<Arc<ObjectKey>, Vec<Arc<Path>>>,
+    /// Objects that more than one file declares.
+    contested: BTreeSet<Arc<ObjectKey>>,
+    world: World,
+    /// Problems of the directory rather than of a file's content.
+    tree_problems: Vec<Problem>,
+    /// Good files that are not stored, and files that went, which may still be stored.
+    unsaved: BTreeSet<Arc<Path>>,
+    /// Whether the store may hold files that went while nobody looked.
+    store_unswept: bool,
+    available: bool,
+}
+
+impl Manifests {
+    /// The manifests in `root`, which need not exist yet. `store` must belong to this directory only.
+    pub fn new(root: impl Into<PathBuf>, store: LastGood) -> Self {
+        Self::with_limits(root, store, Limits::default())
+    }
+
+    /// As [`Manifests::new`], with other limits.
+    pub fn with_limits(root: impl Into<PathBuf>, store: LastGood, limits: Limits) -> Self {
+        let root = root.into();
+        Self {
+            // Events name absolute paths, whatever the working directory becomes.
+            root: std::path::absolute(&root).unwrap_or(root),
+            limits,
+            store,
+            documents: Documents::new(limits.document),
+            dirs: BTreeMap::new(),
+            files: BTreeMap::new(),
+            total_bytes: 0,
+            claims: HashMap::new(),
+            contested: BTreeSet::new(),
+            world: World::default(),
+            tree_problems: Vec::new(),
+            unsaved: BTreeSet::new(),
+            store_unswept: true,
+            available: false,
+        }
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The objects in use.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// How many manifests there are.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Looks at the whole directory and reads what changed.
+    pub fn scan(&mut self) -> ScanReport {
+        self.look(&BTreeSet::new(), BTreeSet::new())
+    }
+
+    /// Reads the given paths again, absolute below the root as events name them or relative to it. Whatever is
+    /// not a plain change of a manifest in a known directory becomes a look at the whole directory.
+    pub fn rescan_paths(&mut self, paths: &[PathBuf]) -> ScanReport {
+        let mut all = !self.available;
+        let mut read = BTreeSet::new();
+        for path in paths {
+            match self.judge(path) {
+                Judged::Manifest(path) => {
+                    read.insert(path);
+                }
+                Judged::Nothing => {}
+                Judged::Tree => all = true,
+            }
+        }
+        let mut changed = BTreeSet::new();
+        if all {
+            return self.look(&read, changed);
+        }
+        while let Some(path) = read.pop_first() {
+            match tree::look(&self.root.join(&path)) {
+                Found::File(_) if self.files.contains_key(&path) || self.has_room() => {
+                    self.read(&path, &mut changed);
+                }
+                Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
+                // A directory of that name, a fifo, a link to nothing, one file too many; or the whole
+                // directory went, which is not the wish to have nothing.
+                _ => return self.look(&read, changed),
+            }
+        }
+        self.report(&changed)
+    }
+
+    /// Stores the good files that are not stored yet, for a start with a broken file. To be called when the
+    /// world was delivered, not before.
+    pub fn persist_last_good(&mut self) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for path in std::mem::take(&mut self.unsaved) {
+            if let Err(error) = self.persist(&path) {
+                self.unsaved.insert(path);
+                outcome = Err(error);
+            }
+        }
+        if self.available && std::mem::take(&mut self.store_unswept) {
+            self.store.retain(self.files.keys().map(AsRef::as_ref))?;
+        }
+        outcome
+    }
+
+    fn persist(&self, path: &Path) -> io::Result<()> {
+        let Some(file) = self.files.get(path) else {
+            return self.store.remove(path);
+        };
+        let text = read::read(&self.root.join(path), self.limits.file_bytes);
+        match text {
+            // Changed again since: the next look reads it and asks again.
+            Ok((text, _)) if file.good && file.digest == Some(file::digest(&text)) => {
+                self.store.save(path, &text)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn judge(&self, path: &Path) -> Judged {
+        let relative = path.strip_prefix(&self.root).unwrap_or(path);
+        let mut parts = relative.components();
+        for part in parts.clone() {
+            let Component::Normal(name) = part else {
+                return Judged::Tree;
+            };
+            if tree::is_hidden(name) {
+                // `..data` moved, or something that is not looked at.
+                let swap = name.as_encoded_bytes().starts_with(b"..");
+                return if swap { Judged::Tree } else { Judged::Nothing };
+            }
+        }
+        let Some(Component::Normal(name)) = parts.next_back() else {
+            return Judged::Tree;
+        };
+        let known = relative
+            .parent()
+            .is_some_and(|parent| self.dirs.contains_key(parent));
+        let shown = relative.to_string_lossy();
+        if !known
+            || self.dirs.contains_key(relative)
+            || self
+                .tree_problems
+                .iter()
+                .any(|problem| problem.file == shown)
+        {
+            return Judged::Tree;
+        }
+        if tree::is_manifest(name) {
+            return Judged::Manifest(relative.into());
+        }
+        match tree::look(&self.root.join(relative)) {
+            Found::Dir(_) => Judged::Tree,
+            _ => Judged::Nothing,
+        }
+    }
+
+    /// Whether the directory of the manifest is the one that was looked at.
+    fn parent_stands(&self, path: &Path) -> bool {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
+    }
+
+    fn has_room(&self) -> bool {
+        self.files.len() < self.limits.files
+    }
+
+    /// Looks at the whole directory and reads what changed, and `read` in any case.
+    fn look(
+        &mut self,
+        read: &BTreeSet<Arc<Path>>,
+        mut changed: BTreeSet<Arc<ObjectKey>>,
+    ) -> ScanReport {
+        let tree = match tree::walk(&self.root, &self.limits) {
+            Ok(tree) => tree,
+            Err(error) => {
+                self.available = false;
+                let stays = if self.world.is_empty() {
+                    ""
+                } else {
+                    "; what it held before stays in use"
+                };
+                self.tree_problems = vec![Problem {
+                    file: String::new(),
+                    line: None,
+                    object: None,
+                    severity: Severity::Error,
+                    message: format!("{} cannot be read: {error}{stays}", self.root.display()),
+                }];
+                return self.report(&changed);
+            }
+        };
+        self.available = true;
+        let Tree {
+            dirs,
+            files,
+            unreadable,
+            problems,
+        } = tree;
+        self.dirs = dirs;
+        self.tree_problems = problems;
+        let gone: Vec<_> = self
+            .files
+            .keys()
+            .filter(|path| !files.contains_key(*path))
+            .filter(|path| !unreadable.iter().any(|kept| path.starts_with(kept)))
+            .cloned()
+            .collect();
+        for path in gone {
+            self.forget(&path, &mut changed);
+        }
+        let dirty: Vec<Arc<Path>> = files
+            .into_iter()
+            .filter(|(path, stamp)| read.contains(path) || self.is_dirty(path, stamp))
+            .map(|(path, _)| path)
+            .collect();
+        for path in dirty {
+            self.read(&path, &mut changed);
+        }
+        self.report(&changed)
+    }
+
+    fn is_dirty(&self, path: &Path, stamp: &Stamp) -> bool {
+        self.files
+            .get(path)
+            .is_none_or(|file| file.stamp.as_ref() != Some(stamp))
+    }
+
+    /// Reads the manifest and takes what it holds.
+    fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Arc<ObjectKey>>) {
+        let outcome = read::read(&self.root.join(path), self.limits.file_bytes);
+        let file = self.files.entry(path.clone()).or_default();
+        let others = self.total_bytes - file.size;
+        let (content, stamp) = match &outcome {
+            Ok((text, stamp)) if others + stamp.size <= self.limits.total_bytes => {
+                (Content::Text(text), Some(*stamp))
+            }
+            Ok((_, stamp)) => {
+                let reason = format!(
+                    "would make more than {} bytes of manifests; it is not read",
+                    self.limits.total_bytes
+                );
+                (Content::Unreadable(reason), Some(*stamp))
+            }
+            Err(reason) => (Content::Unreadable(reason.clone()), None),
+        };
+        // What cannot be read, or may change again without a trace, is read again at the next look.
+        file.stamp = stamp.filter(|stamp| !stamp.is_fresh());
+        if let Content::Text(text) = content {
+            let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
+            self.total_bytes = others.saturating_add(size);
+            file.size = size;
+            if file.digest.is_some_and(|known| known == file::digest(text)) && !file.unread {
+                return;
+            }
+        }
+        let store = &self.store;
+        let limit = self.limits.file_bytes;
+        let before = |documents: &mut Documents| {
+            let text = store.load(path, limit);
+            text.map(|text| file::objects(&text, documents))
+                .unwrap_or_default()
+        };
+        file.unread = matches!(content, Content::Unreadable(_));
+        let keys = file.update(path, &content, &mut self.documents, before);
+        if file.good {
+            self.unsaved.insert(path.clone());
+        }
+        self.claim(path, keys, changed);
+    }
+
+    /// Forgets a manifest that is gone, with its objects.
+    fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Arc<ObjectKey>>) {
+        let Some(file) = self.files.remove(path) else {
+            return;
+        };
+        self.total_bytes -= file.size;
+        self.unsaved.insert(path.clone());
+        self.claim(path, file.objects.into_keys().collect(), changed);
+    }
+
+    /// Settles who declares the keys, after `path` changed what it holds of them.
+    fn claim(
+        &mut self,
+        path: &Arc<Path>,
+        keys: Vec<Arc<ObjectKey>>,
+        changed: &mut BTreeSet<Arc<ObjectKey>>,
+    ) {
+        for key in keys {
+            let holds = self
+                .files
+                .get(path)
+                .is_some_and(|file| file.objects.contains_key(&key));
+            let claims = self.claims.entry(key.clone()).or_default();
+            match (claims.binary_search(path), holds) {
+                (Err(at), true) => claims.insert(at, path.clone()),
+                (Ok(at), false) => {
+                    claims.remove(at);
+                }
+                _ => {}
+            }
+            if claims.len() > 1 {
+                self.contested.insert(key.clone());
+            } else {
+                self.contested.remove(&key);
+            }
+            let winner = claims
+                .first()
+                .and_then(|path| self.files.get(path)?.objects.get(&key));
+            let Some(held) = winner else {
+                self.claims.remove(&key);
+                if self.world.remove(&key) {
+                    changed.insert(key);
+                }
+                continue;
+            };
+            // A new comment makes a new document but no new object.
+            if self.world.get(&key).as_ref() != Some(&held.decoded.object) {
+                self.world.insert(held.decoded.object.clone());
+                changed.insert(key);
+            }
+        }
+    }
+
+    fn report(&mut self, changed: &BTreeSet<Arc<ObjectKey>>) -> ScanReport {
+        let held = self.files.values().map(ManifestFile::documents).sum();
+        self.documents.collect(held);
+        ScanReport {
+            available: self.available,
+            changed: changed.iter().map(|key| ObjectKey::clone(key)).collect(),
+            problems: self.problems().into(),
+        }
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let mut problems = self.tree_problems.clone();
+        for file in self.files.values() {
+            problems.extend(file.problems.iter().cloned());
+        }
+        for key in &self.contested {
+            let Some((first, others)) =
+                self.claims.get(key).and_then(|claims| claims.split_first())
+            else {
+                continue;
+            };
+            let line = |path| self.files.get(path)?.objects.get(key).map(|held| held.line);
+            for other in others {
+                problems.push(Problem {
+                    file: other.to_string_lossy().into_owned(),
+                    line: line(other),
+                    object: Some(ObjectKey::clone(key)),
+                    severity: Severity::Error,
+                    message: format!(
+                        "is already declared in {}:{}, which is used; remove one",
+                        first.display(),
+                        line(first).unwrap_or(1)
+                    ),
+                });
+            }
+        }
+        problems.sort();
+        problems
+    }
+}
+
+/// What an event at a path asks for.
+enum Judged {
+    /// To read this manifest.
+    Manifest(Arc<Path>),
+    /// To look at everything.
+    Tree,
+    Nothing,
+}

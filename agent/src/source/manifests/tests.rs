@@ -1,0 +1,433 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A `ConfigMap` with one value, the smallest object that can be told apart.
+fn object(name: &str, value: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  value: \"{value}\"\n"
+    )
+}
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    manifests: Manifests,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::with_limits(Limits::default())
+    }
+
+    fn with_limits(limits: Limits) -> Self {
+        let dir = tempfile::tempdir().expect("directory");
+        fs::create_dir(dir.path().join("root")).expect("root");
+        let store = LastGood::new(dir.path().join("store"));
+        let manifests = Manifests::with_limits(dir.path().join("root"), store, limits);
+        Self { dir, manifests }
+    }
+
+    /// The agent ends and starts again.
+    fn restart(&mut self) {
+        let store = LastGood::new(self.dir.path().join("store"));
+        self.manifests = Manifests::new(self.path(""), store);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let root = self.dir.path().join("root");
+        if name.is_empty() {
+            root
+        } else {
+            root.join(name)
+        }
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("parent")).expect("directory");
+        fs::write(path, text).expect("written");
+    }
+
+    /// The objects in use as `name=value`, after a look.
+    fn objects(&mut self) -> Vec<String> {
+        self.manifests.scan();
+        self.shown()
+    }
+
+    fn shown(&self) -> Vec<String> {
+        let maps = self.manifests.world().config_maps.values();
+        maps.map(|map| format!("{}={}", map.metadata.name, map.data["value"]))
+            .collect()
+    }
+
+    fn problems(&mut self) -> Vec<String> {
+        self.manifests
+            .scan()
+            .problems
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    /// The only problem.
+    fn problem(&mut self) -> String {
+        let mut problems = self.problems();
+        assert_eq!(problems.len(), 1, "{problems:#?}");
+        problems.remove(0)
+    }
+}
+
+#[test]
+fn manifests_of_a_tree_become_one_world() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1") + "---\n" + &object("b", "1"));
+    fixture.write("sub/deeper/c.yml", object("c", "1"));
+    fixture.write(
+        "d.json",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"d"},"data":{"value":"1"}}"#,
+    );
+    fixture.write("notes.txt", "not read");
+    fixture.write(".hidden.yaml", object("h", "1"));
+    fixture.write(".git/e.yaml", object("e", "1"));
+    assert_eq!(fixture.objects(), ["a=1", "b=1", "c=1", "d=1"]);
+    assert_eq!(fixture.problems(), [""; 0]);
+}
+
+#[test]
+fn only_what_changed_is_told() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1") + "---\n" + &object("b", "1"));
+    fixture.write("c.yaml", object("c", "1"));
+    assert_eq!(fixture.manifests.scan().changed.len(), 3);
+    assert_eq!(fixture.manifests.scan().changed, []);
+    let told = |report: ScanReport| -> Vec<String> {
+        report.changed.iter().map(ToString::to_string).collect()
+    };
+    fixture.write("a.yaml", object("a", "1") + "---\n" + &object("b", "2"));
+    assert_eq!(told(fixture.manifests.scan()), ["ConfigMap/default/b"]);
+    fixture.write(
+        "a.yaml",
+        "# a comment\n".to_owned() + &object("a", "1") + "---\n# b\n" + &object("b", "2"),
+    );
+    assert_eq!(told(fixture.manifests.scan()), [""; 0]);
+    fs::rename(fixture.path("c.yaml"), fixture.path("d.yaml")).expect("renamed");
+    fixture.manifests.scan();
+    assert_eq!(fixture.shown(), ["a=1", "b=2", "c=1"]);
+    fs::remove_file(fixture.path("a.yaml")).expect("removed");
+    assert_eq!(
+        told(fixture.manifests.scan()),
+        ["ConfigMap/default/a", "ConfigMap/default/b"]
+    );
+    assert_eq!(fixture.shown(), ["c=1"]);
+}
+
+#[test]
+fn named_paths_are_read_without_a_look_at_the_rest() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1"));
+    fixture.write("b.yaml", object("b", "1"));
+    fixture.manifests.scan();
+    fixture.write("a.yaml", object("a", "2"));
+    fixture.write("b.yaml", object("b", "2"));
+    fixture.write("c.yaml", object("c", "1"));
+    fixture
+        .manifests
+        .rescan_paths(&[fixture.path("a.yaml"), fixture.path("c.yaml")]);
+    assert_eq!(fixture.shown(), ["a=2", "b=1", "c=1"]);
+    fs::remove_file(fixture.path("c.yaml")).expect("removed");
+    fixture
+        .manifests
+        .rescan_paths(&[fixture.path("c.yaml"), fixture.path("x.txt")]);
+    assert_eq!(fixture.shown(), ["a=2", "b=1"]);
+    // A directory that nobody knew makes it a look at everything.
+    fixture.write("new/d.yaml", object("d", "1"));
+    fixture.manifests.rescan_paths(&[fixture.path("new")]);
+    assert_eq!(fixture.shown(), ["a=2", "b=2", "d=1"]);
+    fs::remove_dir_all(fixture.path("new")).expect("removed");
+    fixture.manifests.rescan_paths(&[fixture.path("new")]);
+    assert_eq!(fixture.shown(), ["a=2", "b=2"]);
+}
+
+#[test]
+fn a_broken_document_keeps_its_last_good_version_and_harms_no_other() {
+    let mut fixture = Fixture::new();
+    fixture.write(
+        "a.yaml",
+        object("a", "1") + "---\n" + &object("b", "1") + "---\n" + &object("c", "1"),
+    );
+    fixture.objects();
+    let broken = object("b", "2").replace("\ndata:", "\ndata: [");
+    fixture.write("a.yaml", object("a", "2") + "---\n" + &broken);
+    // The name of what broke is known, so `c` was deleted on purpose.
+    assert_eq!(fixture.objects(), ["a=2", "b=1"]);
+    let problem = fixture.problem();
+    assert!(problem.starts_with("a.yaml:1"), "{problem}");
+    assert!(problem.contains("ConfigMap/default/b: "), "{problem}");
+    assert!(problem.contains("last good version stays"), "{problem}");
+    fixture.write("a.yaml", object("a", "2") + "---\n" + &object("b", "3"));
+    assert_eq!(fixture.objects(), ["a=2", "b=3"]);
+    assert_eq!(fixture.problems(), [""; 0]);
+}
+
+#[test]
+fn a_document_whose_name_is_lost_keeps_all_that_the_file_held() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1") + "---\n" + &object("b", "1"));
+    fixture.write("z.yaml", object("z", "1"));
+    fixture.objects();
+    for broken in [
+        "kind: [",
+        "\u{0}\u{1}\u{2}",
+        "{{{{",
+        "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a/b}\n",
+    ] {
+        fixture.write("a.yaml", object("a", "2") + "---\n" + broken);
+        fixture.write("z.yaml", object("z", broken.len().to_string().as_str()));
+        assert_eq!(
+            fixture.objects(),
+            [
+                "a=2".to_owned(),
+                "b=1".to_owned(),
+                format!("z={}", broken.len())
+            ]
+        );
+        assert!(
+            fixture
+                .problem()
+                .contains("1 objects that the file held before stay")
+        );
+    }
+    fixture.write("a.yaml", [0xff, 0xfe, 0x00]);
+    assert_eq!(fixture.objects().len(), 3);
+    assert!(fixture.problem().contains("UTF-8"));
+    fixture.write("a.yaml", "# nothing any more\n");
+    assert_eq!(fixture.objects().len(), 1);
+}
+
+#[test]
+fn an_emptied_file_keeps_its_objects_until_it_is_filled_or_gone() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1"));
+    fixture.objects();
+    fixture.write("a.yaml", "");
+    assert_eq!(fixture.objects(), ["a=1"]);
+    assert!(fixture.problem().contains("warning: is empty; 1 objects"));
+    fixture.write("a.yaml", object("a", "2"));
+    assert_eq!(fixture.objects(), ["a=2"]);
+    fixture.write("a.yaml", "");
+    fixture.objects();
+    fs::remove_file(fixture.path("a.yaml")).expect("removed");
+    assert_eq!(fixture.objects(), [""; 0]);
+}
+
+#[test]
+fn the_last_good_version_survives_a_restart() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1") + "---\n" + &object("b", "1"));
+    fixture.write("b.yaml", object("c", "1"));
+    fixture.write("c.yaml", object("d", "1"));
+    fixture.objects();
+    fixture.manifests.persist_last_good().expect("stored");
+    fixture.write(
+        "a.yaml",
+        object("a", "2") + "---\n" + &object("b", "2").replace("\ndata:", "\ndata: ["),
+    );
+    fixture.write("b.yaml", "");
+    fixture.restart();
+    assert_eq!(fixture.objects(), ["a=2", "b=1", "c=1", "d=1"]);
+    // A broken version is never what comes back.
+    fixture.manifests.persist_last_good().expect("stored");
+    fixture.write("a.yaml", "nothing good");
+    fixture.restart();
+    assert_eq!(fixture.objects(), ["a=1", "b=1", "c=1", "d=1"]);
+    // What was deleted stays deleted, even if it comes back broken.
+    fs::remove_file(fixture.path("c.yaml")).expect("removed");
+    fixture.objects();
+    fixture.manifests.persist_last_good().expect("stored");
+    fixture.write("c.yaml", "kind: [");
+    fixture.restart();
+    assert_eq!(fixture.objects(), ["a=1", "b=1", "c=1"]);
+}
+
+#[test]
+fn of_two_declarations_the_first_by_path_is_used_and_the_other_told() {
+    let mut fixture = Fixture::new();
+    fixture.write("b.yaml", object("x", "b"));
+    fixture.write("c.yaml", object("x", "c1") + "---\n" + &object("x", "c2"));
+    assert_eq!(fixture.objects(), ["x=b"]);
+    let problems = fixture.problems();
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+    assert_eq!(
+        problems[0],
+        "c.yaml:1: error: ConfigMap/default/x: is already declared in b.yaml:1, which is used; remove one"
+    );
+    assert!(
+        problems[1]
+            .starts_with("c.yaml:8: error: ConfigMap/default/x: is already declared in line 1"),
+        "{problems:?}"
+    );
+    fixture.write("a.yaml", object("x", "a"));
+    assert_eq!(fixture.objects(), ["x=a"]);
+    fs::remove_file(fixture.path("a.yaml")).expect("removed");
+    fs::remove_file(fixture.path("b.yaml")).expect("removed");
+    assert_eq!(fixture.objects(), ["x=c1"]);
+    assert_eq!(fixture.problems().len(), 1);
+}
+
+#[test]
+fn a_mounted_volume_is_read_through_its_links_and_follows_the_swap() {
+    let mut fixture = Fixture::new();
+    fixture.write("..2026_1/a.yaml", object("a", "1"));
+    fixture.write("..2026_1/b.yaml", object("b", "1"));
+    symlink("..2026_1", fixture.path("..data")).expect("link");
+    symlink("..data/a.yaml", fixture.path("a.yaml")).expect("link");
+    symlink("..data/b.yaml", fixture.path("b.yaml")).expect("link");
+    assert_eq!(fixture.objects(), ["a=1", "b=1"]);
+    fixture.write("..2026_2/a.yaml", object("a", "2"));
+    symlink("..2026_2", fixture.path("..data_tmp")).expect("link");
+    fs::rename(fixture.path("..data_tmp"), fixture.path("..data")).expect("swapped");
+    fs::remove_dir_all(fixture.path("..2026_1")).expect("removed");
+    fixture.manifests.rescan_paths(&[fixture.path("..data")]);
+    assert_eq!(
+        fixture.shown(),
+        ["a=2", "b=1"],
+        "b.yaml points to nothing, but is still there"
+    );
+    assert!(fixture.problem().contains("points to nothing"));
+    fs::remove_file(fixture.path("b.yaml")).expect("removed");
+    fixture.manifests.rescan_paths(&[fixture.path("b.yaml")]);
+    assert_eq!(fixture.shown(), ["a=2"]);
+    assert_eq!(fixture.problems(), [""; 0]);
+}
+
+#[test]
+fn what_is_no_file_is_skipped_and_never_waited_for() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1"));
+    nix::unistd::mkfifo(&fixture.path("fifo.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+    let _socket =
+        std::os::unix::net::UnixListener::bind(fixture.path("socket.yaml")).expect("socket");
+    symlink("/dev/zero", fixture.path("zero.yaml")).expect("link");
+    symlink("nowhere", fixture.path("nowhere.yaml")).expect("link");
+    fs::create_dir(fixture.path("dir.yaml")).expect("directory");
+    assert_eq!(fixture.objects(), ["a=1"]);
+    let problems = fixture.problems();
+    assert_eq!(problems.len(), 4, "{problems:#?}");
+    // A file that turns into a fifo is judged before it is opened.
+    fs::remove_file(fixture.path("a.yaml")).expect("removed");
+    nix::unistd::mkfifo(&fixture.path("a.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+    fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
+    assert_eq!(
+        read::read(&fixture.path("a.yaml"), 10).expect_err("a fifo"),
+        "is no regular file"
+    );
+}
+
+#[test]
+fn loops_of_links_end() {
+    let mut fixture = Fixture::new();
+    fixture.write("sub/a.yaml", object("a", "1"));
+    symlink("..", fixture.path("sub/up")).expect("link");
+    symlink("sub", fixture.path("zub")).expect("link");
+    symlink("self.yaml", fixture.path("self.yaml")).expect("link");
+    assert_eq!(fixture.objects(), ["a=1"]);
+    let problems = fixture.problems();
+    assert_eq!(problems.len(), 3, "{problems:#?}");
+    assert!(
+        problems[1].contains("is the directory . again"),
+        "{problems:#?}"
+    );
+}
+
+#[test]
+fn limits_keep_what_was_known_and_refuse_what_is_new() {
+    let limits = Limits {
+        depth: 2,
+        files: 3,
+        file_bytes: 1000,
+        total_bytes: 1500,
+        ..Limits::default()
+    };
+    let mut fixture = Fixture::with_limits(limits);
+    fixture.write("b.yaml", object("b", "1"));
+    fixture.objects();
+    fixture.write("b.yaml", object("b", &"x".repeat(2000)));
+    assert_eq!(fixture.objects(), ["b=1"]);
+    assert!(fixture.problem().contains("more than 1000 bytes"));
+    fixture.write("b.yaml", object("b", &"x".repeat(800)));
+    fixture.write("c.yaml", object("c", &"x".repeat(800)));
+    assert_eq!(fixture.objects().len(), 1);
+    assert!(fixture.problem().contains("more than 1500 bytes"));
+    fixture.write("b.yaml", object("b", "2"));
+    fixture.write("c.yaml", object("c", "2"));
+    assert_eq!(fixture.objects(), ["b=2", "c=2"]);
+    for name in ["a", "aa", "d"] {
+        fixture.write(&format!("{name}.yaml"), object(name, "1"));
+    }
+    // `c.yaml` is now the fourth by name, but it was there before.
+    assert_eq!(fixture.objects(), ["a=1", "aa=1", "b=2", "c=2"]);
+    assert!(fixture.problem().contains("after 3 files"));
+    fs::remove_file(fixture.path("aa.yaml")).expect("removed");
+    fs::remove_file(fixture.path("d.yaml")).expect("removed");
+    fixture.write("1/2/3/e.yaml", object("e", "1"));
+    fixture.write("1/2/3/4/f.yaml", object("f", "1"));
+    assert_eq!(fixture.objects(), ["a=1", "b=2", "c=2"]);
+    assert!(
+        fixture
+            .problem()
+            .contains("1/2/3: error: is more than 2 directories deep")
+    );
+}
+
+#[test]
+fn a_directory_that_goes_away_takes_nothing_with_it() {
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1"));
+    fixture.objects();
+    let away = fixture.dir.path().join("away");
+    fs::rename(fixture.path(""), &away).expect("moved");
+    // Told by the path of a file or by nothing, it is the directory that went, not the file.
+    let report = fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
+    assert!(!report.available && report.changed.is_empty());
+    let report = fixture.manifests.scan();
+    assert!(!report.available && report.changed.is_empty());
+    assert_eq!(fixture.shown(), ["a=1"]);
+    assert!(
+        fixture
+            .problem()
+            .contains("what it held before stays in use")
+    );
+    fs::create_dir(fixture.path("")).expect("created");
+    fixture.write("a.yaml", object("a", "2"));
+    assert_eq!(fixture.objects(), ["a=2"]);
+}
+
+#[test]
+fn problems_are_values_for_people_and_for_programs() {
+    let mut fixture = Fixture::new();
+    fixture.write(
+        "a.yaml",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: r}\nspec: {rulez: []}\n",
+    );
+    let report = fixture.manifests.scan();
+    let shown: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "a.yaml:1: warning: kind \"Deployment\" of \"apps/v1\" is ignored",
+            "a.yaml:5: warning: HTTPRoute/default/r: the field `spec.rulez` is not known and has no effect",
+        ]
+    );
+    assert_eq!(
+        serde_json::to_value(&report.problems[1]).expect("JSON"),
+        serde_json::json!({
+            "file": "a.yaml",
+            "line": 5,
+            "object": "HTTPRoute/default/r",
+            "severity": "warning",
+            "message": "the field `spec.rulez` is not known and has no effect",
+        })
+    );
+}

@@ -1,0 +1,275 @@
+//! Looks at a directory tree without reading it: which directories and manifests there are.
+//!
+//! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works; goes into each directory
+//! once, so that a loop ends; and opens nothing, so that a fifo cannot block it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Limits;
+use crate::source::problem::{Problem, Severity};
+
+/// What tells one state of a file from another without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) id: Id,
+    pub(crate) size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Stamp {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self {
+            id: Id::of(metadata),
+            size: metadata.size(),
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Whether the file changed so recently that it could change again without the stamp showing it: file
+    /// systems stamp with the tick of the kernel's clock, some milliseconds.
+    pub(crate) fn is_fresh(&self) -> bool {
+        use std::time::{Duration, SystemTime, UNIX_EPOCH};
+        let (seconds, nanoseconds) = self.ctime;
+        let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(seconds), u32::try_from(nanoseconds))
+        else {
+            return true;
+        };
+        let changed = UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+        SystemTime::now()
+            .duration_since(changed)
+            .map_or(true, |age| age < Duration::from_millis(50))
+    }
+}
+
+/// Device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Id {
+    device: u64,
+    inode: u64,
+}
+
+impl Id {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
+
+/// What a tree holds; paths are relative to its root.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    /// The directories, the root as the empty path.
+    pub(crate) dirs: BTreeMap<PathBuf, Id>,
+    /// The manifests.
+    pub(crate) files: BTreeMap<Arc<Path>, Stamp>,
+    /// Files and directories that are there but could not be looked at.
+    pub(crate) unreadable: Vec<PathBuf>,
+    /// What was skipped, and why.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// What stands at a path.
+pub(crate) enum Found {
+    File(Stamp),
+    Dir(Id),
+    /// Neither: what it is.
+    Other(&'static str),
+    /// Nothing at all.
+    Gone,
+    /// Something that cannot be looked at, for instance a link to nothing.
+    Unreadable(io::Error),
+}
+
+/// Looks at what stands at the path, through links.
+pub(crate) fn look(path: &Path) -> Found {
+    match fs::metadata(path) {
+        Ok(metadata) => found(&metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Gone,
+            _ => Found::Unreadable(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the link points to nothing",
+            )),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Found::Gone,
+        Err(error) => Found::Unreadable(error),
+    }
+}
+
+fn found(metadata: &Metadata) -> Found {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        Found::File(Stamp::of(metadata))
+    } else if kind.is_dir() {
+        Found::Dir(Id::of(metadata))
+    } else if kind.is_fifo() {
+        Found::Other("a fifo")
+    } else if kind.is_socket() {
+        Found::Other("a socket")
+    } else {
+        Found::Other("a device")
+    }
+}
+
+/// Whether files of this name are read: `*.yaml`, `*.yml` and `*.json`.
+pub(crate) fn is_manifest(name: &OsStr) -> bool {
+    let extension = Path::new(name).extension().and_then(OsStr::to_str);
+    matches!(extension, Some("yaml" | "yml" | "json"))
+}
+
+/// Whether the name is passed over: what starts with `.`, and so `..data` and what it points to, whose files are
+/// seen through the links beside it.
+pub(crate) fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Looks at the whole tree. Fails only if the root is no readable directory.
+pub(crate) fn walk(root: &Path, limits: &Limits) -> io::Result<Tree> {
+    start(root, limits, false)
+}
+
+/// As [`walk`], for the directories only.
+pub(crate) fn walk_dirs(root: &Path, limits: &Limits) -> io::Result<BTreeMap<PathBuf, Id>> {
+    start(root, limits, true).map(|tree| tree.dirs)
+}
+
+fn start(root: &Path, limits: &Limits, dirs_only: bool) -> io::Result<Tree> {
+    let id = match look(root) {
+        Found::Dir(id) => id,
+        Found::Gone => return Err(io::ErrorKind::NotFound.into()),
+        Found::Unreadable(error) => return Err(error),
+        Found::File(_) | Found::Other(_) => return Err(io::ErrorKind::NotADirectory.into()),
+    };
+    let mut walk = Walk {
+        root,
+        limits,
+        tree: Tree::default(),
+        seen: HashMap::new(),
+        full: false,
+        dirs_only,
+    };
+    walk.dir(Path::new(""), id, 0)?;
+    Ok(walk.tree)
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    limits: &'a Limits,
+    tree: Tree,
+    seen: HashMap<Id, PathBuf>,
+    /// Whether the limit of files was met.
+    full: bool,
+    /// Whether files are passed over.
+    dirs_only: bool,
+}
+
+impl Walk<'_> {
+    /// Fails if the directory cannot be read; what is wrong below it is a problem of the tree.
+    fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
+        let mut entries: Vec<_> =
+            fs::read_dir(self.root.join(relative))?.collect::<io::Result<_>>()?;
+        entries.retain(|entry| !is_hidden(&entry.file_name()));
+        entries.sort_by_key(fs::DirEntry::file_name);
+        self.seen.insert(id, relative.to_owned());
+        self.tree.dirs.insert(relative.to_owned(), id);
+        for entry in entries {
+            let name = entry.file_name();
+            let path = relative.join(&name);
+            let manifest = is_manifest(&name);
+            // The type comes with the entry: what is no manifest and no directory costs no system call.
+            let kind = entry.file_type();
+            let plain = kind.as_ref().is_ok_and(fs::FileType::is_file);
+            if plain && (self.dirs_only || !manifest) {
+                continue;
+            }
+            let found = match (plain, entry.metadata()) {
+                (true, Ok(metadata)) => found(&metadata),
+                _ => look(&entry.path()),
+            };
+            match found {
+                Found::Dir(id) => self.subdir(path, id, depth + 1),
+                Found::File(stamp) if manifest => self.file(path, stamp),
+                Found::Other(what) if manifest => {
+                    let message = format!("is {what}, not a regular file; it is skipped");
+                    self.problem(&path, Severity::Warning, message);
+                }
+                Found::Unreadable(error) if manifest => {
+                    let message =
+                        format!("cannot be read: {error}; what it held before stays in use");
+                    self.problem(&path, Severity::Error, message);
+                    self.tree.unreadable.push(path);
+                }
+                Found::File(_) | Found::Other(_) | Found::Unreadable(_) | Found::Gone => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn subdir(&mut self, path: PathBuf, id: Id, depth: usize) {
+        if let Some(first) = self.seen.get(&id) {
+            let first = if first.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                first
+            };
+            let message = format!(
+                "is the directory {} again, through a link; it is read once",
+                first.display()
+            );
+            return self.problem(&path, Severity::Warning, message);
+        }
+        if depth > self.limits.depth {
+            let message = format!(
+                "is more than {} directories deep; it is skipped",
+                self.limits.depth
+            );
+            return self.problem(&path, Severity::Error, message);
+        }
+        if let Err(error) = self.dir(&path, id, depth)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let message = format!("cannot be read: {error}; what it held before stays in use");
+            self.problem(&path, Severity::Error, message);
+            self.tree.unreadable.push(path);
+        }
+    }
+
+    fn file(&mut self, path: PathBuf, stamp: Stamp) {
+        if self.tree.files.len() < self.limits.files {
+            self.tree.files.insert(path.into(), stamp);
+            return;
+        }
+        if !std::mem::replace(&mut self.full, true) {
+            let message = format!(
+                "comes after {} files; neither it nor what follows is read: use fewer, larger files",
+                self.limits.files
+            );
+            self.problem(&path, Severity::Error, message);
+        }
+        self.tree.unreadable.push(path);
+    }
+
+    fn problem(&mut self, path: &Path, severity: Severity, message: String) {
+        // A hostile tree must not fill the report.
+        if self.tree.problems.len() < 1000 {
+            let file = path.to_string_lossy().into_owned();
+            self.tree.problems.push(Problem {
+                file,
+                line: None,
+                object: None,
+                severity,
+                message,
+            });
+        }
+    }
+}

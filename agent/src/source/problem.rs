@@ -1,0 +1,70 @@
+//! What is wrong with a manifest: a value that the CLI prints and the report carries.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use sesame_controller::world::ObjectKey;
+
+/// Something wrong in a file, with the place to go to. Never quotes a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Problem {
+    /// The file, relative to the directory; empty for the directory itself.
+    pub file: String,
+    /// The line in the file, 1-based, if the problem has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// The object, when kind and name could be told.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    pub object: Option<ObjectKey>,
+    /// Whether something that was asked for is not served.
+    pub severity: Severity,
+    /// What is wrong and what was done about it.
+    pub message: String,
+}
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Something that was asked for is not served.
+    Error,
+    /// Something has no effect.
+    Warning,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            file,
+            line,
+            object,
+            severity,
+            message,
+        } = self;
+        f.write_str(if file.is_empty() { "." } else { file })?;
+        if let Some(line) = line {
+            write!(f, ":{line}")?;
+        }
+        write!(
+            f,
+            ": {}: ",
+            if *severity == Severity::Error {
+                "error"
+            } else {
+                "warning"
+            }
+        )?;
+        if let Some(object) = object {
+            write!(f, "{object}: ")?;
+        }
+        f.write_str(message)
+    }
+}
+
+#[allow(clippy::ref_option, reason = "serde passes the field by reference")]
+fn as_text<S: Serializer>(object: &Option<ObjectKey>, serializer: S) -> Result<S::Ok, S::Error> {
+    match object {
+        Some(object) => serializer.collect_str(object),
+        None => serializer.serialize_none(),
+    }
+}

@@ -1,0 +1,407 @@
+//! Tells when a directory of manifests changes, within milliseconds and without fail.
+//!
+//! Says which paths may have changed and nothing about what they hold. Watches directories, never files: a watch on
+//! a linked file goes silent for ever when the link is moved. A slow rescan catches what no event tells
+//! (the targets of links, network file systems); where there is no inotify to be had, a quick one replaces it.
+
+mod batch;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use self::batch::Batch;
+use super::manifests::{Limits, tree};
+
+/// What may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// These manifests, by absolute path.
+    Paths(Vec<PathBuf>),
+    /// Anything.
+    All,
+}
+
+/// How quick the watch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A change is told when nothing happened for this long,
+    pub quiet: Duration,
+    /// but not later than this after it began.
+    pub longest: Duration,
+    /// How often to look for a directory that is not there, or at everything when there is no inotify.
+    pub poll: Duration,
+    /// How often to look at everything in any case.
+    pub rescan: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            quiet: Duration::from_millis(2),
+            longest: Duration::from_millis(20),
+            poll: Duration::from_secs(1),
+            rescan: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A running watch; ends when dropped.
+#[derive(Debug)]
+pub struct Watch {
+    /// The changes. The first is `All`, after which nothing is missed. A receiver that lags gets fewer and
+    /// larger changes, never a lost one.
+    pub changes: mpsc::Receiver<Change>,
+    polling: Arc<Mutex<Option<String>>>,
+    stop: Sender<Message>,
+}
+
+impl Watch {
+    /// Watches the directory, which need not exist yet, from a thread of its own.
+    pub fn start(root: &Path, timing: Timing) -> io::Result<Self> {
+        let root = std::path::absolute(root)?;
+        let (sender, changes) = mpsc::channel(4);
+        let (stop, messages) = channel();
+        let polling = Arc::new(Mutex::new(None));
+        let watcher = Watching {
+            root,
+            timing,
+            limits: Limits::default(),
+            events: stop.clone(),
+            inotify: None,
+            watched: BTreeMap::new(),
+            parent: None,
+            batch: Batch::new(timing),
+            waiting: None,
+            sender,
+            polling: polling.clone(),
+        };
+        std::thread::Builder::new()
+            .name("watch".to_owned())
+            .spawn(move || watcher.run(&messages))?;
+        Ok(Self {
+            changes,
+            polling,
+            stop,
+        })
+    }
+
+    /// Why the directory is polled instead of watched, if it is.
+    pub fn polling(&self) -> Option<String> {
+        self.polling
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // An error says that the thread is gone already.
+        let _ = self.stop.send(Message::Stop);
+    }
+}
+
+#[derive(Debug)]
+enum Message {
+    Event(notify::Result<Event>),
+    Stop,
+}
+
+struct Watching {
+    root: PathBuf,
+    timing: Timing,
+    limits: Limits,
+    events: Sender<Message>,
+    inotify: Option<RecommendedWatcher>,
+    /// The watched directories, relative to the root.
+    watched: BTreeMap<PathBuf, tree::Id>,
+    /// The watched parent of the root, which tells when the root comes, goes or is replaced.
+    parent: Option<tree::Id>,
+    batch: Batch,
+    /// What the receiver had no room for.
+    waiting: Option<Change>,
+    sender: mpsc::Sender<Change>,
+    polling: Arc<Mutex<Option<String>>>,
+}
+
+impl Watching {
+    fn run(mut self, messages: &Receiver<Message>) {
+        self.refresh();
+        self.send(Change::All);
+        let mut rescan = Instant::now() + self.timing.rescan;
+        let mut poll = Instant::now() + self.timing.poll;
+        while !self.sender.is_closed() {
+            let polled = self.is_polled();
+            let mut wake = rescan;
+            if polled {
+                wake = wake.min(poll);
+            }
+            if self.waiting.is_some() {
+                wake = wake.min(Instant::now() + Duration::from_millis(5));
+            }
+            if let Some(due) = self.batch.due() {
+                wake = wake.min(due);
+            }
+            match messages.recv_timeout(wake.saturating_duration_since(Instant::now())) {
+                Ok(Message::Event(event)) => self.take(event),
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let now = Instant::now();
+            if now >= rescan || polled && now >= poll && self.poll() {
+                self.batch.all(now);
+            }
+            if now >= rescan {
+                rescan = now + self.timing.rescan;
+            }
+            if now >= poll {
+                poll = now + self.timing.poll;
+            }
+            if self.batch.due().is_some_and(|due| due <= now) {
+                let change = self.batch.take();
+                if change == Change::All {
+                    // First the watches, then the word: what comes after it has an event of its own.
+                    self.refresh();
+                }
+                self.send(change);
+            } else if let Some(change) = self.waiting.take() {
+                self.send(change);
+            }
+        }
+    }
+
+    /// Whether events alone do not do.
+    fn is_polled(&self) -> bool {
+        self.watched.is_empty() || self.is_degraded()
+    }
+
+    fn is_degraded(&self) -> bool {
+        self.polling
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
+    }
+
+    /// Whether it is time to look at everything, when polled.
+    fn poll(&self) -> bool {
+        self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
+    }
+
+    /// Watches the directories that are there now.
+    fn refresh(&mut self) {
+        if let Err(error) = self.try_refresh() {
+            let mut polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);
+            if polling.is_none() {
+                let every = self.timing.poll;
+                tracing::warn!(root = %self.root.display(), %error, ?every, "no inotify: polling");
+                *polling = Some(format!(
+                    "{error}; raise fs.inotify.max_user_instances or max_user_watches"
+                ));
+            }
+        } else {
+            *self.polling.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// Fails if there is no inotify to be had for all of them.
+    fn try_refresh(&mut self) -> notify::Result<()> {
+        let mut inotify = match self.inotify.take() {
+            Some(inotify) => inotify,
+            None => self.connect()?,
+        };
+        let outcome = self.watch_all(&mut inotify);
+        self.inotify = Some(inotify);
+        outcome
+    }
+
+    fn connect(&self) -> notify::Result<RecommendedWatcher> {
+        let events = self.events.clone();
+        let handler = move |event: notify::Result<Event>| {
+            // Our own reading makes events too.
+            let reading = event.as_ref().is_ok_and(|event| {
+                matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
+            });
+            if !reading {
+                let _ = events.send(Message::Event(event));
+            }
+        };
+        notify::recommended_watcher(handler)
+    }
+
+    fn watch_all(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<()> {
+        if let Some(parent) = self.root.parent() {
+            let now = match tree::look(parent) {
+                tree::Found::Dir(id) => Some(id),
+                _ => None,
+            };
+            if self.parent != now {
+                let _ = inotify.unwatch(parent);
+                self.parent = None;
+                if now.is_some() && watch(inotify, parent)? {
+                    self.parent = now;
+                }
+            }
+        }
+        // A directory that came between the look at its parent and the watch on it has no event: look again
+        // until a look finds nothing new.
+        for _ in 0..8 {
+            if !self.watch_dirs(inotify)? {
+                return Ok(());
+            }
+        }
+        self.batch.all(Instant::now());
+        Ok(())
+    }
+
+    /// Brings the watches in line with the directories; says whether there is a new one.
+    fn watch_dirs(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
+        // A root that cannot be read is the scan's to report; here it only means nothing to watch.
+        let dirs = tree::walk_dirs(&self.root, &self.limits).unwrap_or_default();
+        let stale: Vec<_> = self
+            .watched
+            .iter()
+            .filter(|(path, id)| dirs.get(*path) != Some(*id))
+            .map(|(path, _)| path.clone())
+            .collect();
+        for path in stale {
+            let _ = inotify.unwatch(&self.place(&path));
+            self.watched.remove(&path);
+        }
+        let mut new = false;
+        for (path, id) in dirs {
+            if !self.watched.contains_key(&path) && watch(inotify, &self.place(&path))? {
+                self.watched.insert(path, id);
+                new = true;
+            }
+        }
+        Ok(new)
+    }
+
+    fn place(&self, relative: &Path) -> PathBuf {
+        // Joining the empty path would add a slash, and make another path of the root.
+        if relative.as_os_str().is_empty() {
+            self.root.clone()
+        } else {
+            self.root.join(relative)
+        }
+    }
+
+    fn take(&mut self, event: notify::Result<Event>) {
+        let now = Instant::now();
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::debug!(%error, "watch error");
+                return self.batch.all(now);
+            }
+        };
+        if event.need_rescan() || event.paths.is_empty() {
+            // The queue overflowed: watches of directories may be missing too.
+            return self.batch.all(now);
+        }
+        for path in &event.paths {
+            match self.judge(path, event.kind) {
+                Judged::Nothing => {}
+                Judged::Tree => self.batch.all(now),
+                Judged::Manifest => match event.kind {
+                    EventKind::Access(_) => self.batch.closed(path, now),
+                    EventKind::Modify(ModifyKind::Data(_)) => self.batch.writing(path, now),
+                    _ => self.batch.path(path, now),
+                },
+            }
+        }
+    }
+
+    fn judge(&self, path: &Path, kind: EventKind) -> Judged {
+        let Ok(relative) = path.strip_prefix(&self.root) else {
+            return Judged::Nothing;
+        };
+        let Some(Component::Normal(name)) = relative.components().next_back() else {
+            // The root itself. That its content changed is told by what changed in it.
+            return match kind {
+                EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => Judged::Nothing,
+                _ => Judged::Tree,
+            };
+        };
+        if name == "..data" {
+            return Judged::Tree;
+        }
+        if tree::is_hidden(name) {
+            return Judged::Nothing;
+        }
+        let moved = matches!(
+            kind,
+            EventKind::Create(_)
+                | EventKind::Remove(_)
+                | EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Metadata(_))
+        );
+        let leaves = matches!(
+            kind,
+            EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From))
+        );
+        if moved {
+            let dir = self.watched.contains_key(relative)
+                || !leaves && matches!(tree::look(path), tree::Found::Dir(_));
+            if dir {
+                return Judged::Tree;
+            }
+        }
+        if tree::is_manifest(name) {
+            Judged::Manifest
+        } else {
+            Judged::Nothing
+        }
+    }
+
+    /// Hands the change over, together with what was waiting; keeps it if there is no room.
+    fn send(&mut self, change: Change) {
+        let change = match (self.waiting.take(), change) {
+            (None, change) => change,
+            (Some(Change::Paths(mut earlier)), Change::Paths(paths)) => {
+                earlier.extend(paths);
+                earlier.sort();
+                earlier.dedup();
+                Change::Paths(earlier)
+            }
+            _ => Change::All,
+        };
+        if let Err(TrySendError::Full(change)) = self.sender.try_send(change) {
+            self.waiting = Some(match change {
+                Change::Paths(paths) if paths.len() > batch::MOST => Change::All,
+                change => change,
+            });
+        }
+    }
+}
+
+/// What an event at a path asks for.
+enum Judged {
+    Nothing,
+    Manifest,
+    Tree,
+}
+
+/// Watches one directory. Says whether it is watched; fails if there is no room for the watch.
+fn watch(inotify: &mut RecommendedWatcher, dir: &Path) -> notify::Result<bool> {
+    match inotify.watch(dir, RecursiveMode::NonRecursive) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) => Err(error),
+        Err(error) => {
+            // Gone, or not ours to read: the scan tells, and the next refresh tries again.
+            tracing::debug!(dir = %dir.display(), %error, "cannot watch");
+            Ok(false)
+        }
+    }
+}

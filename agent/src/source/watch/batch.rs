@@ -1,0 +1,134 @@
+//! Gathers events into one change. A function of events and instants; it reads no clock.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::{Change, Timing};
+
+/// More paths than this are told as `All`.
+pub(super) const MOST: usize = 1000;
+
+/// The events since the last change that was told.
+#[derive(Debug)]
+pub(super) struct Batch {
+    timing: Timing,
+    /// The first and the last event.
+    span: Option<(Instant, Instant)>,
+    paths: BTreeSet<PathBuf>,
+    /// Files that were written to and are not closed: half a file is worth waiting for.
+    writing: BTreeSet<PathBuf>,
+    all: bool,
+}
+
+impl Batch {
+    pub(super) fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            span: None,
+            paths: BTreeSet::new(),
+            writing: BTreeSet::new(),
+            all: false,
+        }
+    }
+
+    /// Anything may have changed.
+    pub(super) fn all(&mut self, now: Instant) {
+        self.touch(now);
+        self.all = true;
+    }
+
+    /// The path changed.
+    pub(super) fn path(&mut self, path: &Path, now: Instant) {
+        self.touch(now);
+        if self.paths.len() < MOST {
+            self.paths.insert(path.to_owned());
+        } else {
+            self.all = true;
+        }
+    }
+
+    /// Somebody writes to the path.
+    pub(super) fn writing(&mut self, path: &Path, now: Instant) {
+        self.path(path, now);
+        if !self.all {
+            self.writing.insert(path.to_owned());
+        }
+    }
+
+    /// Somebody finished writing to the path.
+    pub(super) fn closed(&mut self, path: &Path, now: Instant) {
+        self.path(path, now);
+        self.writing.remove(path);
+    }
+
+    /// When the change is to be told; `None` when there is none.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let (first, last) = self.span?;
+        let latest = first + self.timing.longest;
+        Some(if self.writing.is_empty() {
+            latest.min(last + self.timing.quiet)
+        } else {
+            latest
+        })
+    }
+
+    /// The change, which starts the next.
+    pub(super) fn take(&mut self) -> Change {
+        let done = std::mem::replace(self, Self::new(self.timing));
+        if done.all {
+            Change::All
+        } else {
+            Change::Paths(done.paths.into_iter().collect())
+        }
+    }
+
+    fn touch(&mut self, now: Instant) {
+        let first = self.span.map_or(now, |(first, _)| first);
+        self.span = Some((first, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_burst_is_one_change_told_after_quiet_but_not_too_late() {
+        let start = Instant::now();
+        let mut batch = Batch::new(Timing::default());
+        assert_eq!(batch.due(), None);
+        batch.path(Path::new("/b"), start);
+        assert_eq!(batch.due(), Some(start + 2 * MILLISECOND));
+        for after in 1..100 {
+            batch.path(Path::new("/a"), start + after * MILLISECOND);
+        }
+        assert_eq!(batch.due(), Some(start + 20 * MILLISECOND));
+        assert_eq!(batch.take(), Change::Paths(vec!["/a".into(), "/b".into()]));
+        assert_eq!(batch.due(), None);
+    }
+
+    #[test]
+    fn half_a_file_is_waited_for() {
+        let start = Instant::now();
+        let mut batch = Batch::new(Timing::default());
+        batch.writing(Path::new("/a"), start);
+        assert_eq!(batch.due(), Some(start + 20 * MILLISECOND));
+        batch.closed(Path::new("/a"), start + 5 * MILLISECOND);
+        assert_eq!(batch.due(), Some(start + 7 * MILLISECOND));
+    }
+
+    #[test]
+    fn too_many_paths_are_all() {
+        let start = Instant::now();
+        let mut batch = Batch::new(Timing::default());
+        for number in 0..=MOST {
+            batch.path(Path::new(&format!("/{number}")), start);
+        }
+        assert_eq!(batch.take(), Change::All);
+    }
+}

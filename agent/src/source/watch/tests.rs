@@ -1,0 +1,179 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::source::last_good::LastGood;
+use crate::source::manifests::Manifests;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+fn object(name: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
+}
+
+/// A watch and the world that its changes lead to.
+struct Fixture {
+    dir: tempfile::TempDir,
+    watch: Watch,
+    manifests: Manifests,
+}
+
+impl Fixture {
+    fn new(timing: Timing) -> Self {
+        let dir = tempfile::tempdir().expect("directory");
+        let root = dir.path().join("root");
+        Self {
+            watch: Watch::start(&root, timing).expect("started"),
+            manifests: Manifests::new(root, LastGood::none()),
+            dir,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("root").join(name)
+    }
+
+    /// Follows the changes, and nothing else, until the world holds these names.
+    async fn until(&mut self, expected: &[&str]) {
+        let wait = async {
+            loop {
+                let maps = self.manifests.world().config_maps.keys();
+                if maps
+                    .map(|key| key.name.as_str())
+                    .eq(expected.iter().copied())
+                {
+                    return;
+                }
+                match self.watch.changes.recv().await.expect("the watch runs") {
+                    Change::All => self.manifests.scan(),
+                    Change::Paths(paths) => self.manifests.rescan_paths(&paths),
+                };
+            }
+        };
+        let outcome = tokio::time::timeout(DEADLINE, wait).await;
+        let world: Vec<_> = self.manifests.world().config_maps.keys().collect();
+        assert!(outcome.is_ok(), "expected {expected:?}, have {world:?}");
+    }
+}
+
+/// Only events: no periodic look can help.
+const EVENTS: Timing = Timing {
+    quiet: Duration::from_millis(2),
+    longest: Duration::from_millis(20),
+    poll: Duration::from_secs(3600),
+    rescan: Duration::from_secs(3600),
+};
+
+#[tokio::test]
+async fn every_way_to_change_a_file_is_told() {
+    let mut fixture = Fixture::new(EVENTS);
+    // The root comes into being while it is watched for.
+    fs::create_dir(fixture.path("")).expect("root");
+    fs::write(fixture.path("a.yaml"), object("a")).expect("created");
+    fixture.until(&["a"]).await;
+    fs::write(fixture.path("a.yaml"), object("b")).expect("modified");
+    fixture.until(&["b"]).await;
+    fs::write(fixture.path(".tmp"), object("c")).expect("created");
+    fs::rename(fixture.path(".tmp"), fixture.path("a.yaml")).expect("replaced");
+    fixture.until(&["c"]).await;
+    fs::rename(fixture.path("a.yaml"), fixture.path("a.off")).expect("moved away");
+    fixture.until(&[]).await;
+    fs::rename(fixture.path("a.off"), fixture.path("b.yaml")).expect("moved in");
+    fixture.until(&["c"]).await;
+    fs::remove_file(fixture.path("b.yaml")).expect("removed");
+    fixture.until(&[]).await;
+    assert_eq!(fixture.watch.polling(), None);
+}
+
+#[tokio::test]
+async fn directories_come_and_go() {
+    let mut fixture = Fixture::new(EVENTS);
+    fs::create_dir_all(fixture.path("x/y")).expect("created");
+    fs::write(fixture.path("x/y/a.yaml"), object("a")).expect("created");
+    fixture.until(&["a"]).await;
+    fs::write(fixture.path("x/y/b.yaml"), object("b")).expect("created");
+    fixture.until(&["a", "b"]).await;
+    fs::rename(fixture.path("x"), fixture.path("z")).expect("renamed");
+    fs::write(fixture.path("z/y/c.yaml"), object("c")).expect("created");
+    fixture.until(&["a", "b", "c"]).await;
+    fs::write(fixture.path("z/y/c.yaml"), object("d")).expect("modified");
+    fixture.until(&["a", "b", "d"]).await;
+    let outside = fixture.dir.path().join("outside");
+    fs::create_dir(&outside).expect("created");
+    symlink(&outside, fixture.path("link")).expect("linked");
+    fs::write(outside.join("e.yaml"), object("e")).expect("created");
+    fixture.until(&["a", "b", "d", "e"]).await;
+    fs::write(outside.join("e.yaml"), object("f")).expect("modified");
+    fixture.until(&["a", "b", "d", "f"]).await;
+    fs::remove_dir_all(fixture.path("z")).expect("removed");
+    fixture.until(&["f"]).await;
+}
+
+#[tokio::test]
+async fn the_swap_of_a_mounted_volume_is_told() {
+    let mut fixture = Fixture::new(EVENTS);
+    fs::create_dir_all(fixture.path("..1")).expect("created");
+    fs::write(fixture.path("..1/a.yaml"), object("a")).expect("created");
+    symlink("..1", fixture.path("..data")).expect("linked");
+    symlink("..data/a.yaml", fixture.path("a.yaml")).expect("linked");
+    fixture.until(&["a"]).await;
+    for name in ["b", "c"] {
+        let dir = fixture.path(&format!("..{name}"));
+        fs::create_dir(&dir).expect("created");
+        fs::write(dir.join("a.yaml"), object(name)).expect("created");
+        symlink(format!("..{name}"), fixture.path("..data_tmp")).expect("linked");
+        fs::rename(fixture.path("..data_tmp"), fixture.path("..data")).expect("swapped");
+        fixture.until(&[name]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_root_that_is_replaced_is_followed() {
+    let mut fixture = Fixture::new(EVENTS);
+    fs::create_dir(fixture.path("")).expect("root");
+    fs::write(fixture.path("a.yaml"), object("a")).expect("created");
+    fixture.until(&["a"]).await;
+    let next = fixture.dir.path().join("next");
+    fs::create_dir(&next).expect("created");
+    fs::write(next.join("b.yaml"), object("b")).expect("created");
+    fs::rename(fixture.path(""), fixture.dir.path().join("old")).expect("moved away");
+    fs::rename(&next, fixture.path("")).expect("moved in");
+    fixture.until(&["b"]).await;
+    fs::write(fixture.path("c.yaml"), object("c")).expect("created");
+    fixture.until(&["b", "c"]).await;
+    fs::remove_dir_all(fixture.path("")).expect("removed");
+    fs::create_dir(fixture.path("")).expect("created again");
+    fs::write(fixture.path("d.yaml"), object("d")).expect("created");
+    fixture.until(&["d"]).await;
+}
+
+#[tokio::test]
+async fn a_root_whose_parent_is_missing_is_found_by_polling() {
+    let dir = tempfile::tempdir().expect("directory");
+    let root = dir.path().join("not/yet/there");
+    let timing = Timing {
+        poll: Duration::from_millis(5),
+        ..EVENTS
+    };
+    let mut watch = Watch::start(&root, timing).expect("started");
+    assert_eq!(watch.changes.recv().await, Some(Change::All));
+    fs::create_dir_all(&root).expect("created");
+    let told = tokio::time::timeout(DEADLINE, watch.changes.recv()).await;
+    assert_eq!(told.expect("in time"), Some(Change::All));
+}
+
+#[tokio::test]
+async fn a_reader_that_lags_loses_nothing() {
+    let mut fixture = Fixture::new(Timing {
+        quiet: Duration::ZERO,
+        longest: Duration::ZERO,
+        ..EVENTS
+    });
+    fs::create_dir(fixture.path("")).expect("root");
+    let names: Vec<_> = (100..300).map(|number| format!("n{number}")).collect();
+    for name in &names {
+        fs::write(fixture.path(&format!("{name}.yaml")), object(name)).expect("created");
+    }
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    fixture.until(&names).await;
+}

@@ -1,0 +1,280 @@
+//! Transactions against a real Envoy.
+
+mod kit;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kit::{
+    Host, Load, apply, backend, cluster, endpoints, free_address, get, listener, route_table,
+};
+use sesame_agent::apply::plan::Phase;
+use sesame_agent::apply::{Applier, Kind, OnDisk, Outcome, Patience, Subscription, Wanted};
+use sesame_agent::render::Rendered;
+
+const TABLE: &str = "http/80";
+
+/// One listener that sends everything to one cluster with one endpoint.
+fn to_backend(host: &Host, at: SocketAddr, name: &str, endpoint: SocketAddr) -> Rendered {
+    Rendered {
+        listeners: vec![listener(&host.layout, at, TABLE, None)],
+        route_tables: vec![route_table(TABLE, name)],
+        clusters: vec![cluster(&host.layout, name)],
+        endpoints: vec![endpoints(name, &[endpoint])],
+        secrets: Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_switches_its_backend_under_load_without_a_failure() {
+    let host = Host::new();
+    let at = free_address();
+    let backends = [backend("one").await, backend("two").await];
+    let names = ["Service/ns/one:80/0a1b.c", "Service/ns/two:80/9f.e"];
+    let (mut applier, supervisor) = host
+        .start(&to_backend(&host, at, names[0], backends[0]))
+        .await;
+    let envoy = supervisor.admin();
+    let load = Load::start(at, 4);
+    load.more(50).await;
+    for round in 1..=20 {
+        let to = round % 2;
+        let wanted = to_backend(&host, at, names[to], backends[to]);
+        let report = apply(&mut applier, &wanted, Some(&envoy)).await;
+        assert_eq!(report.outcome, Outcome::Applied, "{report:?}");
+        let phases: Vec<Phase> = report.steps.iter().map(|s| s.phase).collect();
+        assert_eq!(
+            phases,
+            [
+                Phase::Leaves,
+                Phase::ClustersUnion,
+                Phase::RouteTables,
+                Phase::Clusters,
+                Phase::Orphans
+            ]
+        );
+        assert_eq!((report.unverified, report.renamed_again), (vec![], vec![]));
+        let (status, body) = get(at).await.unwrap();
+        assert_eq!((status, body.as_str()), (200, ["one", "two"][to]));
+        load.more(20).await;
+    }
+    assert_eq!(load.finish().await, Vec::<String>::new());
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn what_is_unchanged_after_a_start_is_confirmed_and_not_written() {
+    let host = Host::new();
+    let at = free_address();
+    let wanted = to_backend(&host, at, "c", backend("c").await);
+    let (mut applier, supervisor) = host.start(&wanted).await;
+    let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
+    assert_eq!(report.outcome, Outcome::Unchanged);
+    // As an agent that comes later does.
+    let (mut applier, opened) = Applier::open(
+        host.layout.clone(),
+        supervisor.log(),
+        Some(&supervisor.admin()),
+    )
+    .await
+    .unwrap();
+    assert_eq!((opened.undone, opened.junk), (0, vec![]));
+    let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
+    assert_eq!(report.outcome, Outcome::Unchanged);
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_refused_listener_leaves_everything_as_it_was() {
+    let host = Host::new();
+    let at = free_address();
+    let accepted = to_backend(&host, at, "one", backend("one").await);
+    let (mut applier, supervisor) = host.start(&accepted).await;
+    let envoy = supervisor.admin();
+
+    let mut bad = to_backend(&host, at, "two", backend("two").await);
+    bad.route_tables.push(route_table("other", "two"));
+    bad.listeners.push(kit::bad_listener(free_address()));
+    let report = apply(&mut applier, &bad, Some(&envoy)).await;
+    let Outcome::Refused(refusal) = &report.outcome else {
+        panic!("{report:?}");
+    };
+    assert_eq!(refusal.phase, Phase::ListenersUnion);
+    assert_eq!(
+        refusal.subscriptions,
+        [Subscription::new(Kind::Listeners, "")]
+    );
+    let words = refusal.envoy_words.join("\n");
+    assert!(words.contains("StatPrefix"), "{words}");
+
+    assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
+    assert_eq!(applier.on_disk().content, accepted);
+    assert_eq!(get(at).await.unwrap(), (200, "one".to_owned()));
+    // Nothing of the refused set is left in Envoy either, and the next set goes through.
+    let report = apply(&mut applier, &accepted, Some(&envoy)).await;
+    assert_eq!(report.outcome, Outcome::Unchanged);
+    bad.listeners.pop();
+    let report = apply(&mut applier, &bad, Some(&envoy)).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    assert_eq!(get(at).await.unwrap(), (200, "two".to_owned()));
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_refused_route_table_is_named_among_those_of_its_step() {
+    let host = Host::new();
+    let (at, other) = (free_address(), free_address());
+    let mut accepted = to_backend(&host, at, "one", backend("one").await);
+    accepted
+        .listeners
+        .push(listener(&host.layout, other, "other", None));
+    accepted.listeners.sort_by(|a, b| a.name.cmp(&b.name));
+    accepted.route_tables.push(route_table("other", "one"));
+    let (mut applier, supervisor) = host.start(&accepted).await;
+    let mut bad = accepted.clone();
+    bad.route_tables[0] = route_table(TABLE, "two");
+    // An empty cluster name fails validation.
+    bad.route_tables[1] = route_table("other", "");
+    let report = apply(&mut applier, &bad, Some(&supervisor.admin())).await;
+    let Outcome::Refused(refusal) = &report.outcome else {
+        panic!("{report:?}");
+    };
+    assert_eq!(
+        refusal.subscriptions,
+        [Subscription::new(Kind::RouteTable, "other")]
+    );
+    assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
+    assert_eq!(get(at).await.unwrap().1, "one");
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
+    let host = Host::new();
+    let (at, tls) = (free_address(), free_address());
+    let name = "Secret/ns/na.me:x";
+    let (first, first_serial) = kit::key_pair(name, 1);
+    let (second, second_serial) = kit::key_pair(name, 2);
+    let mut rendered = to_backend(&host, at, "one", backend("one").await);
+    let (mut applier, supervisor) = host.start(&rendered).await;
+    let envoy = supervisor.admin();
+    let mut step = async |rendered: &Rendered, serial: &str| {
+        let serials = BTreeMap::from([(name.to_owned(), serial.to_owned())]);
+        let wanted = Wanted {
+            rendered,
+            serials: &serials,
+            may_empty: false,
+        };
+        applier.apply(wanted, Some(&envoy)).await.unwrap()
+    };
+
+    rendered
+        .listeners
+        .push(listener(&host.layout, tls, TABLE, Some(name)));
+    rendered.listeners.sort_by(|a, b| a.name.cmp(&b.name));
+    rendered.secrets = vec![first];
+    let report = step(&rendered, &first_serial).await;
+    assert_eq!(
+        (report.outcome, report.unverified),
+        (Outcome::Applied, vec![])
+    );
+
+    rendered.secrets = vec![second];
+    let report = step(&rendered, &second_serial).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    assert_eq!(report.steps.len(), 1);
+
+    let mut bad = rendered.clone();
+    bad.secrets = vec![kit::pair_secret(name, "nonsense", "nonsense")];
+    for attempt in ["first", "second"] {
+        // Envoy reports the second attempt as a success.
+        let report = step(&bad, "4e03").await;
+        let Outcome::Refused(refusal) = report.outcome else {
+            panic!("{attempt}: {report:?}");
+        };
+        assert_eq!(
+            refusal.subscriptions,
+            [Subscription::new(Kind::Secret, name)]
+        );
+        assert_eq!(OnDisk::load(&host.layout).unwrap().content, rendered);
+    }
+    let serials = envoy.certificate_serials().await.unwrap();
+    assert_eq!(serials, ["4e02"]);
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_file_that_envoy_does_not_see_is_reported_and_taken_back() {
+    let host = Host::new();
+    let at = free_address();
+    let accepted = to_backend(&host, at, "one", backend("one").await);
+    let (applier, supervisor) = host.start(&accepted).await;
+    let mut applier = applier.with_patience(Patience {
+        unseen: Duration::from_millis(100),
+        ..Patience::default()
+    });
+    // The watch stays on the old directory.
+    let path = host.layout.eds("one");
+    let watched = path.parent().unwrap();
+    let aside = watched.with_extension("aside");
+    std::fs::rename(watched, &aside).unwrap();
+    std::fs::create_dir(watched).unwrap();
+    std::fs::rename(aside.join("eds.pb"), &path).unwrap();
+
+    let wanted = to_backend(&host, at, "one", backend("other").await);
+    let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
+    let Outcome::Unseen { subscriptions, .. } = &report.outcome else {
+        panic!("{report:?}");
+    };
+    assert_eq!(subscriptions, &[Subscription::new(Kind::Endpoints, "one")]);
+    assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
+    let host = Host::new();
+    let at = free_address();
+    let accepted = to_backend(&host, at, "one", backend("one").await);
+    let (mut applier, supervisor) = host.start(&accepted).await;
+    let envoy = supervisor.admin();
+    let mut wanted = to_backend(&host, at, "two", backend("two").await);
+    wanted.listeners = vec![kit::bad_listener(at)];
+    // Dropped at each of its waits in turn, until it runs to its end.
+    for polls in 1.. {
+        let done = {
+            let transaction = apply(&mut applier, &wanted, Some(&envoy));
+            limit_polls(transaction, polls).await
+        };
+        let Some(report) = done else {
+            let (next, opened) = Applier::open(host.layout.clone(), supervisor.log(), Some(&envoy))
+                .await
+                .unwrap();
+            applier = next;
+            assert_eq!(opened.junk, Vec::<std::path::PathBuf>::new());
+            assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
+            assert_eq!(get(at).await.unwrap().1, "one");
+            continue;
+        };
+        assert!(matches!(report.outcome, Outcome::Refused(_)), "{report:?}");
+        assert!(polls > 2, "it was never interrupted");
+        break;
+    }
+    supervisor.stop(Duration::ZERO).await;
+}
+
+/// Runs a future for that many polls and drops it.
+async fn limit_polls<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    let mut left = polls;
+    std::future::poll_fn(move |context| match future.as_mut().poll(context) {
+        std::task::Poll::Ready(value) => std::task::Poll::Ready(Some(value)),
+        std::task::Poll::Pending if left == 1 => std::task::Poll::Ready(None),
+        std::task::Poll::Pending => {
+            left -= 1;
+            std::task::Poll::Pending
+        }
+    })
+    .await
+}

@@ -1,0 +1,224 @@
+//! A supervised real Envoy: it dies, its agent dies, it is replaced, it is stopped.
+
+mod kit;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kit::{
+    Host, Load, apply, backend, cluster, endpoints, free_address, get, listener, live_pid,
+    route_table, until, until_state,
+};
+use sesame_agent::apply::{Applier, Outcome};
+use sesame_agent::envoy::{State, Supervisor};
+use sesame_agent::render::Rendered;
+
+async fn serving(host: &Host, at: SocketAddr) -> Rendered {
+    Rendered {
+        listeners: vec![listener(&host.layout, at, "t", None)],
+        route_tables: vec![route_table("t", "c")],
+        clusters: vec![cluster(&host.layout, "c")],
+        endpoints: vec![endpoints("c", &[backend("hello").await])],
+        secrets: Vec::new(),
+    }
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_envoy_is_started_again_and_serves() {
+    let host = Host::new();
+    let at = free_address();
+    let (mut applier, supervisor) = host.start(&serving(&host, at).await).await;
+    let before = live_pid(&supervisor.state().borrow());
+    kill(before);
+    let state = until_state(&supervisor, |s| matches!(s, State::Backoff { .. })).await;
+    let State::Backoff { deaths, reason, .. } = state else {
+        unreachable!();
+    };
+    assert_eq!(deaths, 1);
+    assert!(reason.starts_with("signal 9"), "{reason}");
+    let after = live_pid(&until_state(&supervisor, State::is_live).await);
+    assert_ne!(before, after);
+    assert_eq!(get(at).await.unwrap(), (200, "hello".to_owned()));
+    // The transaction goes on with the new one.
+    let mut wanted = applier.on_disk().content.clone();
+    wanted.endpoints[0] = endpoints("c", &[backend("other").await]);
+    let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    assert_eq!(get(at).await.unwrap().1, "other");
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_transaction_against_a_dead_envoy_is_taken_back() {
+    let host = Host::new();
+    let at = free_address();
+    let accepted = serving(&host, at).await;
+    let (mut applier, supervisor) = host.start(&accepted).await;
+    let admin = supervisor.admin();
+    supervisor.stop(Duration::ZERO).await;
+    let mut wanted = accepted.clone();
+    wanted.route_tables[0] = route_table("t", "other");
+    let report = apply(&mut applier, &wanted, Some(&admin)).await;
+    assert!(matches!(report.outcome, Outcome::Gone { .. }), "{report:?}");
+    assert_eq!(applier.on_disk().content, accepted);
+    let report = apply(&mut applier, &wanted, None).await;
+    assert_eq!(report.outcome, Outcome::NotRunning);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
+    let host = Host::new();
+    let at = free_address();
+    let wanted = serving(&host, at).await;
+    let (applier, supervisor) = host.start(&wanted).await;
+    let pid = live_pid(&supervisor.state().borrow());
+    let load = Load::start(at, 2);
+    drop((applier, supervisor));
+    load.more(50).await;
+
+    // Also without the note of the one before.
+    for note_is_lost in [false, true] {
+        if note_is_lost {
+            std::fs::remove_file(host.directory.path().join("run/envoy.pid.json")).unwrap();
+        }
+        let supervisor = Supervisor::start(host.config()).await.unwrap();
+        let state = until_state(&supervisor, State::is_live).await;
+        let State::Live {
+            adopted, loaded, ..
+        } = state
+        else {
+            unreachable!();
+        };
+        assert!(adopted && loaded);
+        assert_eq!(live_pid(&state), pid);
+        let (mut applier, _) = Applier::open(
+            host.layout.clone(),
+            supervisor.log(),
+            Some(&supervisor.admin()),
+        )
+        .await
+        .unwrap();
+        let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
+        assert_eq!(report.outcome, Outcome::Unchanged);
+        load.more(50).await;
+        drop(supervisor);
+    }
+    assert_eq!(load.finish().await, Vec::<String>::new());
+
+    let supervisor = Supervisor::start(host.config()).await.unwrap();
+    until_state(&supervisor, State::is_live).await;
+    // The end of an Envoy that is not our child is noticed as well.
+    kill(pid);
+    until_state(&supervisor, |s| matches!(s, State::Backoff { .. })).await;
+    until_state(&supervisor, State::is_live).await;
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn an_envoy_with_another_bootstrap_is_replaced() {
+    let host = Host::new();
+    let at = free_address();
+    let (applier, supervisor) = host.start(&serving(&host, at).await).await;
+    let pid = live_pid(&supervisor.state().borrow());
+    drop((applier, supervisor));
+    let mut config = host.config();
+    // Protobuf concatenation is a merge: the same bootstrap with another node name.
+    let mut bootstrap = config.bootstrap.to_vec();
+    bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
+    config.bootstrap = bootstrap.into();
+    config.replace_grace = Duration::from_millis(200);
+    let supervisor = Supervisor::start(config).await.unwrap();
+    let state = until_state(&supervisor, State::is_live).await;
+    assert_ne!(live_pid(&state), pid);
+    assert!(!is_running(pid));
+    assert_eq!(get(at).await.unwrap().0, 200);
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_lets_connections_finish() {
+    let host = Host::new();
+    let at = free_address();
+    let (_applier, supervisor) = host.start(&serving(&host, at).await).await;
+    let state = supervisor.state();
+    let pid = live_pid(&state.borrow());
+    let mut client = kit::Client::connect(at).await.unwrap();
+    client.get().await.unwrap();
+    let stop = tokio::spawn(supervisor.stop(Duration::from_secs(20)));
+    // The open connection holds the stop up, and is asked to close.
+    while !client.closing {
+        assert_eq!(client.get().await.unwrap().0, 200);
+    }
+    drop(client);
+    stop.await.unwrap();
+    assert_eq!(*state.borrow(), State::Stopped);
+    assert!(!is_running(pid));
+}
+
+#[tokio::test]
+async fn an_envoy_that_cannot_start_says_why_and_backs_off() {
+    let host = Host::new();
+    // Without files: Envoy exits.
+    let supervisor = Supervisor::start(host.config()).await.unwrap();
+    let state = until_state(&supervisor, |s| {
+        matches!(s, State::Backoff { deaths: 2, .. })
+    })
+    .await;
+    let State::Backoff { reason, .. } = state else {
+        unreachable!();
+    };
+    assert!(
+        reason.contains("exit code 1") && reason.contains("cds.pb"),
+        "{reason}"
+    );
+    let pids = host.directory.path().join("run/envoy.pid.json");
+    until("a pid file", || pids.exists()).await;
+    supervisor.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn envoy_judges_a_bootstrap_in_its_own_words() {
+    use sesame_agent::envoy::validate::{Verdict, validate};
+    let host = Host::new();
+    let config = host.config();
+    let directory = host.directory.path().join("judge");
+    // The files that a bootstrap names must exist, whatever is in them.
+    for path in [host.layout.cds(), host.layout.lds()] {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+    let judge = async |bytes: &[u8]| validate(&config.binary, &directory, bytes).await.unwrap();
+    assert_eq!(judge(&config.bootstrap).await, Verdict::Valid);
+    let mut bad = config.bootstrap.to_vec();
+    bad.extend(kit::static_cluster_without_eds("broken"));
+    let Verdict::Invalid { envoy_words } = judge(&bad).await else {
+        panic!("an EDS cluster without EDS is valid");
+    };
+    assert!(
+        envoy_words.contains("cannot create an EDS cluster without an EDS config"),
+        "{envoy_words}"
+    );
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn the_binary_says_its_version() {
+    let config = Host::new().config();
+    let version = sesame_agent::envoy::locate::version(&config.binary)
+        .await
+        .unwrap();
+    assert!(version.number >= (1, 40, 0), "{version:?}");
+    let other = std::path::Path::new("/bin/sh");
+    assert!(sesame_agent::envoy::locate::version(other).await.is_err());
+}

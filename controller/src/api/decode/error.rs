@@ -1,0 +1,99 @@
+//! Why a document is not an object.
+
+use thiserror::Error;
+
+use crate::world::{Kind, ObjectKey};
+
+/// A document, or an item of a list, that did not become an object.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {reason}")]
+pub struct DecodeError {
+    /// Where: 1-based, within the document.
+    pub line: usize,
+    /// The object, when kind and name could still be told.
+    pub object: Option<ObjectKey>,
+    /// Why.
+    pub reason: Box<Reason>,
+}
+
+impl DecodeError {
+    pub(super) fn new(line: usize, object: Option<ObjectKey>, reason: Reason) -> Self {
+        let reason = Box::new(reason);
+        Self {
+            line,
+            object,
+            reason,
+        }
+    }
+
+    /// Whether the document is merely not for us, which is no fault.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(*self.reason, Reason::Unsupported { .. })
+    }
+}
+
+/// The reasons.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Reason {
+    /// A kind, or a version of a kind, that Sesame does not read.
+    #[error("{}", unsupported(api_version, kind))]
+    Unsupported {
+        /// As written.
+        api_version: String,
+        /// As written.
+        kind: String,
+    },
+    /// Not YAML, or a value of the wrong type.
+    #[error("{0}")]
+    Invalid(String),
+    /// A required field is not there.
+    #[error("`{field}` is missing")]
+    Missing {
+        /// The path of the field.
+        field: String,
+    },
+    /// A name that no API server would store.
+    #[error("`{field}` is {value:?}: {expected}")]
+    Name {
+        /// The path of the field.
+        field: String,
+        /// The value, cut short.
+        value: String,
+        /// What a name must look like.
+        expected: &'static str,
+    },
+    /// More than the limit.
+    #[error("the {what} has {size} bytes; at most {limit} are read: split it")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its bytes.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl Reason {
+    pub(super) fn missing(field: &str) -> Self {
+        Self::Missing {
+            field: field.to_owned(),
+        }
+    }
+
+    pub(super) fn too_large(what: &'static str, size: usize, limit: usize) -> Self {
+        Self::TooLarge { what, size, limit }
+    }
+}
+
+fn unsupported(api_version: &str, kind: &str) -> String {
+    let cut = |text: &str| text.chars().take(64).collect::<String>();
+    let (api_version, kind) = (cut(api_version), cut(kind));
+    match Kind::ALL.iter().find(|known| known.as_str() == kind) {
+        Some(known) => format!(
+            "{kind} of {api_version:?} is ignored; it is read as {}",
+            known.api_versions().join(" or ")
+        ),
+        None => format!("kind {kind:?} of {api_version:?} is ignored"),
+    }
+}

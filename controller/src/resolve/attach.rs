@@ -1,0 +1,144 @@
+//! Which listeners of a Gateway a route of any kind attaches to, and with which hostnames.
+
+use super::context::Context;
+use super::gateways::GatewayState;
+use super::hostnames::Hostname;
+use super::names;
+use crate::api::{GATEWAY_GROUP, ParentRef};
+use crate::status::Reason;
+use crate::world::Kind;
+
+/// An accepted route on one listener.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    /// Its place among the routes of its kind, oldest first.
+    pub(super) route: usize,
+    pub(super) hosts: Vec<Host>,
+}
+
+/// One hostname that a route has on a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    /// What listener and route have in common.
+    pub(super) domain: Hostname,
+    /// How specific the route's own hostname is.
+    pub(super) rank: (bool, usize),
+}
+
+/// The Gateway that a reference means, as namespace and name; none if it means something else.
+pub(super) fn gateway_of<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(&'r str, &'r str)> {
+    let ParentRef {
+        group,
+        kind,
+        namespace,
+        name,
+        section_name: _,
+        port: _,
+    } = parent;
+    let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
+    let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
+    (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str())
+        .then(|| (namespace.as_deref().unwrap_or(own), name.as_str()))
+}
+
+/// The listeners of `gateway`, by index, to which the route attaches through `parent`.
+///
+/// `hostnames` are the route's; none means all. The listener's own state does not matter.
+pub(super) fn listeners(
+    gateway: &GatewayState<'_>,
+    parent: &ParentRef,
+    kind: Kind,
+    namespace: &str,
+    hostnames: &[Hostname],
+    cx: &Context<'_, '_>,
+) -> Result<Vec<(usize, Vec<Host>)>, (Reason, String)> {
+    let port = parent.port;
+    let section = parent
+        .section_name
+        .as_deref()
+        .filter(|name| !name.is_empty());
+    let mut selected = false;
+    let mut allowed = false;
+    let mut attached = Vec::new();
+    for (i, listener) in gateway.listeners.iter().enumerate() {
+        if section.is_some_and(|name| name != listener.spec.name)
+            || port.is_some_and(|port| {
+                names::port(port).is_none() || names::port(port) != listener.port
+            })
+        {
+            continue;
+        }
+        selected = true;
+        if !listener.allows(kind, namespace, cx) {
+            continue;
+        }
+        allowed = true;
+        let Some(own) = &listener.hostname else {
+            continue;
+        };
+        let hosts = intersect(own, hostnames);
+        if !hosts.is_empty() {
+            attached.push((i, hosts));
+        }
+    }
+    if !attached.is_empty() {
+        return Ok(attached);
+    }
+    let name = format!("Gateway {}/{}", gateway.owner.namespace, gateway.owner.name);
+    Err(if !selected {
+        let mut wanted = Vec::new();
+        if let Some(section) = section {
+            wanted.push(format!("sectionName {section:?}"));
+        }
+        if let Some(port) = port {
+            wanted.push(format!("port {port}"));
+        }
+        let known: Vec<String> = gateway
+            .listeners
+            .iter()
+            .map(|listener| format!("{} (port {})", listener.spec.name, listener.spec.port))
+            .collect();
+        (
+            Reason::NoMatchingParent,
+            format!(
+                "{name} has no listener with {}; it has {}",
+                wanted.join(" and "),
+                known.join(", ")
+            ),
+        )
+    } else if !allowed {
+        (
+            Reason::NotAllowedByListeners,
+            format!(
+                "no listener of {name} allows a {kind} of namespace {namespace:?}; see allowedRoutes of its listeners"
+            ),
+        )
+    } else {
+        let hostnames: Vec<&str> = hostnames.iter().map(Hostname::as_str).collect();
+        (
+            Reason::NoMatchingListenerHostname,
+            format!(
+                "no listener of {name} has a hostname in common with {}",
+                hostnames.join(", ")
+            ),
+        )
+    })
+}
+
+fn intersect(own: &Hostname, hostnames: &[Hostname]) -> Vec<Host> {
+    if hostnames.is_empty() {
+        return vec![Host {
+            domain: own.clone(),
+            rank: Hostname::any().specificity(),
+        }];
+    }
+    hostnames
+        .iter()
+        .filter_map(|hostname| {
+            Some(Host {
+                domain: own.intersect(hostname)?,
+                rank: hostname.specificity(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,240 @@
+//! Key pairs out of Secrets: found, permitted, read and checked.
+//!
+//! A private key leaves only as a [`KeyPair`]; no error and no `Debug` output has any part of one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::sign::CertifiedKey;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::KeyRef;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::context::Context;
+use super::grants::{Referrer, Target};
+use super::hostnames::Hostname;
+use super::pem;
+use crate::api::{NamespacedName, ObjectRef, Secret};
+
+/// The type of a Secret with a key pair.
+const TLS_SECRET: &str = "kubernetes.io/tls";
+
+/// A checked key pair.
+#[derive(Debug)]
+pub(super) struct Certificate {
+    pub(super) key: KeyRef,
+    pub(super) pair: KeyPair,
+    /// DNS names of the leaf, lower case.
+    dns_names: Vec<String>,
+}
+
+impl Certificate {
+    /// Whether the leaf is for the hostname; a wildcard of a certificate stands for one label.
+    pub(super) fn covers(&self, hostname: &Hostname) -> bool {
+        let name = hostname.as_str();
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        name.is_empty()
+            || self.dns_names.iter().any(|san| {
+                san == name
+                    || san
+                        .strip_prefix("*.")
+                        .is_some_and(|suffix| parent == Some(suffix))
+            })
+    }
+}
+
+/// Why a reference to a key pair is no good.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) not_permitted: bool,
+    pub(super) message: String,
+}
+
+type Parsed = Result<Arc<Certificate>, String>;
+
+/// Key pairs that were parsed before, for a Resolver that is used again. Pure memory: the same Secret gives
+/// the same result. What a resolution does not use is forgotten after it.
+#[derive(Debug, Default)]
+pub(super) struct CertificateCache {
+    entries: HashMap<NamespacedName, (Arc<Secret>, Parsed)>,
+    provider: Option<Arc<CryptoProvider>>,
+}
+
+/// The key pairs of one resolution.
+pub(super) struct Certificates<'w, 'c> {
+    cache: &'c mut CertificateCache,
+    seen: HashMap<&'w NamespacedName, Parsed>,
+    by_name: BTreeMap<String, Arc<Certificate>>,
+}
+
+impl<'w, 'c> Certificates<'w, 'c> {
+    pub(super) fn new(cache: &'c mut CertificateCache) -> Self {
+        Self {
+            cache,
+            seen: HashMap::new(),
+            by_name: BTreeMap::new(),
+        }
+    }
+
+    /// The key pair that `reference` means where `referrer` says it.
+    pub(super) fn get(
+        &mut self,
+        referrer: Referrer<'w>,
+        reference: &'w ObjectRef,
+        cx: &Context<'w, '_>,
+    ) -> Result<Arc<Certificate>, Fault> {
+        let ObjectRef {
+            group,
+            kind,
+            name,
+            namespace,
+        } = reference;
+        let invalid = |message: String| Fault {
+            not_permitted: false,
+            message,
+        };
+        let group = group.as_deref().unwrap_or_default();
+        let kind = kind.as_deref().unwrap_or("Secret");
+        if !group.is_empty() || kind != "Secret" {
+            return Err(invalid(format!(
+                "{group}/{kind} {name:?} is not supported; expected a Secret of the core group"
+            )));
+        }
+        let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
+        let target = Target {
+            group: "",
+            kind: "Secret",
+            namespace,
+            name,
+        };
+        if !cx.grants.permit(referrer, target) {
+            return Err(Fault {
+                not_permitted: true,
+                message: format!(
+                    "no ReferenceGrant in namespace {namespace:?} lets a {} of namespace {:?} refer to Secret \
+                     {name:?}",
+                    referrer.kind, referrer.namespace
+                ),
+            });
+        }
+        let key = NamespacedName::new(namespace, name);
+        let Some((key, secret)) = cx.world.secrets.get_key_value(&key) else {
+            return Err(invalid(format!("Secret {key} does not exist")));
+        };
+        self.parse(key, secret).map_err(invalid)
+    }
+
+    fn parse(&mut self, key: &'w NamespacedName, secret: &Arc<Secret>) -> Parsed {
+        if let Some(parsed) = self.seen.get(key) {
+            return parsed.clone();
+        }
+        let parsed = match self.cache.entries.remove(key) {
+            Some((known, parsed)) if Arc::ptr_eq(&known, secret) || known == *secret => parsed,
+            _ => {
+                let provider = self
+                    .cache
+                    .provider
+                    .get_or_insert_with(|| Arc::new(rustls::crypto::ring::default_provider()));
+                parse(key, secret, provider)
+                    .map(Arc::new)
+                    .map_err(|why| format!("Secret {key} {why}"))
+            }
+        };
+        if let Ok(certificate) = &parsed {
+            self.by_name
+                .insert(certificate.key.name.clone(), Arc::clone(certificate));
+        }
+        self.cache
+            .entries
+            .insert(key.clone(), (Arc::clone(secret), parsed.clone()));
+        self.seen.insert(key, parsed.clone());
+        parsed
+    }
+
+    /// A key pair that [`Self::get`] returned, by the name of its `KeyRef`.
+    pub(super) fn named(&self, name: &str) -> Option<&Certificate> {
+        self.by_name.get(name).map(AsRef::as_ref)
+    }
+
+    /// Forgets what this resolution did not use.
+    pub(super) fn finish(self) {
+        let seen = self.seen;
+        self.cache.entries.retain(|key, _| seen.contains_key(key));
+    }
+}
+
+/// Reads and checks one Secret. The error completes the sentence "Secret x ...".
+fn parse(
+    key: &NamespacedName,
+    secret: &Secret,
+    provider: &CryptoProvider,
+) -> Result<Certificate, String> {
+    if secret.type_ != TLS_SECRET {
+        return Err(format!(
+            "has type {:?}; expected {TLS_SECRET:?} with tls.crt and tls.key",
+            secret.type_
+        ));
+    }
+    let part = |name: &str| {
+        secret
+            .get(name)
+            .filter(|bytes| !bytes.is_empty())
+            .ok_or_else(|| format!("has no {name}"))
+    };
+    let chain = pem::certificates(part("tls.crt")?).map_err(|why| format!("tls.crt {why}"))?;
+    let private_key = pem::private_key(part("tls.key")?).map_err(|why| format!("tls.key {why}"))?;
+
+    for (i, certificate) in chain.iter().enumerate() {
+        X509Certificate::from_der(certificate)
+            .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
+    }
+    let leaf = chain.first().ok_or("tls.crt is empty")?;
+    let (_, leaf) = X509Certificate::from_der(leaf)
+        .map_err(|_| "tls.crt certificate 0 is malformed".to_owned())?;
+    // Also checks that the key belongs to the first certificate.
+    CertifiedKey::from_der(chain.clone(), private_key.clone_key(), provider).map_err(|why| {
+        match why {
+            rustls::Error::InconsistentKeys(_) => {
+                "tls.key does not belong to the first certificate of tls.crt; the leaf must come first"
+                    .to_owned()
+            }
+            _ => "tls.key is of a kind that is not supported; expected RSA of at least 2048 bits, or ECDSA with \
+                  P-256 or P-384"
+                .to_owned(),
+        }
+    })?;
+
+    let name = format!("Secret/{key}");
+    let pair = KeyPair {
+        name: name.clone(),
+        certificate_chain: pem::encode_certificates(&chain).into_bytes(),
+        private_key: pem::encode_private_key(&private_key).into_bytes(),
+    };
+    Ok(Certificate {
+        key: KeyRef {
+            name,
+            digest: pair.digest(),
+            serial: leaf.tbs_certificate.serial.to_str_radix(16),
+            not_after: leaf.validity().not_after.timestamp(),
+        },
+        pair,
+        dns_names: dns_names(&leaf),
+    })
+}
+
+fn dns_names(leaf: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(names)) = leaf.subject_alternative_name() else {
+        return Vec::new();
+    };
+    names
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,215 @@
+//! Endpoints out of EndpointSlices.
+//!
+//! Only ready endpoints; if none is ready, those that still serve while they terminate (as kube-proxy
+//! does). Addresses that could reach the host itself or its cloud's metadata are refused unless allowed.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sesame_proto::schema::Endpoint;
+
+use super::context::Context;
+use super::names;
+use crate::api::{
+    EndpointConditions, EndpointSlice, NamespacedName, ServicePort, SliceEndpoint, SlicePort,
+};
+use crate::world::{Kind, ObjectKey, World};
+
+/// All slices by the Service they are of.
+pub(super) struct Slices<'w>(
+    HashMap<(&'w str, &'w str), Vec<(&'w NamespacedName, &'w EndpointSlice)>>,
+);
+
+impl<'w> Slices<'w> {
+    pub(super) fn new(world: &'w World) -> Self {
+        let mut slices: HashMap<(&str, &str), Vec<_>> =
+            HashMap::with_capacity(world.endpoint_slices.len());
+        for (key, slice) in &world.endpoint_slices {
+            if let Some(service) = slice.metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL) {
+                slices
+                    .entry((key.namespace.as_str(), service.as_str()))
+                    .or_default()
+                    .push((key, slice.as_ref()));
+            }
+        }
+        Self(slices)
+    }
+
+    /// The endpoints of one Service port, by address, then port; each once.
+    pub(super) fn endpoints(
+        &self,
+        service: &NamespacedName,
+        port: &ServicePort,
+        cx: &mut Context<'w, '_>,
+    ) -> Vec<Endpoint> {
+        let slices = self
+            .0
+            .get(&(service.namespace.as_str(), service.name.as_str()))
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let mut ready = Vec::new();
+        let mut terminating = Vec::new();
+        for (key, slice) in slices {
+            read(key, slice, port, cx, &mut ready, &mut terminating);
+        }
+        let mut found = if ready.is_empty() { terminating } else { ready };
+        found.sort_unstable();
+        found.dedup();
+        found
+            .into_iter()
+            .map(|(address, port)| Endpoint {
+                address: address.to_string(),
+                port: port.into(),
+            })
+            .collect()
+    }
+}
+
+fn read(
+    key: &NamespacedName,
+    slice: &EndpointSlice,
+    service_port: &ServicePort,
+    cx: &mut Context<'_, '_>,
+    ready: &mut Vec<(IpAddr, u16)>,
+    terminating: &mut Vec<(IpAddr, u16)>,
+) {
+    let EndpointSlice {
+        metadata: _,
+        address_type,
+        endpoints,
+        ports,
+    } = slice;
+    let object = || ObjectKey {
+        kind: Kind::EndpointSlice,
+        name: key.clone(),
+    };
+    let tcp = |protocol: &str| matches!(protocol, "" | "TCP");
+    let number = ports.iter().find_map(|slice_port| {
+        let SlicePort {
+            name,
+            port,
+            protocol,
+        } = slice_port;
+        let same_name = name.as_deref().unwrap_or_default() == service_port.name;
+        let same_protocol = match protocol.as_deref().unwrap_or_default() {
+            protocol if tcp(protocol) => tcp(&service_port.protocol),
+            protocol => protocol == service_port.protocol,
+        };
+        (same_name && same_protocol).then_some(*port)?
+    });
+    let Some(number) = number else { return };
+    let Some(number) = names::port(number) else {
+        cx.problems.add(
+            object(),
+            format!("ports: {number} is out of range; expected 1 to 65535"),
+        );
+        return;
+    };
+    if !matches!(address_type.as_str(), "IPv4" | "IPv6") {
+        cx.problems.add(
+            object(),
+            format!("addressType {address_type:?} is not supported; expected IPv4 or IPv6"),
+        );
+        return;
+    }
+    let mut refused: Vec<&str> = Vec::new();
+    for endpoint in endpoints {
+        let SliceEndpoint {
+            addresses,
+            conditions,
+        } = endpoint;
+        let EndpointConditions {
+            ready: is_ready,
+            serving,
+            terminating: is_terminating,
+        } = conditions;
+        let list = if is_ready.unwrap_or(true) {
+            &mut *ready
+        } else if *serving == Some(true) && *is_terminating == Some(true) {
+            &mut *terminating
+        } else {
+            continue;
+        };
+        // Consumers use the first address only.
+        let Some(text) = addresses.first() else {
+            continue;
+        };
+        match text.parse::<IpAddr>() {
+            Ok(address) if cx.options.allow_local_endpoints || is_remote(address) => {
+                list.push((address, number));
+            }
+            _ => refused.push(text),
+        }
+    }
+    if let Some(first) = refused.first() {
+        cx.problems.add(
+            object(),
+            format!(
+                "{} endpoints are refused, {first:?} first: expected IPs that are not loopback, link-local, \
+                 unspecified, multicast or metadata addresses",
+                refused.len()
+            ),
+        );
+    }
+}
+
+/// Amazon's metadata service over IPv6; the others are link-local.
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
+
+/// Whether an address is that of another machine.
+fn is_remote(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_remote_v4(v4),
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => is_remote_v4(v4),
+            None => {
+                !(v6.is_loopback()
+                    || v6.is_unspecified()
+                    || v6.is_multicast()
+                    || v6.is_unicast_link_local()
+                    || v6 == METADATA_V6)
+            }
+        },
+    }
+}
+
+fn is_remote_v4(v4: Ipv4Addr) -> bool {
+    // All of 0.0.0.0/8 means "this host".
+    !(v4.is_loopback()
+        || v4.is_multicast()
+        || v4.is_link_local()
+        || v4.is_broadcast()
+        || v4.octets()[0] == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_remote;
+
+    #[test]
+    fn local_and_metadata_addresses_are_not_remote() {
+        for (address, remote) in [
+            ("10.0.0.1", true),
+            ("192.0.2.1", true),
+            ("2001:db8::1", true),
+            ("fd00::1", true),
+            ("127.0.0.1", false),
+            ("127.1.2.3", false),
+            ("0.0.0.0", false),
+            ("0.1.2.3", false),
+            ("169.254.169.254", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("::1", false),
+            ("::", false),
+            ("fe80::1", false),
+            ("ff02::1", false),
+            ("fd00:ec2::254", false),
+            ("::ffff:127.0.0.1", false),
+            ("::ffff:10.0.0.1", true),
+        ] {
+            let ip = address.parse().expect("an IP");
+            assert_eq!(is_remote(ip), remote, "{address}");
+        }
+    }
+}

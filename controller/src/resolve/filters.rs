@@ -1,0 +1,534 @@
+//! Filters of a rule and of a backend: checked, and taken apart by what they do.
+//!
+//! What a filter refers to is looked up elsewhere. A filter that cannot be served is never skipped: its
+//! requests get an error instead.
+
+use sesame_proto::schema;
+
+use super::cors;
+use super::header_filters;
+use super::hostnames;
+use super::names;
+use crate::api::{
+    BackendRef, Filter, FilterType, Fraction, PathModifier, PathModifierType, RequestMirror,
+    RequestRedirect, UrlRewrite,
+};
+use crate::status::Reason;
+
+/// Why a rule cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RuleFault {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+impl RuleFault {
+    pub(super) fn unsupported(message: String) -> Self {
+        Self {
+            reason: Reason::UnsupportedValue,
+            message,
+        }
+    }
+
+    fn incompatible(message: String) -> Self {
+        Self {
+            reason: Reason::IncompatibleFilters,
+            message,
+        }
+    }
+}
+
+/// A filter that is refused with an error at request time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unserved {
+    /// An ExtensionRef: a reference that resolves to nothing.
+    Extension(String),
+    /// A type that is not supported.
+    Type(String),
+}
+
+/// All filters of one rule.
+#[derive(Debug, Default)]
+pub(super) struct RuleFilters<'w> {
+    pub(super) request_headers: Option<schema::HeaderModifier>,
+    pub(super) response_headers: Option<schema::HeaderModifier>,
+    pub(super) mirrors: Vec<MirrorTo<'w>>,
+    pub(super) redirect: Option<RedirectTo>,
+    pub(super) rewrite: Option<schema::UrlRewrite>,
+    pub(super) cors: Option<schema::Cors>,
+    pub(super) unserved: Option<Unserved>,
+}
+
+/// A mirror whose backend is still to be looked up.
+#[derive(Debug)]
+pub(super) struct MirrorTo<'w> {
+    /// Its place among the rule's filters.
+    pub(super) index: usize,
+    pub(super) backend: &'w BackendRef,
+    pub(super) numerator: u32,
+    pub(super) denominator: u32,
+}
+
+/// A redirect whose port may depend on the listener.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RedirectTo {
+    /// `http`, `https` or empty to keep.
+    pub(super) scheme: &'static str,
+    pub(super) host: String,
+    pub(super) port: Option<u16>,
+    pub(super) path: Option<schema::PathModifier>,
+    pub(super) status: u32,
+}
+
+impl RedirectTo {
+    /// The redirect on a listener of this scheme and port: an explicit port, else that of the scheme, else
+    /// the listener's; never named where the scheme implies it.
+    pub(super) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
+        let scheme = if self.scheme.is_empty() {
+            listener_scheme
+        } else {
+            self.scheme
+        };
+        let implied = if scheme == "https" { 443 } else { 80 };
+        let port = self.port.unwrap_or(if self.scheme.is_empty() {
+            listener_port
+        } else {
+            implied
+        });
+        schema::Redirect {
+            scheme: self.scheme.to_owned(),
+            host: self.host.clone(),
+            port: if port == implied { 0 } else { port.into() },
+            path: self.path.clone(),
+            status: self.status,
+        }
+    }
+}
+
+/// Reads the filters of a rule. `one_prefix` says that the rule has exactly one match and that it is a
+/// PathPrefix: only then a prefix can be replaced.
+pub(super) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, RuleFault> {
+    if filters.len() > 16 {
+        return Err(RuleFault::unsupported(format!(
+            "filters has {} entries; at most 16 are allowed",
+            filters.len()
+        )));
+    }
+    let mut found = RuleFilters::default();
+    let mut seen: Vec<&FilterType> = Vec::new();
+    for (i, filter) in filters.iter().enumerate() {
+        let at = |why: String| RuleFault::unsupported(format!("filters[{i}].{why}"));
+        check_union(filter).map_err(at)?;
+        let Filter {
+            type_,
+            request_header_modifier,
+            response_header_modifier,
+            request_mirror,
+            request_redirect,
+            url_rewrite,
+            cors,
+            external_auth: _,
+            extension_ref,
+        } = filter;
+        let repeatable = matches!(
+            type_,
+            FilterType::RequestMirror | FilterType::ExtensionRef | FilterType::Other(_)
+        );
+        if !repeatable && seen.contains(&type_) {
+            return Err(RuleFault::incompatible(format!(
+                "filters[{i}]: {type_} is there twice"
+            )));
+        }
+        seen.push(type_);
+        if let Some(modifier) = request_header_modifier {
+            let read = header_filters::read(modifier);
+            found.request_headers =
+                Some(read.map_err(|why| at(format!("requestHeaderModifier.{why}")))?);
+        }
+        if let Some(modifier) = response_header_modifier {
+            let read = header_filters::read(modifier);
+            found.response_headers =
+                Some(read.map_err(|why| at(format!("responseHeaderModifier.{why}")))?);
+        }
+        if let Some(mirror) = request_mirror {
+            let read = read_mirror(i, mirror);
+            found
+                .mirrors
+                .push(read.map_err(|why| at(format!("requestMirror.{why}")))?);
+        }
+        if let Some(redirect) = request_redirect {
+            let read = read_redirect(redirect, one_prefix);
+            found.redirect = Some(read.map_err(|why| at(format!("requestRedirect.{why}")))?);
+        }
+        if let Some(rewrite) = url_rewrite {
+            let read = read_rewrite(rewrite, one_prefix);
+            found.rewrite = Some(read.map_err(|why| at(format!("urlRewrite.{why}")))?);
+        }
+        if let Some(cors) = cors {
+            let read = cors::read(cors);
+            found.cors = Some(read.map_err(|why| at(format!("cors.{why}")))?);
+        }
+        match type_ {
+            FilterType::ExtensionRef => {
+                let (kind, name) = extension_ref
+                    .as_ref()
+                    .map(|reference| {
+                        (
+                            reference.kind.as_deref().unwrap_or_default(),
+                            reference.name.as_str(),
+                        )
+                    })
+                    .unwrap_or_default();
+                found.unserved.get_or_insert(Unserved::Extension(format!(
+                    "filters[{i}].extensionRef: {kind} {name:?} is not a filter that is supported; requests are \
+                     answered with 500"
+                )));
+            }
+            FilterType::ExternalAuth | FilterType::Other(_) => {
+                // A rule that lost its check must not be served without it.
+                found.unserved = Some(Unserved::Type(format!(
+                    "filters[{i}].type {:?} is not supported; requests are answered with 500",
+                    type_.as_str()
+                )));
+            }
+            _ => {}
+        }
+    }
+    if found.redirect.is_some() && found.rewrite.is_some() {
+        return Err(RuleFault::incompatible(
+            "filters: RequestRedirect and URLRewrite exclude each other".to_owned(),
+        ));
+    }
+    if found.redirect.is_some() && !found.mirrors.is_empty() {
+        return Err(RuleFault::incompatible(
+            "filters: RequestRedirect and RequestMirror exclude each other, because nothing is forwarded".to_owned(),
+        ));
+    }
+    Ok(found)
+}
+
+/// Header modifiers of a backend, for the request and the response.
+type BackendModifiers = (
+    Option<schema::HeaderModifier>,
+    Option<schema::HeaderModifier>,
+);
+
+/// Reads the filters of one backend reference; only header modifiers are served there.
+pub(super) fn read_backend(filters: &[Filter]) -> Result<BackendModifiers, RuleFault> {
+    let mut modifiers: BackendModifiers = (None, None);
+    if filters.len() > 16 {
+        return Err(RuleFault::unsupported(format!(
+            "filters has {} entries; at most 16 are allowed",
+            filters.len()
+        )));
+    }
+    for (i, filter) in filters.iter().enumerate() {
+        let at = |why: String| RuleFault::unsupported(format!("filters[{i}].{why}"));
+        check_union(filter).map_err(at)?;
+        let (slot, spec, field) = match filter.type_ {
+            FilterType::RequestHeaderModifier => (
+                &mut modifiers.0,
+                &filter.request_header_modifier,
+                "requestHeaderModifier",
+            ),
+            FilterType::ResponseHeaderModifier => (
+                &mut modifiers.1,
+                &filter.response_header_modifier,
+                "responseHeaderModifier",
+            ),
+            FilterType::ExtensionRef => {
+                return Err(RuleFault {
+                    reason: Reason::InvalidKind,
+                    message: format!("filters[{i}].extensionRef is not a filter that is supported"),
+                });
+            }
+            ref other => {
+                return Err(at(format!(
+                    "type {:?} is not supported on a backend; expected RequestHeaderModifier or \
+                     ResponseHeaderModifier",
+                    other.as_str()
+                )));
+            }
+        };
+        if slot.is_some() {
+            return Err(RuleFault::incompatible(format!(
+                "filters[{i}]: {} is there twice",
+                filter.type_
+            )));
+        }
+        if let Some(spec) = spec {
+            *slot = Some(header_filters::read(spec).map_err(|why| at(format!("{field}.{why}")))?);
+        }
+    }
+    Ok(modifiers)
+}
+
+/// The member that `type` names must be set, and no other.
+fn check_union(filter: &Filter) -> Result<(), String> {
+    let Filter {
+        type_,
+        request_header_modifier,
+        response_header_modifier,
+        request_mirror,
+        request_redirect,
+        url_rewrite,
+        cors,
+        external_auth,
+        extension_ref,
+    } = filter;
+    let members = [
+        (
+            FilterType::RequestHeaderModifier,
+            "requestHeaderModifier",
+            request_header_modifier.is_some(),
+        ),
+        (
+            FilterType::ResponseHeaderModifier,
+            "responseHeaderModifier",
+            response_header_modifier.is_some(),
+        ),
+        (
+            FilterType::RequestMirror,
+            "requestMirror",
+            request_mirror.is_some(),
+        ),
+        (
+            FilterType::RequestRedirect,
+            "requestRedirect",
+            request_redirect.is_some(),
+        ),
+        (FilterType::UrlRewrite, "urlRewrite", url_rewrite.is_some()),
+        (FilterType::Cors, "cors", cors.is_some()),
+        (
+            FilterType::ExternalAuth,
+            "externalAuth",
+            external_auth.is_some(),
+        ),
+        (
+            FilterType::ExtensionRef,
+            "extensionRef",
+            extension_ref.is_some(),
+        ),
+    ];
+    for (member, field, set) in members {
+        match (member == *type_, set) {
+            (true, false) => return Err(format!("{field} is required with type {type_}")),
+            (false, true) => {
+                return Err(format!(
+                    "{field} must not be set with type {:?}",
+                    type_.as_str()
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn read_mirror(index: usize, spec: &RequestMirror) -> Result<MirrorTo<'_>, String> {
+    let RequestMirror {
+        backend_ref,
+        percent,
+        fraction,
+    } = spec;
+    let (numerator, denominator) = match (percent, fraction) {
+        (Some(_), Some(_)) => return Err("percent and fraction exclude each other".to_owned()),
+        (None, None) => (100, 100),
+        (Some(percent), None) => (*percent, 100),
+        (
+            None,
+            Some(Fraction {
+                numerator,
+                denominator,
+            }),
+        ) => (*numerator, denominator.unwrap_or(100)),
+    };
+    let ends = (u32::try_from(numerator), u32::try_from(denominator));
+    let (Ok(numerator), Ok(denominator @ 1..)) = ends else {
+        return Err(format!(
+            "share {numerator}/{denominator} is out of range; expected 0 to 100 percent"
+        ));
+    };
+    if numerator > denominator {
+        return Err(format!("share {numerator}/{denominator} is above 1"));
+    }
+    Ok(MirrorTo {
+        index,
+        backend: backend_ref,
+        numerator,
+        denominator,
+    })
+}
+
+fn read_redirect(spec: &RequestRedirect, one_prefix: bool) -> Result<RedirectTo, String> {
+    let RequestRedirect {
+        scheme,
+        hostname,
+        path,
+        port,
+        status_code,
+    } = spec;
+    let scheme = match scheme.as_deref() {
+        None | Some("") => "",
+        Some("http") => "http",
+        Some("https") => "https",
+        Some(other) => {
+            return Err(format!(
+                "scheme {other:?} is unknown; expected http or https"
+            ));
+        }
+    };
+    let port = match port {
+        None => None,
+        Some(port) => Some(
+            names::port(*port)
+                .ok_or_else(|| format!("port {port} is out of range; expected 1 to 65535"))?,
+        ),
+    };
+    let status = status_code.unwrap_or(302);
+    if ![301, 302, 303, 307, 308].contains(&status) {
+        return Err(format!(
+            "statusCode {status} is not supported; expected 301, 302, 303, 307 or 308"
+        ));
+    }
+    Ok(RedirectTo {
+        scheme,
+        host: read_hostname(hostname.as_deref())?,
+        port,
+        path: read_path(path.as_ref(), one_prefix)?,
+        status: status.unsigned_abs(),
+    })
+}
+
+fn read_rewrite(spec: &UrlRewrite, one_prefix: bool) -> Result<schema::UrlRewrite, String> {
+    let UrlRewrite { hostname, path } = spec;
+    Ok(schema::UrlRewrite {
+        host: read_hostname(hostname.as_deref())?,
+        path: read_path(path.as_ref(), one_prefix)?,
+    })
+}
+
+fn read_hostname(hostname: Option<&str>) -> Result<String, String> {
+    let Some(hostname) = hostname.filter(|hostname| !hostname.is_empty()) else {
+        return Ok(String::new());
+    };
+    let lower = hostname.to_ascii_lowercase();
+    hostnames::check_precise(&lower).map_err(|why| format!("hostname {why}"))?;
+    Ok(lower)
+}
+
+fn read_path(
+    spec: Option<&PathModifier>,
+    one_prefix: bool,
+) -> Result<Option<schema::PathModifier>, String> {
+    let Some(PathModifier {
+        type_,
+        replace_full_path,
+        replace_prefix_match,
+    }) = spec
+    else {
+        return Ok(None);
+    };
+    let kind = match (type_, replace_full_path, replace_prefix_match) {
+        (PathModifierType::ReplaceFullPath, Some(path), None) => {
+            check_path("path.replaceFullPath", path)?;
+            // An empty path is no path.
+            let path = if path.is_empty() { "/" } else { path };
+            schema::path_modifier::Kind::Full(path.to_owned())
+        }
+        (PathModifierType::ReplacePrefixMatch, None, Some(prefix)) => {
+            if !one_prefix {
+                return Err(
+                    "path.type ReplacePrefixMatch needs a rule with exactly one match, of type PathPrefix".to_owned(),
+                );
+            }
+            check_path("path.replacePrefixMatch", prefix)?;
+            // A trailing slash of the replacement is ignored, as that of the prefix is.
+            schema::path_modifier::Kind::Prefix(
+                prefix.strip_suffix('/').unwrap_or(prefix).to_owned(),
+            )
+        }
+        (PathModifierType::Other(other), ..) => {
+            return Err(format!(
+                "path.type {other:?} is unknown; expected ReplaceFullPath or ReplacePrefixMatch"
+            ));
+        }
+        _ => {
+            return Err(format!(
+                "path: exactly the member that type {type_} names must be set"
+            ));
+        }
+    };
+    Ok(Some(schema::PathModifier { kind: Some(kind) }))
+}
+
+fn check_path(field: &str, path: &str) -> Result<(), String> {
+    if path.len() > 1024 {
+        return Err(format!(
+            "{field} has {} characters; at most 1024 are allowed",
+            path.len()
+        ));
+    }
+    if !path.is_empty() && !path.starts_with('/') {
+        return Err(format!("{field} {path:?} must start with '/'"));
+    }
+    if !names::is_path(path) {
+        return Err(format!(
+            "{field} {path:?} has characters that a path must not have; escape them"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redirect(scheme: &'static str, port: Option<u16>) -> RedirectTo {
+        RedirectTo {
+            scheme,
+            host: String::new(),
+            port,
+            path: None,
+            status: 302,
+        }
+    }
+
+    #[test]
+    fn redirect_ports() {
+        for (scheme, port, on, expected) in [
+            ("", None, ("http", 80), 0),
+            ("", None, ("https", 443), 0),
+            ("", None, ("http", 8080), 8080),
+            ("", None, ("https", 8443), 8443),
+            ("", None, ("http", 443), 443),
+            ("https", None, ("http", 8080), 0),
+            ("http", None, ("https", 8443), 0),
+            ("https", Some(8443), ("http", 80), 8443),
+            ("https", Some(443), ("http", 80), 0),
+            ("", Some(80), ("http", 8080), 0),
+            ("", Some(80), ("https", 443), 80),
+        ] {
+            let made = redirect(scheme, port).on(on.0, on.1);
+            assert_eq!(made.port, expected, "{scheme:?} {port:?} on {on:?}");
+            assert_eq!(made.scheme, scheme);
+        }
+    }
+
+    #[test]
+    fn replaced_prefixes_lose_their_trailing_slash() {
+        for (value, expected) in [("", ""), ("/", ""), ("/xyz", "/xyz"), ("/xyz/", "/xyz")] {
+            let spec = PathModifier {
+                type_: PathModifierType::ReplacePrefixMatch,
+                replace_full_path: None,
+                replace_prefix_match: Some(value.to_owned()),
+            };
+            let made = read_path(Some(&spec), true).expect("valid").expect("some");
+            assert_eq!(
+                made.kind,
+                Some(schema::path_modifier::Kind::Prefix(expected.to_owned()))
+            );
+            assert!(read_path(Some(&spec), false).is_err());
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! ReferenceGrants: who may refer to what in another namespace. Without a grant nothing may.
+
+use std::collections::HashMap;
+
+use crate::api::ReferenceGrantSpec;
+use crate::world::World;
+
+/// All grants by the namespace that gives them.
+pub(super) struct Grants<'w>(HashMap<&'w str, Vec<&'w ReferenceGrantSpec>>);
+
+/// Who refers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Referrer<'a> {
+    pub(super) group: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) namespace: &'a str,
+}
+
+/// What is referred to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    pub(super) group: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+}
+
+impl<'w> Grants<'w> {
+    pub(super) fn new(world: &'w World) -> Self {
+        let mut grants: HashMap<&str, Vec<&ReferenceGrantSpec>> = HashMap::new();
+        for (key, grant) in &world.reference_grants {
+            grants.entry(&key.namespace).or_default().push(&grant.spec);
+        }
+        Self(grants)
+    }
+
+    /// Whether the reference stays within its namespace or some grant allows it. Within a grant, any of its
+    /// `from` goes with any of its `to`; a `to` without name means every object of the kind.
+    pub(super) fn permit(&self, from: Referrer<'_>, to: Target<'_>) -> bool {
+        if from.namespace == to.namespace {
+            return true;
+        }
+        self.0.get(to.namespace).is_some_and(|grants| {
+            grants.iter().any(|grant| {
+                grant.from.iter().any(|entry| {
+                    entry.group == from.group
+                        && entry.kind == from.kind
+                        && entry.namespace == from.namespace
+                }) && grant.to.iter().any(|entry| {
+                    entry.group == to.group
+                        && entry.kind == to.kind
+                        && entry.name.as_deref().is_none_or(|name| name == to.name)
+                })
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::api::{GrantFrom, GrantTo, Metadata, ReferenceGrant};
+    use crate::world::AnyObject;
+
+    const ROUTE: Referrer<'static> = Referrer {
+        group: "gateway.networking.k8s.io",
+        kind: "HTTPRoute",
+        namespace: "web",
+    };
+
+    fn world(to_name: Option<&str>) -> World {
+        let mut world = World::default();
+        let from = |kind: &str| GrantFrom {
+            group: ROUTE.group.to_owned(),
+            kind: kind.to_owned(),
+            namespace: "web".to_owned(),
+        };
+        let to = |kind: &str, name: Option<&str>| GrantTo {
+            group: String::new(),
+            kind: kind.to_owned(),
+            name: name.map(str::to_owned),
+        };
+        world.insert(AnyObject::ReferenceGrant(Arc::new(ReferenceGrant {
+            metadata: Metadata {
+                name: "grant".to_owned(),
+                namespace: "shop".to_owned(),
+                ..Metadata::default()
+            },
+            spec: ReferenceGrantSpec {
+                from: vec![from("TLSRoute"), from("HTTPRoute")],
+                to: vec![to("Secret", None), to("Service", to_name)],
+            },
+        })));
+        world
+    }
+
+    #[test]
+    fn what_a_grant_permits() {
+        let service = Target {
+            group: "",
+            kind: "Service",
+            namespace: "shop",
+            name: "cart",
+        };
+        for (to_name, from, to, permitted) in [
+            (None, ROUTE, service, true),
+            (Some("cart"), ROUTE, service, true),
+            (Some("pay"), ROUTE, service, false),
+            (
+                None,
+                Referrer {
+                    kind: "GRPCRoute",
+                    ..ROUTE
+                },
+                service,
+                false,
+            ),
+            (
+                None,
+                Referrer {
+                    namespace: "other",
+                    ..ROUTE
+                },
+                service,
+                false,
+            ),
+            (None, Referrer { group: "", ..ROUTE }, service, false),
+            (
+                None,
+                ROUTE,
+                Target {
+                    kind: "ConfigMap",
+                    ..service
+                },
+                false,
+            ),
+            (
+                None,
+                ROUTE,
+                Target {
+                    namespace: "pay",
+                    ..service
+                },
+                false,
+            ),
+            (
+                Some("pay"),
+                ROUTE,
+                Target {
+                    namespace: "web",
+                    ..service
+                },
+                true,
+            ),
+        ] {
+            let world = world(to_name);
+            assert_eq!(
+                Grants::new(&world).permit(from, to),
+                permitted,
+                "{to_name:?} {from:?} {to:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Hostnames of listeners and routes: validity, coverage, intersection, specificity.
+//!
+//! Ports and schemes are no part of a hostname. A wildcard covers any number of labels, at least one
+//! (Gateway API, `HTTPRouteSpec.hostnames`).
+
+use std::net::IpAddr;
+
+use super::names;
+
+/// All hosts, those below a suffix, or exactly one; in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Hostname(String);
+
+impl Hostname {
+    /// All hosts.
+    pub(super) fn any() -> Self {
+        Self(String::new())
+    }
+
+    /// Reads a hostname as the API writes it; empty means all. The error says what was expected.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self::any());
+        }
+        let lower = text.to_ascii_lowercase();
+        check(lower.strip_prefix("*.").unwrap_or(&lower), text)?;
+        Ok(Self(lower))
+    }
+
+    /// As the API writes it; empty for all.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As a virtual host's domain: `*` for all.
+    pub(super) fn domain(&self) -> &str {
+        if self.0.is_empty() { "*" } else { &self.0 }
+    }
+
+    /// How it is found in a map: exact names as they are, wildcards from their dot, all as empty. Every
+    /// wider hostname's key is then a suffix of a narrower one's.
+    pub(super) fn key(&self) -> &str {
+        self.0.strip_prefix('*').unwrap_or(&self.0)
+    }
+
+    /// The keys of all hostnames that cover this one, itself included, narrowest first.
+    pub(super) fn covering_keys(&self) -> impl Iterator<Item = &str> {
+        let key = self.key();
+        let dots = key
+            .char_indices()
+            .skip(1)
+            .filter(|(_, c)| *c == '.')
+            .filter_map(move |(at, _)| key.get(at..));
+        std::iter::once(key)
+            .chain(dots)
+            .chain((!key.is_empty()).then_some(""))
+    }
+
+    /// Whether every host of `other` is one of this.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        match self.0.strip_prefix('*') {
+            Some(suffix) => {
+                let key = other.key();
+                key.ends_with(suffix) && (key.len() > suffix.len() || other.is_wildcard())
+            }
+            None => self.0.is_empty() || self.0 == other.0,
+        }
+    }
+
+    /// The hosts of both; none if there are none.
+    pub(super) fn intersect(&self, other: &Self) -> Option<Self> {
+        if self.covers(other) {
+            Some(other.clone())
+        } else if other.covers(self) {
+            Some(self.clone())
+        } else {
+            None
+        }
+    }
+
+    /// Whether it names one host.
+    pub(super) fn is_exact(&self) -> bool {
+        !self.0.is_empty() && !self.is_wildcard()
+    }
+
+    fn is_wildcard(&self) -> bool {
+        self.0.starts_with('*')
+    }
+
+    /// Greater is more specific: one host before many, then the longer name.
+    pub(super) fn specificity(&self) -> (bool, usize) {
+        (self.is_exact(), self.0.len())
+    }
+}
+
+/// Checks a name without wildcard, as redirects and rewrites need it (`PreciseHostname`).
+pub(super) fn check_precise(text: &str) -> Result<(), String> {
+    check(text, text)
+}
+
+fn check(name: &str, original: &str) -> Result<(), String> {
+    if name.parse::<IpAddr>().is_ok() {
+        return Err(format!(
+            "{original:?} is an IP address; a DNS name is expected"
+        ));
+    }
+    if !names::is_dns_subdomain(name) {
+        return Err(format!(
+            "{original:?} is not a DNS name (labels of a-z, 0-9 and '-', at most 253 characters; a \
+             wildcard only as the whole first label)"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Hostname {
+        Hostname::parse(text).expect("valid")
+    }
+
+    #[test]
+    fn valid_and_invalid_hostnames() {
+        for good in [
+            "",
+            "a",
+            "example.com",
+            "*.example.com",
+            "EXAMPLE.com",
+            "1.example",
+        ] {
+            assert!(Hostname::parse(good).is_ok(), "{good}");
+        }
+        let long = "a".repeat(64);
+        for bad in [
+            "*",
+            "*.",
+            "a.*.b",
+            "*a.b",
+            "1.2.3.4",
+            "::1",
+            "*.1.2.3.4",
+            "a..b",
+            ".a",
+            "a.",
+            "a_b",
+            "-a",
+            "a:80",
+            "a b",
+            "é.com",
+            &long,
+        ] {
+            assert!(Hostname::parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(host("EXAMPLE.com").as_str(), "example.com");
+    }
+
+    #[test]
+    fn intersections() {
+        for (a, b, both) in [
+            ("", "", Some("")),
+            ("", "*.x.com", Some("*.x.com")),
+            ("a.x.com", "a.x.com", Some("a.x.com")),
+            ("a.x.com", "*.x.com", Some("a.x.com")),
+            ("a.b.x.com", "*.x.com", Some("a.b.x.com")),
+            ("*.b.x.com", "*.x.com", Some("*.b.x.com")),
+            ("*.x.com", "*.x.com", Some("*.x.com")),
+            ("x.com", "*.x.com", None),
+            ("ax.com", "*.x.com", None),
+            ("a.x.com", "b.x.com", None),
+            ("*.x.com", "*.y.com", None),
+        ] {
+            let both = both.map(host);
+            assert_eq!(host(a).intersect(&host(b)), both, "{a} and {b}");
+            assert_eq!(host(b).intersect(&host(a)), both, "{b} and {a}");
+        }
+    }
+
+    #[test]
+    fn covering_keys_are_those_of_all_wider_hostnames() {
+        let keys: Vec<String> = host("a.b.c").covering_keys().map(str::to_owned).collect();
+        assert_eq!(keys, ["a.b.c", ".b.c", ".c", ""]);
+        let keys: Vec<String> = host("*.b.c").covering_keys().map(str::to_owned).collect();
+        assert_eq!(keys, [".b.c", ".c", ""]);
+        assert_eq!(host("").covering_keys().count(), 1);
+        assert_eq!(host("*.b.c").key(), ".b.c");
+    }
+}

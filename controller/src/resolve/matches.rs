@@ -1,0 +1,189 @@
+//! Matches of an HTTPRoute rule: checked, with duplicates and defaults resolved, and ranked.
+
+use std::collections::HashMap;
+
+use sesame_proto::schema;
+
+use super::names;
+use super::precedence::MatchRank;
+use super::regexes::Regexes;
+use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchType};
+
+/// A match that can be served. Two that are equal match the same requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Conditions {
+    pub(super) path: schema::path_match::Kind,
+    /// Empty for every method.
+    pub(super) method: String,
+    /// By lower-case name.
+    pub(super) headers: Vec<schema::StringMatch>,
+    /// By name.
+    pub(super) query_params: Vec<schema::StringMatch>,
+}
+
+impl Conditions {
+    /// Every request.
+    pub(super) fn all() -> Self {
+        Self {
+            path: schema::path_match::Kind::Prefix(String::new()),
+            method: String::new(),
+            headers: Vec::new(),
+            query_params: Vec::new(),
+        }
+    }
+
+    /// Whether every request matches.
+    pub(super) fn is_all(&self) -> bool {
+        matches!(&self.path, schema::path_match::Kind::Prefix(prefix) if prefix.is_empty())
+            && self.method.is_empty()
+            && self.headers.is_empty()
+            && self.query_params.is_empty()
+    }
+
+    pub(super) fn rank(&self) -> MatchRank {
+        MatchRank::of(self)
+    }
+}
+
+const METHODS: &[&str] = &[
+    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+];
+
+/// Reads one match. The error names the field below the match.
+pub(super) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<Conditions, String> {
+    let HttpMatch {
+        path,
+        headers,
+        query_params,
+        method,
+    } = spec;
+    let method = method.as_deref().unwrap_or_default();
+    if !method.is_empty() && !METHODS.contains(&method) {
+        return Err(format!(
+            "method {method:?} is unknown; expected one of {}",
+            METHODS.join(", ")
+        ));
+    }
+    Ok(Conditions {
+        path: match path {
+            Some(path) => read_path(path, regexes)?,
+            None => schema::path_match::Kind::Prefix(String::new()),
+        },
+        method: method.to_owned(),
+        headers: read_list("headers", headers, 4096, str::to_ascii_lowercase, regexes)?,
+        query_params: read_list("queryParams", query_params, 1024, str::to_owned, regexes)?,
+    })
+}
+
+fn read_path(spec: &PathMatch, regexes: &mut Regexes) -> Result<schema::path_match::Kind, String> {
+    let PathMatch { type_, value } = spec;
+    let value = value.as_deref().unwrap_or("/");
+    if value.len() > 1024 {
+        return Err(format!(
+            "path.value has {} characters; at most 1024 are allowed",
+            value.len()
+        ));
+    }
+    match type_ {
+        Some(PathMatchType::Exact) => {
+            check_path(value)?;
+            Ok(schema::path_match::Kind::Exact(value.to_owned()))
+        }
+        None | Some(PathMatchType::PathPrefix) => {
+            check_path(value)?;
+            let prefix = value.strip_suffix('/').unwrap_or(value);
+            Ok(schema::path_match::Kind::Prefix(prefix.to_owned()))
+        }
+        Some(PathMatchType::RegularExpression) => {
+            regexes
+                .check(value)
+                .map_err(|why| format!("path.value {value:?} {why}"))?;
+            Ok(schema::path_match::Kind::Regex(value.to_owned()))
+        }
+        Some(PathMatchType::Other(other)) => Err(format!(
+            "path.type {other:?} is unknown; expected Exact, PathPrefix or RegularExpression"
+        )),
+    }
+}
+
+/// What the API's schema says of an Exact or PathPrefix value.
+fn check_path(value: &str) -> Result<(), String> {
+    if !value.starts_with('/') {
+        return Err(format!("path.value {value:?} must start with '/'"));
+    }
+    for bad in ["//", "/./", "/../", "%2f", "%2F", "#"] {
+        if value.contains(bad) {
+            return Err(format!("path.value {value:?} must not contain {bad:?}"));
+        }
+    }
+    for bad in ["/..", "/."] {
+        if value.ends_with(bad) {
+            return Err(format!("path.value {value:?} must not end with {bad:?}"));
+        }
+    }
+    if !names::is_path(value) {
+        return Err(format!(
+            "path.value {value:?} has characters that a path must not have; escape them"
+        ));
+    }
+    Ok(())
+}
+
+/// Reads header or query parameter matches; of several with one name only the first counts.
+fn read_list(
+    field: &str,
+    list: &[StringMatch],
+    longest: usize,
+    canonical: impl Fn(&str) -> String,
+    regexes: &mut Regexes,
+) -> Result<Vec<schema::StringMatch>, String> {
+    if list.len() > 16 {
+        return Err(format!(
+            "{field} has {} entries; at most 16 are allowed",
+            list.len()
+        ));
+    }
+    let mut found: Vec<schema::StringMatch> = Vec::with_capacity(list.len());
+    let mut first: HashMap<String, ()> = HashMap::new();
+    for (i, StringMatch { type_, name, value }) in list.iter().enumerate() {
+        if !names::is_token(name) {
+            return Err(format!(
+                "{field}[{i}].name {name:?} is not a token of at most 256 letters, digits and !#$%&'*+-.^_`|~"
+            ));
+        }
+        if value.is_empty() || value.len() > longest {
+            return Err(format!(
+                "{field}[{i}].value has {} characters; expected 1 to {longest}",
+                value.len()
+            ));
+        }
+        if !names::is_field_value(value) {
+            return Err(format!(
+                "{field}[{i}].value {value:?} has control characters"
+            ));
+        }
+        let kind = match type_ {
+            None | Some(StringMatchType::Exact) => schema::string_match::Kind::Exact(value.clone()),
+            Some(StringMatchType::RegularExpression) => {
+                regexes
+                    .check(value)
+                    .map_err(|why| format!("{field}[{i}].value {value:?} {why}"))?;
+                schema::string_match::Kind::Regex(value.clone())
+            }
+            Some(StringMatchType::Other(other)) => {
+                return Err(format!(
+                    "{field}[{i}].type {other:?} is unknown; expected Exact or RegularExpression"
+                ));
+            }
+        };
+        let name = canonical(name);
+        if first.insert(name.clone(), ()).is_none() {
+            found.push(schema::StringMatch {
+                name,
+                kind: Some(kind),
+            });
+        }
+    }
+    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}

@@ -1,0 +1,139 @@
+//! Conditions and the words they may use. Call sites name a type and a reason, never a string.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// A condition without its time, which is set when it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// What is judged.
+    #[serde(rename = "type")]
+    pub type_: ConditionType,
+    /// The judgement.
+    pub status: ConditionStatus,
+    /// Why, for programs.
+    pub reason: Reason,
+    /// Why, for people: which field, which value, what was expected, what to do.
+    pub message: String,
+    /// The generation of the object that was judged; 0 where no cluster counts it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub observed_generation: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// `metav1.ConditionStatus`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[allow(missing_docs, reason = "the API's own words")]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The status as the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl fmt::Display for ConditionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "the API's own words")]
+        pub enum $name { $($variant,)+ }
+
+        impl $name {
+            /// The word as the API writes it.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// The word with this text; none if it is not ours.
+            pub fn parse(text: &str) -> Option<Self> {
+                match text { $($text => Some(Self::$variant),)+ _ => None }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// What a condition judges. The order is that in which conditions of an object are listed.
+    ConditionType {
+        Accepted = "Accepted",
+        Programmed = "Programmed",
+        ResolvedRefs = "ResolvedRefs",
+        Conflicted = "Conflicted",
+        OverlappingTlsConfig = "OverlappingTLSConfig",
+        PartiallyInvalid = "PartiallyInvalid",
+        InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
+        SupportedVersion = "SupportedVersion",
+    }
+}
+
+words! {
+    /// Why a condition is what it is.
+    Reason {
+        Accepted = "Accepted",
+        AddressNotAssigned = "AddressNotAssigned",
+        AddressNotUsable = "AddressNotUsable",
+        BackendNotFound = "BackendNotFound",
+        ConfigurationChanged = "ConfigurationChanged",
+        HostnameConflict = "HostnameConflict",
+        IncompatibleFilters = "IncompatibleFilters",
+        Invalid = "Invalid",
+        InvalidCaCertificateKind = "InvalidCACertificateKind",
+        InvalidCaCertificateRef = "InvalidCACertificateRef",
+        InvalidCertificateRef = "InvalidCertificateRef",
+        InvalidClientCertificateRef = "InvalidClientCertificateRef",
+        InvalidKind = "InvalidKind",
+        InvalidParameters = "InvalidParameters",
+        InvalidRouteKinds = "InvalidRouteKinds",
+        ListenersNotResolved = "ListenersNotResolved",
+        ListenersNotValid = "ListenersNotValid",
+        NoConflicts = "NoConflicts",
+        NoMatchingListenerHostname = "NoMatchingListenerHostname",
+        NoMatchingParent = "NoMatchingParent",
+        NoValidCaCertificate = "NoValidCACertificate",
+        NotAllowedByListeners = "NotAllowedByListeners",
+        OverlappingHostnames = "OverlappingHostnames",
+        Pending = "Pending",
+        Programmed = "Programmed",
+        ProtocolConflict = "ProtocolConflict",
+        RefNotPermitted = "RefNotPermitted",
+        ResolvedRefs = "ResolvedRefs",
+        SupportedVersion = "SupportedVersion",
+        UnsupportedAddress = "UnsupportedAddress",
+        UnsupportedProtocol = "UnsupportedProtocol",
+        UnsupportedValue = "UnsupportedValue",
+    }
+}

@@ -1,0 +1,139 @@
+//! Conditions as they are stored: with times, and beside those of others.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, ConditionType};
+
+/// `metav1.Condition`, ours or anyone's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimedCondition {
+    /// What is judged.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// True, False or Unknown.
+    pub status: String,
+    /// Why, for programs.
+    pub reason: String,
+    /// Why, for people.
+    #[serde(default)]
+    pub message: String,
+    /// The generation that was judged.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// When the status last changed.
+    pub last_transition_time: Timestamp,
+}
+
+/// The conditions to store: ours first in their order, then those of types that are not ours, as they were.
+///
+/// The time of a condition is kept while its status stays; reason, message and generation are always
+/// the new ones. A stored condition that observed a later generation is kept: then `new` was made from an
+/// old copy of the object. A stored condition of one of our types that `new` lacks is gone.
+pub fn merge(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<TimedCondition> {
+    let ours = new.iter().map(|condition| {
+        let stored = old
+            .iter()
+            .find(|stored| stored.type_ == condition.type_.as_str());
+        match stored {
+            Some(stored) if stored.observed_generation > condition.observed_generation => {
+                stored.clone()
+            }
+            _ => TimedCondition {
+                type_: condition.type_.as_str().to_owned(),
+                status: condition.status.as_str().to_owned(),
+                reason: condition.reason.as_str().to_owned(),
+                message: condition.message.clone(),
+                observed_generation: condition.observed_generation,
+                last_transition_time: stored
+                    .filter(|stored| stored.status == condition.status.as_str())
+                    .map_or(now, |stored| stored.last_transition_time),
+            },
+        }
+    });
+    let foreign = old
+        .iter()
+        .filter(|stored| ConditionType::parse(&stored.type_).is_none())
+        .cloned();
+    ours.chain(foreign).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{ConditionStatus, Reason};
+
+    const EARLIER: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_000).expect("in range")
+    }
+
+    fn stored(type_: &str, status: &str, generation: i64) -> TimedCondition {
+        TimedCondition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: "Old".to_owned(),
+            message: "old".to_owned(),
+            observed_generation: generation,
+            last_transition_time: EARLIER,
+        }
+    }
+
+    fn accepted(status: ConditionStatus, generation: i64) -> Condition {
+        Condition::new(
+            ConditionType::Accepted,
+            status,
+            Reason::Accepted,
+            "new",
+            generation,
+        )
+    }
+
+    #[test]
+    fn time_is_kept_while_the_status_stays_and_the_rest_is_new() {
+        let merged = merge(
+            &[stored("Accepted", "True", 1)],
+            &[accepted(ConditionStatus::True, 2)],
+            now(),
+        );
+        assert_eq!(merged.len(), 1);
+        assert_eq!(merged[0].last_transition_time, EARLIER);
+        assert_eq!(
+            (merged[0].message.as_str(), merged[0].observed_generation),
+            ("new", 2)
+        );
+    }
+
+    #[test]
+    fn time_is_new_when_the_status_changes_or_appears() {
+        for old in [vec![], vec![stored("Accepted", "False", 1)]] {
+            let merged = merge(&old, &[accepted(ConditionStatus::True, 1)], now());
+            assert_eq!(merged[0].last_transition_time, now());
+        }
+    }
+
+    #[test]
+    fn foreign_types_stay_and_vanished_types_of_ours_go() {
+        let foreign = stored("example.com/Checked", "True", 9);
+        let merged = merge(
+            &[foreign.clone(), stored("PartiallyInvalid", "True", 1)],
+            &[accepted(ConditionStatus::True, 1)],
+            now(),
+        );
+        assert_eq!(merged.len(), 2);
+        assert_eq!(merged[1], foreign);
+    }
+
+    #[test]
+    fn a_condition_of_a_later_generation_is_not_overwritten() {
+        let later = stored("Accepted", "False", 5);
+        let merged = merge(
+            std::slice::from_ref(&later),
+            &[accepted(ConditionStatus::True, 4)],
+            now(),
+        );
+        assert_eq!(merged, [later]);
+    }
+}
