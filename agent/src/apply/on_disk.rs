@@ -86,6 +86,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
         clusters,
         endpoints,
         secrets,
+        problems: _,
     } = rendered;
     match kind {
         Kind::Listeners => listeners,

@@ -194,6 +194,6 @@ fn short(digest: &str) -> String {
 
 fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
+    table.load_style(presets::NOTHING).set_header(header);
     table
 }

@@ -14,7 +14,8 @@ use sesame_controller::world::{Kind, ObjectKey};
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
 use super::{EXIT_WRONG, output};
-use crate::envoy;
+use crate::envoy::locate::locate;
+use crate::envoy::validate::{Verdict, validate};
 use crate::render;
 
 #[derive(Debug, Args)]
@@ -75,7 +76,9 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
     let read = offline::read(&args.manifests, &args.host)?;
     let mut findings = findings(&read);
     let mut verdicts = BTreeMap::new();
-    let binary = envoy::locate(args.envoy.as_deref())?;
+    let binary = locate(args.envoy.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let scratch = tempfile::tempdir()?;
     for gateway in &read.resolution.gateways {
         let rendered = render::render(&gateway.snapshot, &gateway.keys, &render_options(&args.host));
         for problem in &rendered.problems {
@@ -88,14 +91,15 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
                 message: problem.message.clone(),
             });
         }
-        let verdict = match envoy::validate(&binary, &render::static_bootstrap(&rendered)?)? {
-            envoy::Verdict::Accepted => EnvoyVerdict {
+        let bootstrap = render::static_bootstrap(&rendered)?;
+        let verdict = match runtime.block_on(validate(&binary, scratch.path(), &bootstrap))? {
+            Verdict::Valid => EnvoyVerdict {
                 accepted: true,
                 message: String::new(),
             },
-            envoy::Verdict::Refused(words) => EnvoyVerdict {
+            Verdict::Invalid { envoy_words } => EnvoyVerdict {
                 accepted: false,
-                message: words,
+                message: envoy_words,
             },
         };
         verdicts.insert(gateway.gateway.to_string(), verdict);

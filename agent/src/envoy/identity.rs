@@ -15,6 +15,8 @@ use super::admin::{Admin, ServerInfo};
 use super::process::{CommandLine, Process};
 
 /// A pid file is small; anything else is not one.
+/// The name of the pid file in an Envoy's runtime directory.
+pub const PID_FILE: &str = "envoy.pid.json";
 const MAX_PID_FILE: u64 = 64 << 10;
 /// How long a running Envoy gets to answer: it may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -74,6 +76,11 @@ impl Identity {
         let now = fs::metadata(binary).map(|meta| (meta.dev(), meta.ino()));
         let then = self.executable.as_ref().map(|e| (e.device, e.inode));
         now.ok() == then
+    }
+
+    /// Reads a pid file; none if there is none that makes sense.
+    pub fn read(path: &Path) -> Option<Self> {
+        read_pid_file(path)
     }
 
     /// Writes the pid file by rename.

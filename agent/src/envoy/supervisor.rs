@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::admin::{Admin, MAX_SOCKET_PATH, Readiness};
-use super::identity::{Identity, Running, find_running, replace_file};
+use super::identity::{PID_FILE, Identity, Running, find_running, replace_file};
 use super::log::{EnvoyLog, Mark};
 use super::process::{CommandLine, Exit, Process};
 use super::stop;
@@ -104,7 +104,7 @@ impl SupervisorConfig {
     }
 
     fn pid_file(&self) -> PathBuf {
-        self.runtime_dir.join("envoy.pid.json")
+        self.runtime_dir.join(PID_FILE)
     }
 
     fn command(&self) -> CommandLine {

@@ -19,6 +19,8 @@ use super::instance::{Instance, Seen};
 use super::report::AgentReport;
 use super::wanted::{HostSettings, Wanted};
 use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server};
+use crate::apply::budget::Budget;
+use crate::apply::lock::Lock;
 use crate::envoy;
 use crate::source::manifests::Manifests;
 use crate::source::last_good::LastGood;
@@ -35,6 +37,8 @@ struct Running {
 /// Runs until a signal says to stop.
 pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
+    let _state_lock = Lock::acquire(directories.state())?;
+    let _runtime_lock = Lock::acquire(directories.runtime())?;
     let binary = envoy::locate::locate(options.envoy.as_deref())?;
     let version = envoy::locate::version(&binary).await?;
     tracing::info!(envoy = %binary.display(), %version, "starting");
@@ -46,7 +50,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             options.addresses.clone()
         },
         port_map: options.port_map.clone(),
-        subscription_budget: 100,
+        subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(1),
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         directories: directories.clone(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sesame_controller::api::NamespacedName;
 
+use crate::envoy::identity::{Identity, PID_FILE};
 use crate::layout::{XdsLayout, file_name};
 
 /// The longest path that a Unix socket can have on Linux, without its end byte.
@@ -111,6 +112,17 @@ impl Directories {
             .collect();
         states.sort();
         states
+    }
+
+    /// The Envoys that an earlier agent left, as far as it noted them.
+    pub(super) fn envoy_pids(&self) -> Vec<u32> {
+        fs::read_dir(self.runtime.join("gateways"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| Identity::read(&entry.path().join(PID_FILE)))
+            .map(|identity| identity.pid)
+            .collect()
     }
 
     /// Where one Gateway's things are.

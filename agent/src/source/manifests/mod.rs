@@ -124,6 +124,13 @@ impl Manifests {
         &self.world
     }
 
+    /// Where an object in use is declared: the file, relative to the directory, and the line.
+    pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
+        let path = self.claims.get(object)?.iter().min()?;
+        let held = self.files.get(path)?.objects.get(object)?;
+        Some((path, held.line))
+    }
+
     /// How many manifests there are.
     pub fn file_count(&self) -> usize {
         self.files.len()
