@@ -1,6 +1,7 @@
-//! Where the pinned binaries and the Gateway API's definitions are. `tests/cluster/go.mod` is the only pin.
+//! Where the servers' binaries and the Gateway API's definitions are. Both are pinned by Go modules in this tree.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -22,36 +23,31 @@ pub(super) fn binary(name: &str) -> PathBuf {
     let directory = std::env::var_os("KUBEBUILDER_ASSETS")
         .filter(|value| !value.is_empty())
         .map_or_else(
-            || tools().join(format!("kube-{}", pin("k8s.io/kubernetes"))),
+            || workspace().join(format!(".tools/kube-{}", kube_version())),
             PathBuf::from,
         );
     let path = directory.join(name);
     assert!(
         path.is_file(),
-        "there is no {}: let `make cluster-tools` build it, or set $KUBEBUILDER_ASSETS to a directory that has it",
+        "there is no {}: let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it",
         path.display()
     );
     path
 }
 
-/// Every object of a channel, in the order of the files' names.
+/// Every object of a channel, in the order of the files' names. They are read from the Go module that
+/// `tests/upstream/go.mod` pins.
 pub(super) fn crds(channel: Channel) -> Vec<Value> {
-    let directory = tools()
-        .join(format!("gateway-api-{}", pin("sigs.k8s.io/gateway-api")))
-        .join(match channel {
-            Channel::Standard => "standard",
-            Channel::Experimental => "experimental",
-        });
-    let entries = std::fs::read_dir(&directory).unwrap_or_else(|error| {
-        panic!(
-            "{}: {error}; let `make cluster-tools` fetch it",
-            directory.display()
-        )
+    let directory = gateway_api().join("config/crd").join(match channel {
+        Channel::Standard => "standard",
+        Channel::Experimental => "experimental",
     });
+    let entries = std::fs::read_dir(&directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut files: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
         .filter(|path| !path.ends_with("kustomization.yaml"))
         .collect();
     files.sort();
@@ -68,30 +64,28 @@ pub(super) fn crds(channel: Channel) -> Vec<Value> {
     objects
 }
 
-fn tools() -> PathBuf {
-    workspace().join(".tools")
+/// Where Go keeps the module; it is fetched if it is not there yet.
+fn gateway_api() -> PathBuf {
+    let output = Command::new("go")
+        .args(["mod", "download", "-json", "sigs.k8s.io/gateway-api"])
+        .current_dir(workspace().join("tests/upstream"))
+        .output()
+        .expect("the Gateway API's definitions are in a Go module: install Go");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "go mod download in tests/upstream: {errors}"
+    );
+    let module: Value = serde_json::from_slice(&output.stdout).expect("go prints JSON");
+    let directory = module["Dir"].as_str();
+    directory.expect("a downloaded module's directory").into()
 }
 
-/// The version of a module in `go.mod`.
-fn pin(module: &str) -> &'static str {
+/// The version of Kubernetes in `go.mod`.
+fn kube_version() -> &'static str {
     PINS.lines()
         .filter(|line| !line.contains("=>"))
-        .find_map(|line| {
-            let line = line.trim().trim_start_matches("require ");
-            line.strip_prefix(module)?.strip_prefix(' ')
-        })
+        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
         .and_then(|rest| rest.split_whitespace().next())
-        .unwrap_or_else(|| panic!("tests/cluster/go.mod does not require {module}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pins_are_read_from_single_lines_and_from_blocks() {
-        for module in ["k8s.io/kubernetes", "sigs.k8s.io/gateway-api"] {
-            assert!(pin(module).starts_with("v1."), "{module} {}", pin(module));
-        }
-    }
+        .expect("tests/cluster/go.mod requires k8s.io/kubernetes")
 }
