@@ -1,7 +1,7 @@
 //! A cluster without containers: the real `etcd` and `kube-apiserver` on free ports of the loopback, with RBAC on.
 //!
 //! There are no controllers and no nodes: nothing turns a Deployment into Pods or a Service into endpoints, and no
-//! ServiceAccount or Namespace is looked after. A test makes what it needs.
+//! `ServiceAccount` or Namespace is looked after. A test makes what it needs.
 
 mod assets;
 mod client;
@@ -24,7 +24,7 @@ use crate::wait::eventually;
 /// How long anything that the API server does by itself may take on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long a ServiceAccount's token is valid: longer than any test.
+/// How long a `ServiceAccount`'s token is valid: longer than any test.
 const TOKEN_SECONDS: u64 = 3600;
 
 /// Who talks to the API server.
@@ -32,7 +32,7 @@ const TOKEN_SECONDS: u64 = 3600;
 pub enum User {
     /// A member of `system:masters`, known by a client certificate.
     Admin,
-    /// A ServiceAccount, known by a token of its own. It is made if it is not there.
+    /// A `ServiceAccount`, known by a token of its own. It is made if it is not there.
     ServiceAccount {
         /// Its namespace, which exists.
         namespace: String,
@@ -42,7 +42,7 @@ pub enum User {
 }
 
 impl User {
-    /// A ServiceAccount.
+    /// A `ServiceAccount`.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         Self::ServiceAccount {
             namespace: namespace.to_owned(),

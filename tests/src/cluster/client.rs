@@ -126,8 +126,8 @@ impl Client {
     }
 
     /// JSON merge patch of the object (or its `/status`) at `path`.
-    pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, Failure> {
-        self.send(Method::PATCH, path, MERGE, Some(patch)).await
+    pub async fn merge(&self, path: &str, change: &Value) -> Result<Value, Failure> {
+        self.send(Method::PATCH, path, MERGE, Some(change)).await
     }
 
     /// Deletes the object at `path`.

@@ -34,7 +34,7 @@ pub(super) struct Identity {
     pub(super) server: Leaf,
     /// The certificate of the authority for clients, which is not that for servers.
     pub(super) client_authority_pem: String,
-    /// Signs and verifies tokens of ServiceAccounts.
+    /// Signs and verifies tokens of `ServiceAccounts`.
     pub(super) token_key_pem: String,
     admin: Credentials,
 }

@@ -89,9 +89,11 @@ impl Servers {
 
     /// Panics when one of them has ended by itself.
     pub(super) fn assert_alive(&mut self) {
-        let apiserver = self.apiserver.as_mut().expect("the API server was started");
-        for (name, child) in [("etcd", &mut self.etcd), ("kube-apiserver", apiserver)] {
-            if let Some(status) = child.try_wait().expect("it is our child") {
+        let etcd = self.etcd.try_wait().expect("it is our child");
+        let apiserver = self.apiserver.as_mut();
+        let apiserver = apiserver.and_then(|child| child.try_wait().expect("it is our child"));
+        for (name, ended) in [("etcd", etcd), ("kube-apiserver", apiserver)] {
+            if let Some(status) = ended {
                 panic!("{name} ended: {status}\n{}", self.log_tail());
             }
         }
@@ -112,9 +114,7 @@ impl Servers {
     async fn wait_etcd(&mut self) {
         let address = (Ipv4Addr::LOCALHOST, self.etcd_port).into();
         eventually("etcd is healthy", SOON, async || {
-            if let Some(status) = self.etcd.try_wait().expect("it is our child") {
-                panic!("etcd ended: {status}\n{}", self.log_tail());
-            }
+            self.assert_alive();
             match Request::get(address, "localhost", "/health").send().await {
                 Ok(reply) if reply.status == 200 => Ok(()),
                 Ok(reply) => Err(format!("status {}", reply.status)),
