@@ -126,12 +126,14 @@ impl TestCluster {
     ///
     /// The standard channel also brings the admission policy that refuses the experimental one afterwards.
     pub async fn install_crds(&self, channel: Channel) {
+        let mut definitions = Vec::new();
         for object in assets::crds(channel) {
             let applied = self.admin.apply_value(&object).await;
-            let applied = applied.expect("a custom resource definition");
-            if applied["kind"] == "CustomResourceDefinition" {
-                self.wait_kind_served(&applied).await;
-            }
+            definitions.push(applied.expect("an object of the Gateway API's release"));
+        }
+        definitions.retain(|object| object["kind"] == "CustomResourceDefinition");
+        for definition in &definitions {
+            self.wait_kind_served(definition).await;
         }
         self.admin.forget_kinds().await;
     }

@@ -34,8 +34,10 @@ pub(super) struct Identity {
     pub(super) server: Leaf,
     /// The certificate of the authority for clients, which is not that for servers.
     pub(super) client_authority_pem: String,
-    /// Signs and verifies tokens of `ServiceAccounts`.
+    /// Signs tokens of `ServiceAccounts`.
     pub(super) token_key_pem: String,
+    /// Verifies them. The API server takes no elliptic private key in PKCS 8 for that.
+    pub(super) token_public_key_pem: String,
     admin: Credentials,
 }
 
@@ -44,11 +46,13 @@ impl Identity {
         let server_authority = Authority::new("test cluster: servers");
         let server = server_authority.issue(&SERVER_NAMES);
         let (client_authority_pem, admin) = admin();
+        let token_key = KeyPair::generate().expect("a key");
         Self {
             server_authority,
             server,
             client_authority_pem,
-            token_key_pem: KeyPair::generate().expect("a key").serialize_pem(),
+            token_key_pem: token_key.serialize_pem(),
+            token_public_key_pem: token_key.public_key_pem(),
             admin,
         }
     }

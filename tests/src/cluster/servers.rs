@@ -43,6 +43,7 @@ impl Servers {
             ("server.key", &identity.server.key_pem),
             ("clients.crt", &identity.client_authority_pem),
             ("tokens.key", &identity.token_key_pem),
+            ("tokens.pub", &identity.token_public_key_pem),
         ] {
             write_private(&directory.path().join(name), text);
         }
@@ -172,7 +173,7 @@ fn apiserver_command(directory: &Path, etcd_port: u16, port: u16) -> Command {
         .arg(file("tls-cert-file", "server.crt"))
         .arg(file("tls-private-key-file", "server.key"))
         .arg(file("client-ca-file", "clients.crt"))
-        .arg(file("service-account-key-file", "tokens.key"))
+        .arg(file("service-account-key-file", "tokens.pub"))
         .arg(file("service-account-signing-key-file", "tokens.key"))
         .arg("--service-account-issuer=https://kubernetes.default.svc")
         .arg("--authorization-mode=RBAC")
