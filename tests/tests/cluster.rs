@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, Failure, TestCluster, User};
-use sesame_tests::manifests::{self, http_listener, http_route, rule_to};
+use sesame_tests::manifests::{self, backend_ref, http_listener, http_route};
 use sesame_tests::wait::eventually;
 
 const CLASSES: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses";
@@ -53,7 +53,9 @@ async fn a_real_api_server_with_the_gateway_api() {
 
 async fn defaults_and_generations(cluster: &TestCluster) {
     let mut objects = manifests::edge(&[http_listener("http", 80, "")]);
-    let mut route = http_route("app", &["app.example.com"], &[rule_to("app", &[])]);
+    // Without `matches`: an empty list would stay one.
+    let rule = json!({"backendRefs": [backend_ref("app")]});
+    let mut route = http_route("app", &["app.example.com"], &[rule]);
     objects.push(route.clone());
     let stored = cluster.apply(&manifests::yaml(&objects)).await;
     let stored = stored.expect("the three objects");
