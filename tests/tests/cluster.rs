@@ -51,6 +51,25 @@ async fn a_real_api_server_with_the_gateway_api() {
     assert!(!config.exists(), "{} is left", config.display());
 }
 
+#[tokio::test]
+async fn the_experimental_channel_has_more_kinds_and_fields() {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Experimental).await;
+    let mesh = json!({
+        "apiVersion": "gateway.networking.x-k8s.io/v1alpha1",
+        "kind": "XMesh",
+        "metadata": {"name": "mesh"},
+        "spec": {"controllerName": "example.com/mesh"},
+    });
+    let mesh = cluster.admin().apply_value(&mesh).await;
+    mesh.expect("a kind of the experimental channel only");
+    let rule = json!({"backendRefs": [backend_ref("app")], "retry": {"attempts": 2}});
+    let route = http_route("app", &[], &[rule]);
+    let route = cluster.admin().apply_value(&route).await;
+    let route = route.expect("a field of the experimental channel only");
+    assert_eq!(route["spec"]["rules"][0]["retry"]["attempts"], 2);
+}
+
 async fn defaults_and_generations(cluster: &TestCluster) {
     let mut objects = manifests::edge(&[http_listener("http", 80, "")]);
     // Without `matches`: an empty list would stay one.
