@@ -1,9 +1,8 @@
 //! From which namespaces routes may attach, and label selectors.
 
-use std::collections::BTreeMap;
-
 use crate::api::{
-    AllowedNamespaces, FromNamespaces, LabelSelector, LabelSelectorRequirement, NamespacedName,
+    AllowedNamespaces, FromNamespaces, LabelSelector, LabelSelectorRequirement, Labels,
+    NamespacedName,
 };
 use crate::world::World;
 
@@ -98,13 +97,9 @@ fn check(selector: &LabelSelector) -> Result<(), String> {
 }
 
 /// Whether a checked selector selects a namespace with these labels; an empty selector selects all.
-fn matches(
-    selector: &LabelSelector,
-    labels: Option<&BTreeMap<String, String>>,
-    name: &str,
-) -> bool {
+fn matches(selector: &LabelSelector, labels: Option<&Labels>, name: &str) -> bool {
     let label = |key: &str| match labels.and_then(|labels| labels.get(key)) {
-        Some(value) => Some(value.as_str()),
+        Some(value) => Some(value),
         None => (key == NAME_LABEL).then_some(name),
     };
     selector
