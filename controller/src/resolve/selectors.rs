@@ -121,6 +121,8 @@ fn matches(selector: &LabelSelector, labels: Option<&Labels>, name: &str) -> boo
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn selector(key: &str, operator: &str, values: &[&str]) -> LabelSelector {
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn expressions() {
-        let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
+        let labels: Labels = [("team", "a")].into_iter().collect();
         for (selector, expected) in [
             (LabelSelector::default(), true),
             (selector("team", "In", &["a", "b"]), true),
