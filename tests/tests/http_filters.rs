@@ -238,6 +238,7 @@ fn redirect_routes() -> Vec<Value> {
             "port-80.redirect.test",
             &json!({"scheme": "http", "port": 80}),
         ),
+        redirect("own-port.redirect.test", &json!({"port": 80})),
         redirect("nothing.redirect.test", &json!({})),
         redirect(
             "full.redirect.test",
@@ -362,6 +363,16 @@ async fn redirects(agent: &AgentUnderTest, checks: &mut Checks) {
         "http://port.redirect.test:8080/a",
     )
     .await;
+    // The scheme's own port is not that of the listener, nor that which the client wrote.
+    for (host, location) in [
+        ("own-port.redirect.test", "http://own-port.redirect.test/a"),
+        (
+            "own-port.redirect.test:8088",
+            "http://own-port.redirect.test:80/a",
+        ),
+    ] {
+        redirected(checks, &get(host), 302, location).await;
+    }
     for (index, (_, _, path, result)) in PREFIX_TABLE.into_iter().enumerate() {
         let request = agent.get(80, &format!("row-{index}.redirect.test"), path);
         redirected(checks, &request, 302, &format!("http://other.test{result}")).await;
