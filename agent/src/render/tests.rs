@@ -20,6 +20,7 @@ pub(crate) fn options() -> Options {
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
+        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
     }
 }
 
@@ -810,6 +811,26 @@ fn where_the_proxy_answers_by_itself_the_headers_of_cors_are_the_routes() {
             serde_json::Value::Null
         );
     }
+}
+
+#[test]
+fn a_backend_without_trust_bundle_is_verified_with_the_hosts() {
+    let mut snapshot = everything().0;
+    for tls in snapshot.backends.iter_mut().filter_map(|b| b.tls.as_mut()) {
+        tls.trust_bundle.clear();
+    }
+    let options = Options {
+        system_ca: "/host/ca.pem".into(),
+        ..options()
+    };
+    let rendered = render(&snapshot, &[], &options);
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    assert!(
+        printed["clusters"]
+            .to_string()
+            .contains(r#""trusted_ca":{"filename":"/host/ca.pem"}"#),
+        "{printed:#}"
+    );
 }
 
 #[test]
