@@ -197,6 +197,7 @@ fn forward(
         rewrite,
         mirrors,
         request_timeout_ms,
+        request_timeout_disabled,
         backend_timeout_ms,
         retry,
         session: _,
@@ -210,8 +211,9 @@ fn forward(
         ..Default::default()
     };
     // The connection manager's limit on rest would cut a longer request that rests: the request's own
-    // limit takes its place.
-    if *request_timeout_ms > u64::from(hcm::STREAM_IDLE_TIMEOUT) * 1000 {
+    // limit takes its place, also where that is none.
+    if *request_timeout_disabled || *request_timeout_ms > u64::from(hcm::STREAM_IDLE_TIMEOUT) * 1000
+    {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
     match shares.as_slice() {

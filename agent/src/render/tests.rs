@@ -193,6 +193,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                         },
                     ],
                     request_timeout_ms: 600_500,
+                    request_timeout_disabled: false,
                     backend_timeout_ms: 250,
                     retry: Some(Retry {
                         statuses: vec![500, 503],

@@ -95,8 +95,11 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 "backendRefs must be empty with a RequestRedirect filter".to_owned(),
             ));
         }
-        let (request_timeout_ms, backend_timeout_ms) =
-            read_timeouts(timeouts.as_ref()).map_err(unsupported)?;
+        let RuleTimeouts {
+            request_ms: request_timeout_ms,
+            request_disabled: request_timeout_disabled,
+            backend_ms: backend_timeout_ms,
+        } = read_timeouts(timeouts.as_ref()).map_err(unsupported)?;
         let retry = retry
             .as_ref()
             .map(read_retry)
@@ -158,6 +161,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 rewrite,
                 mirrors: mirrored,
                 request_timeout_ms,
+                request_timeout_disabled,
                 backend_timeout_ms,
                 retry,
                 session: session.map(|session| session.session),
@@ -261,14 +265,23 @@ fn read_weights(references: &[BackendRef]) -> Result<Vec<u32>, String> {
         .collect()
 }
 
-/// Milliseconds for the request and for one try; 0 for none.
-fn read_timeouts(spec: Option<&Timeouts>) -> Result<(u64, u64), String> {
+/// In milliseconds; 0 for none.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RuleTimeouts {
+    request_ms: u64,
+    /// `0s`, where nothing said would leave the proxy its own limits.
+    request_disabled: bool,
+    /// For one try.
+    backend_ms: u64,
+}
+
+fn read_timeouts(spec: Option<&Timeouts>) -> Result<RuleTimeouts, String> {
     let Some(Timeouts {
         request,
         backend_request,
     }) = spec
     else {
-        return Ok((0, 0));
+        return Ok(RuleTimeouts::default());
     };
     let read = |field: &str, text: &Option<String>| match text {
         None => Ok(None),
@@ -288,7 +301,11 @@ fn read_timeouts(spec: Option<&Timeouts>) -> Result<(u64, u64), String> {
             request.as_deref().unwrap_or_default()
         ));
     }
-    Ok((whole.unwrap_or(0), one_try.unwrap_or(0)))
+    Ok(RuleTimeouts {
+        request_ms: whole.unwrap_or(0),
+        request_disabled: whole == Some(0),
+        backend_ms: one_try.unwrap_or(0),
+    })
 }
 
 fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
@@ -352,10 +369,21 @@ mod tests {
                 backend_request: backend.map(str::to_owned),
             }))
         };
-        assert_eq!(read_timeouts(None), Ok((0, 0)));
-        assert_eq!(read(Some("10s"), Some("2s")), Ok((10_000, 2_000)));
-        assert_eq!(read(Some("0s"), Some("2s")), Ok((0, 2_000)));
-        assert_eq!(read(None, Some("2s")), Ok((0, 2_000)));
+        let timeouts = |request_ms, request_disabled, backend_ms| {
+            Ok(RuleTimeouts {
+                request_ms,
+                request_disabled,
+                backend_ms,
+            })
+        };
+        assert_eq!(read_timeouts(None), timeouts(0, false, 0));
+        assert_eq!(
+            read(Some("10s"), Some("2s")),
+            timeouts(10_000, false, 2_000)
+        );
+        assert_eq!(read(Some("0s"), Some("2s")), timeouts(0, true, 2_000));
+        assert_eq!(read(Some("0h0ms"), None), timeouts(0, true, 0));
+        assert_eq!(read(None, Some("2s")), timeouts(0, false, 2_000));
         assert!(read(Some("1s"), Some("2s")).is_err());
         assert!(read(Some("one"), None).is_err());
     }
