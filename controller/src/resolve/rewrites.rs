@@ -104,9 +104,8 @@ fn read_hostname(hostname: Option<&str>) -> Result<String, String> {
     let Some(hostname) = hostname.filter(|hostname| !hostname.is_empty()) else {
         return Ok(String::new());
     };
-    let lower = hostname.to_ascii_lowercase();
-    hostnames::check_precise(&lower).map_err(|why| format!("hostname {why}"))?;
-    Ok(lower)
+    hostnames::check_precise(hostname).map_err(|why| format!("hostname {why}"))?;
+    Ok(hostname.to_owned())
 }
 
 fn read_path(
