@@ -7,6 +7,7 @@
 //! `selectors`, `certificates`, `frontend_tls`) → `http_routes` (`http_rules`, `matches`, `filters`,
 //! `backends`; `attach` to listeners) → `tables` (virtual hosts in order of `precedence`).
 
+mod addresses;
 mod attach;
 mod backends;
 mod ca_bundles;
