@@ -187,7 +187,8 @@ impl CheckedRoute {
         };
         let mut names: HashSet<&str> = HashSet::new();
         let mut checked = Vec::with_capacity(rules.len());
-        let mut faults: Vec<(Reason, String)> = Vec::new();
+        // With what follows from each as long as another rule stands.
+        let mut faults: Vec<(Reason, String, &str)> = Vec::new();
         let mut rule_context = RuleContext {
             referrer: Referrer {
                 group: GATEWAY_GROUP,
@@ -222,26 +223,35 @@ impl CheckedRoute {
             match outcome {
                 Ok(rule) => {
                     if let Some(why) = &rule.unsupported {
-                        faults.push((Reason::UnsupportedValue, format!("{at}: {why}")));
+                        let follows = if rule.stands() {
+                            "; that share of its requests is answered with 500"
+                        } else {
+                            "; its requests are answered with 500"
+                        };
+                        faults.push((Reason::UnsupportedValue, format!("{at}: {why}"), follows));
                     }
                     checked.push(rule);
                 }
                 Err(RuleFault { reason, message }) => {
-                    faults.push((reason, format!("{at}: {message}")));
+                    faults.push((reason, format!("{at}: {message}"), ""));
                 }
             }
         }
-        let Some((first, _)) = faults.first() else {
+        let Some((first, ..)) = faults.first() else {
             self.rules = checked;
             return;
         };
         let reason = *first;
-        if checked.iter().any(|rule| rule.unsupported.is_none()) {
-            let messages: Vec<String> = faults.into_iter().map(|(_, message)| message).collect();
+        if checked.iter().any(CheckedRule::stands) {
+            let messages: Vec<String> = faults
+                .into_iter()
+                .map(|(_, message, follows)| message + follows)
+                .collect();
             self.dropped = Some((reason, format!("Dropped Rule: {}", messages.join("; "))));
             self.rules = checked;
         } else {
-            for (reason, message) in faults {
+            // Not attached at all: its requests are answered as if it were not there.
+            for (reason, message, _) in faults {
                 self.accepted.refuse(reason, message);
             }
         }

@@ -30,8 +30,15 @@ pub(super) struct CheckedRule {
     pub(super) request_headers: Option<schema::HeaderModifier>,
     pub(super) response_headers: Option<schema::HeaderModifier>,
     pub(super) cors: Option<schema::Cors>,
-    /// What of it cannot be served, so that its requests get 500.
+    /// What of it is not supported, so that its requests, or a backend's share of them, get 500.
     pub(super) unsupported: Option<String>,
+}
+
+impl CheckedRule {
+    /// Whether anything of it is served as it was asked for.
+    pub(super) fn stands(&self) -> bool {
+        self.unsupported.is_none() || matches!(self.action, Action::Forward(_))
+    }
 }
 
 /// What is done with a request.
@@ -118,7 +125,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 .problems
                 .add(self.object.clone(), format!("rules[{index}].{note}"));
         }
-        let backends = self.backends(index, backend_refs, &weights);
+        let mut faults = Vec::new();
+        let backends = self.backends(index, backend_refs, &weights, &mut faults);
         let mut mirrored = Vec::new();
         for mirror in &mirrors {
             let found = self
@@ -143,7 +151,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
         let servable = backends
             .iter()
             .any(|backend| backend.weight > 0 && !backend.backend.is_empty());
-        let mut unsupported_part = None;
         let action = match (unserved, redirect) {
             (Some(Unserved::Extension(message)), _) => {
                 self.resolved
@@ -151,7 +158,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 Action::Respond(500)
             }
             (Some(Unserved::Type(message)), _) => {
-                unsupported_part = Some(message);
+                faults = vec![message];
                 Action::Respond(500)
             }
             (None, Some(redirect)) => Action::Redirect(redirect),
@@ -174,7 +181,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             request_headers,
             response_headers,
             cors,
-            unsupported: unsupported_part,
+            unsupported: (!faults.is_empty()).then(|| faults.join("; ")),
         })
     }
 
@@ -202,6 +209,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         index: usize,
         references: &'w [BackendRef],
         weights: &[u32],
+        faults: &mut Vec<String>,
     ) -> Vec<schema::WeightedBackend> {
         let mut found = Vec::with_capacity(references.len());
         for (i, (reference, weight)) in references.iter().zip(weights).enumerate() {
@@ -217,11 +225,19 @@ impl<'w> RuleContext<'_, 'w, '_> {
                         self.resolved
                             .refuse(fault.reason, format!("{at}: {}", fault.message));
                     }
-                    if let Err(fault) = modifiers {
-                        self.resolved.refuse(
-                            fault.reason,
-                            format!("{at}.{}; its share is answered with 500", fault.message),
-                        );
+                    match modifiers {
+                        Ok(_) => {}
+                        // A reference, unlike the others.
+                        Err(RuleFault {
+                            reason: Reason::InvalidKind,
+                            message,
+                        }) => self.resolved.refuse(
+                            Reason::InvalidKind,
+                            format!("{at}.{message}; its share is answered with 500"),
+                        ),
+                        Err(RuleFault { reason: _, message }) => {
+                            faults.push(format!("backendRefs[{i}].{message}"));
+                        }
                     }
                     if *weight == 0 {
                         continue;
