@@ -34,6 +34,7 @@ mod matches;
 mod names;
 mod pem;
 mod precedence;
+mod re2;
 mod regexes;
 mod rewrites;
 mod selectors;
