@@ -1,5 +1,7 @@
 //! Regular expressions: what is taken, Envoy takes; what is refused for RE2's sake, RE2 refuses.
 
+#![allow(clippy::expect_used, reason = "tests end where they cannot go on")]
+
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
