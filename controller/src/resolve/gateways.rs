@@ -15,6 +15,7 @@ use super::frontend_tls::FrontendValidation;
 use super::http_routes::HttpRoutes;
 use super::listeners::{self, ListenerState, Owner};
 use super::names;
+use super::shadowed::Shadowed;
 use super::tables;
 use crate::api::{
     Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, NamespacedName,
@@ -289,6 +290,7 @@ impl<'w> GatewayState<'w> {
         routes: &HttpRoutes,
         backends: &mut Backends<'w>,
         certificates: &Certificates<'w, '_>,
+        shadowed: &mut Shadowed,
         cx: &mut Context<'w, '_>,
     ) -> Option<ResolvedGateway> {
         if !self.verdict().good() || self.addresses.nowhere() {
@@ -299,7 +301,7 @@ impl<'w> GatewayState<'w> {
         let tables::Served {
             ports,
             route_tables,
-        } = tables::build(&served, routes);
+        } = tables::build(&served, routes, shadowed);
 
         let mut names = BTreeSet::new();
         for table in &route_tables {

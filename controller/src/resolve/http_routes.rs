@@ -25,6 +25,7 @@ const MAX_HOSTNAMES: usize = 16;
 /// A route that names a Gateway of ours.
 #[derive(Debug)]
 pub(super) struct CheckedRoute {
+    pub(super) object: ObjectKey,
     /// `HTTPRoute/namespace/name`.
     pub(super) provenance: String,
     pub(super) rules: Vec<CheckedRule>,
@@ -158,6 +159,7 @@ fn check<'w>(
         );
     }
     let mut state = CheckedRoute {
+        object: object.clone(),
         provenance: object.to_string(),
         rules: Vec::new(),
         hostnames: names,
