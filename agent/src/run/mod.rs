@@ -15,6 +15,7 @@ mod instance;
 mod keeper;
 pub mod report;
 mod server;
+pub(crate) mod system_ca;
 mod transitions;
 mod wanted;
 
