@@ -1,6 +1,7 @@
 //! What a quarantine means for the objects: whose conditions say so, and in which words. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use sesame_proto::schema::{
@@ -20,10 +21,19 @@ pub struct Affected {
     pub refused: Vec<Refused>,
     /// Listeners that are not open, by the snapshot's name, with the reason.
     pub listeners: BTreeMap<String, String>,
-    /// Rules of routes that do not work as they say, with the reason: `HTTPRoute/namespace/name`, then the rule.
-    pub rules: BTreeMap<String, BTreeMap<usize, String>>,
-    /// Those of `rules` of which no rule works.
-    pub whole_routes: BTreeSet<String>,
+    /// By route: `HTTPRoute/namespace/name`.
+    pub routes: BTreeMap<String, AffectedRoute>,
+}
+
+/// What is wrong with a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AffectedRoute {
+    /// Rules of which a match is left out, with the reason.
+    pub rules: BTreeMap<usize, String>,
+    /// Rules of which a backend's share is refused, with the reason.
+    pub shares: BTreeMap<usize, String>,
+    /// Whether any match of any rule works.
+    pub works: bool,
 }
 
 /// A culprit.
@@ -82,7 +92,6 @@ pub fn affected(
             .iter()
             .find_map(|share| backends.get(share.backend.as_str()).cloned())
     };
-    let mut rules = Rules::default();
     for table in &snapshot.route_tables {
         for host in &table.virtual_hosts {
             let whole_host = Piece::VirtualHost {
@@ -91,30 +100,31 @@ pub fn affected(
             };
             for route in &host.routes {
                 let piece = Piece::Route(route.name.clone());
-                let reason = if let Some(culprit) = culprits.get(&piece) {
+                let lost = if let Some(culprit) = culprits.get(&piece) {
                     Some(format!("{}; {}", why(&piece), effect(&piece, culprit)))
-                } else if culprits.contains_key(&whole_host) {
-                    Some(why(&whole_host))
-                } else if let Some(Action::Forward(Forward { backends, .. })) = &route.action {
-                    share_of(backends)
                 } else {
-                    None
+                    culprits.contains_key(&whole_host).then(|| why(&whole_host))
                 };
-                rules.note(&route.name, reason);
+                let share = match &route.action {
+                    Some(Action::Forward(Forward { backends, .. })) => share_of(backends),
+                    _ => None,
+                };
+                note(&mut affected.routes, &route.name, lost, share);
             }
         }
     }
     for Listener { l4_routes, .. } in snapshot.ports.iter().flat_map(|port| &port.listeners) {
         for L4Route { name, backends, .. } in l4_routes {
             let piece = Piece::L4Route(name.clone());
-            let reason = match culprits.get(&piece) {
-                Some(culprit) => Some(format!("{}; {}", why(&piece), effect(&piece, culprit))),
-                None => share_of(backends),
-            };
-            rules.note(name, reason);
+            let lost = culprits
+                .get(&piece)
+                .map(|culprit| format!("{}; {}", why(&piece), effect(&piece, culprit)));
+            note(&mut affected.routes, name, lost, share_of(backends));
         }
     }
-    (affected.rules, affected.whole_routes) = rules.finish();
+    affected
+        .routes
+        .retain(|_, route| !(route.rules.is_empty() && route.shares.is_empty()));
     for socket in unbound.iter() {
         not_open(&mut affected, snapshot, socket, &bound);
     }
@@ -138,7 +148,8 @@ fn not_open(
     } = socket;
     let mut words = envoy_words.clone();
     if let Some(holder) = holder {
-        words.push_str(&format!("; the port is held by {holder}"));
+        // Writing to a String cannot fail.
+        let _ = write!(words, "; the port is held by {holder}");
     }
     let transport = match transport {
         holder::Transport::Tcp => Transport::Tcp,
@@ -165,45 +176,30 @@ fn not_open(
     }
 }
 
-/// Rules by route, with what is wrong with them.
-#[derive(Default)]
-struct Rules {
-    of: BTreeMap<String, BTreeMap<usize, Option<String>>>,
-}
-
-impl Rules {
-    /// Takes note of a part of a rule; the first reason is kept.
-    fn note(&mut self, name: &str, reason: Option<String>) {
-        let Some((route, rule)) = rule_of(name) else {
-            return;
-        };
-        let noted = match self.of.get_mut(route) {
-            Some(rules) => rules,
-            None => self.of.entry(route.to_owned()).or_default(),
-        };
-        let rule = noted.entry(rule).or_default();
-        if rule.is_none() {
-            *rule = reason;
+/// Takes note of one match of a rule; the first reason of each kind is kept.
+fn note(
+    routes: &mut BTreeMap<String, AffectedRoute>,
+    name: &str,
+    lost: Option<String>,
+    share: Option<String>,
+) {
+    let Some((route, rule)) = rule_of(name) else {
+        return;
+    };
+    let route = match routes.get_mut(route) {
+        Some(noted) => noted,
+        None => routes.entry(route.to_owned()).or_default(),
+    };
+    match lost {
+        Some(reason) => {
+            route.rules.entry(rule).or_insert(reason);
         }
-    }
-
-    fn finish(self) -> (BTreeMap<String, BTreeMap<usize, String>>, BTreeSet<String>) {
-        let mut wrong = BTreeMap::new();
-        let mut whole = BTreeSet::new();
-        for (route, rules) in self.of {
-            let count = rules.len();
-            let rules: BTreeMap<usize, String> = rules
-                .into_iter()
-                .filter_map(|(rule, reason)| Some((rule, reason?)))
-                .collect();
-            if rules.len() == count {
-                whole.insert(route.clone());
-            }
-            if !rules.is_empty() {
-                wrong.insert(route, rules);
+        None => {
+            route.works = true;
+            if let Some(reason) = share {
+                route.shares.entry(rule).or_insert(reason);
             }
         }
-        (wrong, whole)
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sesame_proto::keys::KeyPair;
+use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::schema::Snapshot;
 
 use crate::envoy::validate::{ValidateError, Verdict, validate};
@@ -47,8 +47,8 @@ pub struct EnvoyJudge {
     pub binary: PathBuf,
     /// For configurations while they are judged: they hold keys.
     pub scratch: PathBuf,
-    /// The key pairs of the host.
-    pub keys: Arc<[KeyPair]>,
+    /// Whose keys are used.
+    pub resolved: Arc<ResolvedGateway>,
     /// As for rendering.
     pub options: Options,
 }
@@ -64,9 +64,9 @@ impl Judge for EnvoyJudge {
             options.addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
             options.port_map.clear();
         }
-        let keys = Arc::clone(&self.keys);
+        let resolved = Arc::clone(&self.resolved);
         let bootstrap = tokio::task::spawn_blocking(move || {
-            render::static_bootstrap(&render::render(&snapshot, &keys, &options))
+            render::static_bootstrap(&render::render(&snapshot, &resolved.keys, &options))
         })
         .await
         .map_err(|error| NoVerdict::Internal(error.to_string()))?

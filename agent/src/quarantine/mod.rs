@@ -24,7 +24,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-pub use affected::{Affected, Refused, affected};
+pub use affected::{Affected, AffectedRoute, Refused, affected};
 pub use exclude::exclude;
 pub use judge::{EnvoyJudge, Judge, NoVerdict, Trial};
 pub use memory::{Culprit, Culprits};

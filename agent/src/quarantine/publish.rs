@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use sesame_proto::keys::KeyPair;
+use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::schema::Snapshot;
 
 use super::exclude::exclude;
@@ -26,10 +26,8 @@ const ROUNDS: usize = 12;
 /// What is to be served.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// All of it.
-    pub snapshot: &'a Arc<Snapshot>,
-    /// The key pairs of the host.
-    pub keys: &'a Arc<[KeyPair]>,
+    /// The snapshot and the key pairs.
+    pub resolved: &'a Arc<ResolvedGateway>,
     /// As for rendering.
     pub options: &'a Options,
     /// What they render to.
@@ -149,7 +147,7 @@ impl Quarantine {
         accepted: Option<&Snapshot>,
         newer: impl Fn() -> bool + Send + Sync,
     ) -> Result<Published, ApplyError> {
-        self.culprits = still_there(&self.culprits, candidate.snapshot);
+        self.culprits = still_there(&self.culprits, &candidate.resolved.snapshot);
         self.unbound.keep(candidate.rendered);
         let mut words: Vec<String> = Vec::new();
         if let Some(before) = self.unfinished.clone() {
@@ -163,7 +161,7 @@ impl Quarantine {
             let served = self.left_of(candidate).await;
             let (snapshot, rendered) = match &served {
                 Some(served) => (&served.snapshot, &served.rendered),
-                None => (candidate.snapshot.as_ref(), candidate.rendered),
+                None => (&candidate.resolved.snapshot, candidate.rendered),
             };
             let serials = serials(snapshot);
             let wanted = Wanted {
@@ -228,15 +226,15 @@ impl Quarantine {
             let mut rendered = candidate.rendered.clone();
             self.unbound.leave_out(&mut rendered);
             return Some(Served {
-                snapshot: candidate.snapshot.as_ref().clone(),
+                snapshot: candidate.resolved.snapshot.clone(),
                 rendered,
             });
         }
-        let (whole, keys) = (Arc::clone(candidate.snapshot), Arc::clone(candidate.keys));
+        let resolved = Arc::clone(candidate.resolved);
         let (culprits, options) = (self.culprits.clone(), candidate.options.clone());
         let left = move || {
-            let snapshot = exclude(&whole, &culprits);
-            let rendered = render::render(&snapshot, &keys, &options);
+            let snapshot = exclude(&resolved.snapshot, &culprits);
+            let rendered = render::render(&snapshot, &resolved.keys, &options);
             Served { snapshot, rendered }
         };
         let mut served = match tokio::task::spawn_blocking(left.clone()).await {
@@ -313,7 +311,7 @@ impl Quarantine {
 
     /// `false` if the candidate has no such piece, or it is left out already.
     fn blame(&mut self, candidate: Candidate<'_>, piece: Piece, envoy_words: String) -> bool {
-        let pieces = Pieces::new(candidate.snapshot);
+        let pieces = Pieces::new(&candidate.resolved.snapshot);
         let Some(content) = pieces.of.get(&piece) else {
             return false;
         };
@@ -349,7 +347,7 @@ impl Quarantine {
             runs: 0,
         };
         let start = Instant::now();
-        let end = search.run(candidate.snapshot, accepted).await;
+        let end = search.run(&candidate.resolved.snapshot, accepted).await;
         let runs = search.runs;
         for (piece, culprit) in self.culprits.iter().filter(|(p, _)| !before.contains(p)) {
             tracing::error!(object = %piece, words = culprit.envoy_words, "Envoy refuses this; it is left out");
@@ -401,7 +399,7 @@ impl Quarantine {
             good: &mut self.good,
             runs: 0,
         };
-        if let Err(error) = search.keys(candidate.snapshot, names).await {
+        if let Err(error) = search.keys(&candidate.resolved.snapshot, names).await {
             no_verdict(&error);
         }
         self.culprits.len() > before
@@ -411,7 +409,7 @@ impl Quarantine {
         EnvoyJudge {
             binary: self.binary.clone(),
             scratch: self.scratch.clone(),
-            keys: Arc::clone(candidate.keys),
+            resolved: Arc::clone(candidate.resolved),
             options: candidate.options.clone(),
         }
     }

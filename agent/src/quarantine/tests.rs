@@ -276,8 +276,8 @@ fn a_culprit_backend_loses_its_share_and_its_route_says_so() {
 
     let affected = affected(&wanted, &culprits, &Unbound::default(), |port| port);
     assert_eq!(affected.refused[0].object, "Service/ns/s1/80");
-    let rules = &affected.rules["HTTPRoute/ns/r1"];
-    assert!(rules[&0].contains("no such SNI"), "{rules:?}");
-    assert_eq!(affected.rules.len(), 1);
-    assert!(affected.whole_routes.contains("HTTPRoute/ns/r1"));
+    assert_eq!(affected.routes.len(), 1);
+    let route = &affected.routes["HTTPRoute/ns/r1"];
+    assert!(route.works && route.rules.is_empty(), "{route:?}");
+    assert!(route.shares[&0].contains("no such SNI"), "{route:?}");
 }
