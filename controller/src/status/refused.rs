@@ -46,7 +46,13 @@ pub fn refuse_rules(
         if !backends.is_empty() {
             let said = listed("backend of rule", backends);
             let resolved = ConditionType::ResolvedRefs;
-            add(conditions, resolved, ConditionStatus::False, &said, generation);
+            add(
+                conditions,
+                resolved,
+                ConditionStatus::False,
+                &said,
+                generation,
+            );
         }
         if rules.is_empty() {
             continue;
@@ -54,12 +60,24 @@ pub fn refuse_rules(
         if *works {
             let said = listed("Dropped Rule", rules);
             let partial = ConditionType::PartiallyInvalid;
-            add(conditions, partial, ConditionStatus::True, &said, generation);
+            add(
+                conditions,
+                partial,
+                ConditionStatus::True,
+                &said,
+                generation,
+            );
         } else {
             let said = listed("rule", rules);
             conditions.retain(|condition| condition.type_ != ConditionType::PartiallyInvalid);
             let accepted = ConditionType::Accepted;
-            add(conditions, accepted, ConditionStatus::False, &said, generation);
+            add(
+                conditions,
+                accepted,
+                ConditionStatus::False,
+                &said,
+                generation,
+            );
         }
     }
 }
@@ -139,7 +157,12 @@ mod tests {
             works: true,
             ..RefusedRules::default()
         };
-        refuse_rules(&mut status, "ns", &NamespacedName::new("ns", "two"), &refused);
+        refuse_rules(
+            &mut status,
+            "ns",
+            &NamespacedName::new("ns", "two"),
+            &refused,
+        );
         assert_eq!(said(&status, 0).len(), 2);
         assert_eq!(
             said(&status, 1)[2],
@@ -162,12 +185,21 @@ mod tests {
             backends: [(0, "bad SNI".to_owned())].into(),
             works: false,
         };
-        refuse_rules(&mut status, "ns", &NamespacedName::new("ns", "one"), &refused);
+        refuse_rules(
+            &mut status,
+            "ns",
+            &NamespacedName::new("ns", "one"),
+            &refused,
+        );
         let said = said(&status, 0);
         assert_eq!(
             said,
             [
-                (ConditionType::Accepted, ConditionStatus::False, "rule 0: bad"),
+                (
+                    ConditionType::Accepted,
+                    ConditionStatus::False,
+                    "rule 0: bad"
+                ),
                 (
                     ConditionType::ResolvedRefs,
                     ConditionStatus::False,
