@@ -337,11 +337,12 @@ impl Publisher {
     /// Publishes; what was left out of it.
     async fn accepted(&mut self, world: &World) -> BTreeSet<Piece> {
         let published = self.publish(world).await;
+        let found: BTreeSet<Piece> = self.quarantine.culprits().keys().cloned().collect();
         assert!(
             matches!(published, Published::Accepted { .. }),
-            "{published:?}"
+            "{published:?}: {found:?}"
         );
-        self.quarantine.culprits().keys().cloned().collect()
+        found
     }
 
     async fn stop(self) {

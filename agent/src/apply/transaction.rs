@@ -214,6 +214,16 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
+        // An Envoy that has not accepted any version of a list serves no more than some of it; a union with the rest
+        // would be refused again.
+        for kind in [Kind::Listeners, Kind::Clusters] {
+            if versions.of(&Subscription::new(kind, ""), "") == Some("") {
+                match kind {
+                    Kind::Listeners => self.on_disk.content.listeners.clear(),
+                    _ => self.on_disk.content.clusters.clear(),
+                }
+            }
+        }
         self.confirmed = true;
     }
 

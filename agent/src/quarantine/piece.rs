@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 /// SHA-256 of a piece's own content, without what it refers to.
 pub type Digest = [u8; 32];
 
-/// What can be left out, by its name in the snapshot. The order is that of the search: what is referred to comes
-/// before what refers to it.
+/// What can be left out, by its name in the snapshot. The order is that in which pieces that do not go together are
+/// looked for: listeners come before routes, because Envoy only looks at a route that a listener has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
     /// A key pair.
@@ -25,6 +25,10 @@ pub enum Piece {
     Endpoints(String),
     /// A backend.
     Backend(String),
+    /// A listener.
+    Listener(String),
+    /// A route of connections or datagrams.
+    L4Route(String),
     /// The domain of a virtual host; its routes are pieces of their own.
     VirtualHost {
         /// The route table.
@@ -34,10 +38,6 @@ pub enum Piece {
     },
     /// A route, in every virtual host that has it.
     Route(String),
-    /// A route of connections or datagrams.
-    L4Route(String),
-    /// A listener.
-    Listener(String),
 }
 
 /// The snapshot's name, which is provenance except for virtual hosts.

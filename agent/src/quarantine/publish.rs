@@ -246,7 +246,7 @@ impl Quarantine {
         Some(served)
     }
 
-    /// An Envoy that never could open any of its listeners may be left with none.
+    /// An Envoy that could not open any of its listeners may be left with none.
     fn none_could_be_opened(&self, applier: &Applier) -> bool {
         let on_disk = &applier.on_disk().content.listeners;
         on_disk.iter().all(|l| self.unbound.has(&l.name))
