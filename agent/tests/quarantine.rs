@@ -1,5 +1,11 @@
 //! What the real Envoy refuses is found and left out alone.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "all of it is test code"
+)]
+
 mod kit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,8 +159,8 @@ impl World {
         };
         let host = format!("{name}.example.com");
         let mut params = rcgen::CertificateParams::new(vec![host.clone()]).unwrap();
-        params.serial_number = Some(rcgen::SerialNumber::from(name.as_bytes().to_vec()));
-        let serial: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let number = u8::try_from(self.resolved.keys.len() + 1).unwrap();
+        params.serial_number = Some(rcgen::SerialNumber::from(vec![0x4e, number]));
         let pair = KeyPair {
             name: format!("Secret/ns/{name}"),
             certificate_chain: params.self_signed(&key).unwrap().pem().into_bytes(),
@@ -164,7 +170,7 @@ impl World {
         snapshot.keys.push(KeyRef {
             name: pair.name.clone(),
             digest: pair.digest(),
-            serial,
+            serial: format!("4e{number:02x}"),
             not_after: 0,
         });
         let listener = format!("Gateway/ns/gw/listeners/{name}");
@@ -475,7 +481,7 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
         options: &publisher.options,
         rendered: &rendered,
     };
-    let published = publisher
+    let outcome = publisher
         .quarantine
         .publish(
             &mut publisher.applier,
@@ -487,8 +493,8 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
         .await
         .unwrap();
     assert!(
-        matches!(published, Published::Kept(Kept::Searching { .. })),
-        "{published:?}"
+        matches!(outcome, Published::Kept(Kept::Searching { .. })),
+        "{outcome:?}"
     );
     assert_eq!(get_path(publisher.at, "/g1").await.unwrap().0, 200);
     assert_eq!(publisher.accepted(&bad).await, BTreeSet::from([culprit]));

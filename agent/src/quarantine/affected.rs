@@ -190,16 +190,13 @@ fn note(
         Some(noted) => noted,
         None => routes.entry(route.to_owned()).or_default(),
     };
-    match lost {
-        Some(reason) => {
-            route.rules.entry(rule).or_insert(reason);
-        }
-        None => {
-            route.works = true;
-            if let Some(reason) = share {
-                route.shares.entry(rule).or_insert(reason);
-            }
-        }
+    if let Some(reason) = lost {
+        route.rules.entry(rule).or_insert(reason);
+        return;
+    }
+    route.works = true;
+    if let Some(reason) = share {
+        route.shares.entry(rule).or_insert(reason);
     }
 }
 

@@ -162,7 +162,7 @@ fn without_listeners(port: &Port, gone: &Gone<'_>) -> Option<Port> {
             listener
         })
         .collect();
-    (!listeners.is_empty()).then(|| Port { listeners, ..*port })
+    (!listeners.is_empty()).then_some(Port { listeners, ..*port })
 }
 
 fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {

@@ -220,9 +220,7 @@ impl Quarantine {
     /// The candidate without what is left out; `None` if that is nothing.
     async fn left_of(&self, candidate: Candidate<'_>) -> Option<Served> {
         if self.culprits.is_empty() {
-            if self.unbound.iter().next().is_none() {
-                return None;
-            }
+            self.unbound.iter().next()?;
             let mut rendered = candidate.rendered.clone();
             self.unbound.leave_out(&mut rendered);
             return Some(Served {

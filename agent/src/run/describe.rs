@@ -112,7 +112,7 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
         (
             GatewayState::Degraded,
             format!(
-                "Envoy refuses {} of it, and serves the rest; the first is {first}",
+                "the rest is served, but this is refused by Envoy ({} in all): {first}",
                 refused.len()
             ),
         )

@@ -512,8 +512,9 @@ impl Load {
         let clients = (0..clients)
             .map(|_| {
                 let (stop, requests) = (Arc::clone(&stop), Arc::clone(&requests));
-                let mut paths = paths.to_vec().into_iter().cycle();
+                let paths = paths.to_vec();
                 tokio::spawn(async move {
+                    let mut paths = paths.iter().cycle();
                     let mut failures = Vec::new();
                     let mut client = None;
                     while !stop.load(Ordering::Relaxed) {
@@ -528,7 +529,7 @@ impl Load {
                             },
                         };
                         requests.fetch_add(1, Ordering::Relaxed);
-                        match open.get(&paths.next().unwrap()).await {
+                        match open.get(paths.next().unwrap()).await {
                             Ok((200, _)) if open.closing => {}
                             Ok((200, _)) => client = Some(open),
                             Ok((status, body)) => failures.push(format!("{status} {body}")),
