@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::directory;
 
 use super::host::HostArgs;
 use super::offline::{self, render_options};
@@ -33,6 +34,9 @@ pub(crate) struct RenderArgs {
     /// Print private keys too.
     #[arg(long)]
     show_secrets: bool,
+    /// Write the snapshots too, one directory each, NAMESPACE.NAME; they hold no private key.
+    #[arg(long, value_name = "DIR")]
+    snapshot_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,6 +78,13 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         );
         tracing::error!("{which} is accepted; see `sesame-agent validate`");
         return Ok(EXIT_WRONG);
+    }
+    if let Some(dir) = &args.snapshot_dir {
+        for gateway in &gateways {
+            // Both are DNS names: resolution has seen to that.
+            let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
+            directory::write(&dir.join(name), &gateway.snapshot)?;
+        }
     }
     if args.format == Format::Pb {
         return binary(args, &gateways);

@@ -1,0 +1,157 @@
+//! The commands that change nothing: what they print, and their exit codes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::process::Output;
+
+use serde_json::Value;
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::certs::Authority;
+use sesame_tests::manifests::{
+    backend_ref, edge, http_listener, http_route, https_listener, rule_to, served, yaml,
+};
+
+fn good() -> (AgentUnderTest, String) {
+    let agent = Setup::with_ports(&[80]).prepare();
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "", "cert"),
+    ]);
+    objects.push(
+        Authority::new("commands")
+            .issue(&["commands.test"])
+            .secret("cert"),
+    );
+    objects.extend(served("web", &["127.0.0.1:9".parse().unwrap()]));
+    objects.push(http_route(
+        "web",
+        &["commands.test"],
+        &[rule_to("web", &[])],
+    ));
+    agent.write("all.yaml", &yaml(&objects));
+    let manifests = agent.manifests().to_string_lossy().into_owned();
+    (agent, manifests)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn render_prints_what_envoy_would_get_without_private_keys() {
+    let (agent, manifests) = good();
+    let json = agent.command(&["render", "--manifests", &manifests, "--format", "json"]);
+    assert_eq!(json.status.code(), Some(0), "{json:?}");
+    let value: Value = serde_json::from_slice(&json.stdout).unwrap();
+    for part in ["listeners", "routes", "clusters", "endpoints", "secrets"] {
+        assert!(!value[part].as_array().unwrap().is_empty(), "{part}");
+    }
+    assert!(!text(&json).contains("PRIVATE KEY"));
+    assert!(text(&json).contains("<redacted>"));
+
+    let shown = agent.command(&["render", "--manifests", &manifests, "--show-secrets"]);
+    assert!(text(&shown).contains("PRIVATE KEY"), "asked for");
+
+    let only = agent.command(&[
+        "render",
+        "--manifests",
+        &manifests,
+        "--format",
+        "json",
+        "--only",
+        "routes,bootstrap",
+    ]);
+    let value: Value = serde_json::from_slice(&only.stdout).unwrap();
+    let parts: Vec<&String> = value.as_object().unwrap().keys().collect();
+    assert_eq!(parts, ["bootstrap", "routes"]);
+}
+
+#[test]
+fn render_writes_snapshots_that_read_back() {
+    let (agent, manifests) = good();
+    let directory = agent.state().join("snapshots");
+    let output = agent.command(&[
+        "render",
+        "--manifests",
+        &manifests,
+        "--snapshot-dir",
+        &directory.to_string_lossy(),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let written: Vec<_> = std::fs::read_dir(&directory).unwrap().flatten().collect();
+    assert_eq!(written.len(), 1, "one Gateway");
+    let (manifest, snapshot) = sesame_proto::directory::read(&written[0].path()).unwrap();
+    assert_eq!(manifest.revision, sesame_proto::digest::revision(&snapshot));
+    assert_eq!(snapshot.ports.len(), 2);
+}
+
+#[test]
+fn render_as_a_bootstrap_is_what_envoy_takes_and_never_leaks_a_key() {
+    let (agent, manifests) = good();
+    let refused = agent.command(&["render", "--manifests", &manifests, "--format", "pb"]);
+    assert_eq!(
+        refused.status.code(),
+        Some(3),
+        "private keys are not printed unasked"
+    );
+    assert!(refused.stdout.is_empty());
+}
+
+#[test]
+fn validate_names_everything_that_is_wrong_and_says_so_by_its_exit_code() {
+    let (agent, manifests) = good();
+    let valid = agent.command(&["validate", "--manifests", &manifests]);
+    assert_eq!(valid.status.code(), Some(0), "{}", text(&valid));
+
+    agent.write("broken.yaml", "kind: HTTPRoute\n  apiVersion: [\n");
+    let lost = backend_ref("nobody");
+    let mut rule = rule_to("web", &[]);
+    rule["backendRefs"] = serde_json::json!([lost]);
+    agent.write(
+        "lost.yaml",
+        &yaml(&[http_route("lost", &["lost.test"], &[rule])]),
+    );
+    let wrong = agent.command(&["validate", "--manifests", &manifests, "--output", "json"]);
+    assert_eq!(wrong.status.code(), Some(1), "{}", text(&wrong));
+    let value: Value = serde_json::from_slice(&wrong.stdout).unwrap();
+    assert_eq!(value["valid"], false);
+    let findings = value["findings"].as_array().unwrap();
+    let of = |file: &str| {
+        findings
+            .iter()
+            .find(|finding| finding["file"] == file)
+            .unwrap_or_else(|| panic!("nothing about {file}: {findings:#?}"))
+    };
+    assert!(of("broken.yaml")["line"].as_u64().unwrap() > 0);
+    assert!(
+        of("lost.yaml")["message"]
+            .as_str()
+            .unwrap()
+            .contains("nobody")
+    );
+    let verdicts = value["envoy"].as_object().unwrap();
+    assert!(
+        verdicts.values().all(|verdict| verdict["accepted"] == true),
+        "{verdicts:?}"
+    );
+}
+
+#[test]
+fn status_without_an_agent_says_so() {
+    let (agent, _) = good();
+    let output = agent.status_command();
+    assert_eq!(output.status.code(), Some(3));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("no agent is running"), "{error}");
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let (agent, manifests) = good();
+    let output = agent.command(&["render", "--manifests", &manifests, "--port-map", "80:0"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("expected a port from 1 to 65535"), "{error}");
+    let output = agent.command(&["validate", "--manifests", "/nonexistent"]);
+    assert_eq!(output.status.code(), Some(3));
+}
