@@ -1,5 +1,7 @@
 //! A port that another process holds costs its listener, and nothing else.
 
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
 use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::Value;

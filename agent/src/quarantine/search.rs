@@ -16,6 +16,9 @@ use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits};
 use super::piece::{Content, Digest, Piece, Pieces};
 
+/// How many digests are kept: many times the pieces of a large snapshot.
+const MOST_GOOD: usize = 200_000;
+
 /// How much one search may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -54,7 +57,8 @@ pub struct Search<'s, J, N> {
     pub judge: &'s J,
     /// What it may cost.
     pub limits: Limits,
-    /// Asked before every run: whether to end early.
+    /// Asked before every run: whether to end early. Heeded once something was learned, so that changes that come
+    /// faster than searches end do not keep one from ever ending.
     pub stop: N,
     /// The time that is noted for what is found.
     pub now: Timestamp,
@@ -64,6 +68,8 @@ pub struct Search<'s, J, N> {
     pub good: &'s mut HashSet<Digest>,
     /// Runs of Envoy so far.
     pub runs: usize,
+    /// Whether this search has learned anything yet.
+    pub learned: bool,
 }
 
 /// Why a search ends early.
@@ -131,6 +137,9 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<SearchEnd, Halt> {
         let known: HashSet<Digest> = accepted.map(digests).unwrap_or_default();
+        if self.good.len() > MOST_GOOD {
+            self.good.clear();
+        }
         self.good.extend(&known);
         for level in Level::ALL {
             // Without what is bad, nothing that refers to it is blamed.
@@ -296,7 +305,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         trial: Trial,
         start: Instant,
     ) -> Result<Option<String>, Halt> {
-        if self.runs >= self.limits.runs || start.elapsed() > self.limits.time || (self.stop)() {
+        let used_up = self.runs >= self.limits.runs || start.elapsed() > self.limits.time;
+        if used_up || (self.learned && (self.stop)()) {
             return Err(Halt::Unfinished);
         }
         self.runs += 1;
@@ -307,9 +317,14 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     fn absolve(&mut self, pieces: &Pieces<'_>, group: &[Piece], depth: Depth) {
         for piece in group {
             match depth {
-                Depth::All => self.good.extend(pieces.of.get(piece).map(Content::digest)),
+                Depth::All => {
+                    if let Some(content) = pieces.of.get(piece) {
+                        self.learned |= self.good.insert(content.digest());
+                    }
+                }
                 Depth::MatchOnly => {
                     if let Some(culprit) = self.culprits.get_mut(piece) {
+                        self.learned |= culprit.dropped;
                         culprit.dropped = false;
                     }
                 }
@@ -318,6 +333,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     }
 
     fn blame(&mut self, piece: &Piece, envoy_words: String) {
+        // Not news of a route that was blamed before, and whose match is blamed again.
+        self.learned |= !self.culprits.contains_key(piece);
         self.culprits.entry(piece.clone()).or_insert(Culprit {
             // Set at the end of the search, from what is wanted rather than from what is left of it.
             digest: Digest::default(),
