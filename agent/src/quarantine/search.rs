@@ -221,7 +221,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Judges everything together, and finds what does not go with the rest.
+    /// Judges everything together, and finds the pieces that do not go with those before them.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -229,52 +229,60 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<SearchEnd, Halt> {
         let pieces = Pieces::new(wanted);
-        loop {
-            let whole = exclude(wanted, self.culprits);
-            let Some(words) = self.ask(whole, Trial::Whole, start).await? else {
-                return Ok(SearchEnd::Clean);
-            };
-            // What is served goes first, so that what is new is blamed.
-            let (old, new): (Vec<_>, Vec<_>) = pieces
-                .of
-                .iter()
-                .filter(|(piece, _)| !self.culprits.contains_key(*piece))
-                .partition(|(_, content)| known.contains(&content.digest()));
-            let order: Vec<Piece> = old
-                .into_iter()
-                .chain(new)
-                .map(|(piece, _)| piece.clone())
-                .collect();
-            let Some((piece, words)) = self.first_bad(wanted, &order, words.clone(), start).await?
-            else {
+        let Some(mut words) = self.ask_without(wanted, &[], start).await? else {
+            return Ok(SearchEnd::Clean);
+        };
+        // What is served goes first, so that what is new is blamed.
+        let (old, new): (Vec<_>, Vec<_>) = pieces
+            .of
+            .iter()
+            .filter(|(piece, _)| !self.culprits.contains_key(*piece))
+            .partition(|(_, content)| known.contains(&content.digest()));
+        let mut good = old.len();
+        let mut order: Vec<Piece> = old
+            .into_iter()
+            .chain(new)
+            .map(|(piece, _)| piece.clone())
+            .collect();
+        if !self.goes_up_to(good, wanted, &order, start).await? {
+            good = 0;
+            if !self.goes_up_to(good, wanted, &order, start).await? {
                 return Ok(SearchEnd::Unexplained { envoy_words: words });
-            };
-            self.blame(&piece, words);
-            self.judge_matches(&pieces, start).await?;
-        }
-    }
-
-    /// The first piece that Envoy refuses together with all before it. All of `order` are refused, with `words`.
-    async fn first_bad(
-        &mut self,
-        wanted: &Snapshot,
-        order: &[Piece],
-        words: String,
-        start: Instant,
-    ) -> Result<Option<(Piece, String)>, Halt> {
-        let (mut valid, mut refused) = (0, (order.len(), words));
-        if self.ask_without(wanted, order, start).await?.is_some() {
-            return Ok(None);
-        }
-        while refused.0 - valid > 1 {
-            let middle = valid.midpoint(refused.0);
-            let without = order.get(middle..).unwrap_or_default();
-            match self.ask_without(wanted, without, start).await? {
-                None => valid = middle,
-                Some(words) => refused = (middle, words),
             }
         }
-        Ok(order.get(valid).map(|piece| (piece.clone(), refused.1)))
+        // So many of `order` go together; one more piece at a time that does not is taken out.
+        while good < order.len() {
+            let mut refused = order.len();
+            while refused - good > 1 {
+                let middle = good.midpoint(refused);
+                let without = order.get(middle..).unwrap_or_default();
+                match self.ask_without(wanted, without, start).await? {
+                    None => good = middle,
+                    Some(said) => (refused, words) = (middle, said),
+                }
+            }
+            let piece = order.remove(good);
+            self.blame(&piece, words);
+            self.judge_matches(&pieces, start).await?;
+            match self.ask_without(wanted, &[], start).await? {
+                None => return Ok(SearchEnd::Clean),
+                Some(said) => words = said,
+            }
+        }
+        Ok(SearchEnd::Unexplained { envoy_words: words })
+    }
+
+    /// Whether Envoy accepts the first so many of `order` together.
+    async fn goes_up_to(
+        &mut self,
+        count: usize,
+        wanted: &Snapshot,
+        order: &[Piece],
+        start: Instant,
+    ) -> Result<bool, Halt> {
+        let without = order.get(count..).unwrap_or_default();
+        let refused = self.ask_without(wanted, without, start).await?;
+        Ok(refused.is_none())
     }
 
     async fn ask_without(
