@@ -157,7 +157,10 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 .collect();
             self.bad_ones(&pieces, suspects, Depth::All, start).await?;
         }
-        self.judge_matches(&Pieces::new(wanted), start).await?;
+        let dropped = self.culprits.iter().filter(|(_, culprit)| culprit.dropped);
+        let dropped = dropped.map(|(piece, _)| piece.clone()).collect();
+        self.judge_matches(&Pieces::new(wanted), dropped, start)
+            .await?;
         self.search_whole(wanted, &known, start).await
     }
 
@@ -209,16 +212,18 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Finds the culprit routes whose match is fine: they can answer 500.
-    async fn judge_matches(&mut self, pieces: &Pieces<'_>, start: Instant) -> Result<(), Halt> {
-        let dropped = self
-            .culprits
-            .iter()
-            .filter(|(piece, culprit)| matches!(piece, Piece::Route(_)) && culprit.dropped)
-            .map(|(piece, _)| piece.clone())
+    /// Finds those of these culprits that are routes whose match is fine: they can answer 500.
+    async fn judge_matches(
+        &mut self,
+        pieces: &Pieces<'_>,
+        culprits: Vec<Piece>,
+        start: Instant,
+    ) -> Result<(), Halt> {
+        let routes = culprits
+            .into_iter()
+            .filter(|piece| matches!(piece, Piece::Route(_)))
             .collect();
-        self.bad_ones(pieces, dropped, Depth::MatchOnly, start)
-            .await
+        self.bad_ones(pieces, routes, Depth::MatchOnly, start).await
     }
 
     /// Judges everything together, and finds the pieces that do not go with those before them.
@@ -263,7 +268,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             }
             let piece = order.remove(good);
             self.blame(&piece, words);
-            self.judge_matches(&pieces, start).await?;
+            self.judge_matches(&pieces, vec![piece], start).await?;
             match self.ask_without(wanted, &[], start).await? {
                 None => return Ok(SearchEnd::Clean),
                 Some(said) => words = said,
