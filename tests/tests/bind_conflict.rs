@@ -1,6 +1,6 @@
 //! A port that another process holds costs its listener, and nothing else.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::net::{Ipv4Addr, TcpListener};
 

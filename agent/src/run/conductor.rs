@@ -19,7 +19,7 @@ use super::instance::Instance;
 use super::report::AgentReport;
 use super::seen::Seen;
 use super::wanted::{HostSettings, Wanted};
-use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server};
+use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy;
@@ -54,6 +54,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(1),
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
+        system_ca: system_ca::find(),
         directories: directories.clone(),
     };
     let (known_sender, mut known) = watch::channel(Known::default());
@@ -182,6 +183,7 @@ fn reporter(
         started: Timestamp::now(),
     };
     let manifests = options.manifests.clone();
+    let resolve = options.resolve.clone();
     let host_addresses: Vec<String> = host_addresses::usable()
         .iter()
         .map(IpAddr::to_string)
@@ -200,6 +202,7 @@ fn reporter(
                 manifests: manifests.clone(),
                 transitions: &known.transitions,
                 known: &known,
+                resolve: &resolve,
                 seen: &seen,
                 host_addresses: &host_addresses,
             },

@@ -17,6 +17,7 @@ mod publisher;
 pub mod report;
 mod seen;
 mod server;
+pub(crate) mod system_ca;
 mod transitions;
 mod wanted;
 

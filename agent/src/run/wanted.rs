@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -30,6 +31,8 @@ pub(super) struct HostSettings {
     pub(super) budget_each: Option<usize>,
     /// Proxies before Envoy.
     pub(super) trusted_hops: u32,
+    /// The system's certificate authorities.
+    pub(super) system_ca: PathBuf,
     /// Where things are.
     pub(super) directories: Directories,
 }
@@ -148,6 +151,7 @@ fn render_one(
         layout: directories.layout(),
         admin_socket: directories.admin_socket(),
         trusted_hops: host.trusted_hops,
+        system_ca: host.system_ca.clone(),
     };
     Wanted {
         rendered: render::render(&resolved.snapshot, &resolved.keys, &options),

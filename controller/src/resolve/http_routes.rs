@@ -25,6 +25,7 @@ const MAX_HOSTNAMES: usize = 16;
 /// A route that names a Gateway of ours.
 #[derive(Debug)]
 pub(super) struct CheckedRoute {
+    pub(super) object: ObjectKey,
     /// `HTTPRoute/namespace/name`.
     pub(super) provenance: String,
     pub(super) rules: Vec<CheckedRule>,
@@ -158,6 +159,7 @@ fn check<'w>(
         );
     }
     let mut state = CheckedRoute {
+        object: object.clone(),
         provenance: object.to_string(),
         rules: Vec::new(),
         hostnames: names,
@@ -187,7 +189,8 @@ impl CheckedRoute {
         };
         let mut names: HashSet<&str> = HashSet::new();
         let mut checked = Vec::with_capacity(rules.len());
-        let mut faults: Vec<(Reason, String)> = Vec::new();
+        // With what follows from each as long as another rule stands.
+        let mut faults: Vec<(Reason, String, &str)> = Vec::new();
         let mut rule_context = RuleContext {
             referrer: Referrer {
                 group: GATEWAY_GROUP,
@@ -222,26 +225,35 @@ impl CheckedRoute {
             match outcome {
                 Ok(rule) => {
                     if let Some(why) = &rule.unsupported {
-                        faults.push((Reason::UnsupportedValue, format!("{at}: {why}")));
+                        let follows = if rule.stands() {
+                            "; that share of its requests is answered with 500"
+                        } else {
+                            "; its requests are answered with 500"
+                        };
+                        faults.push((Reason::UnsupportedValue, format!("{at}: {why}"), follows));
                     }
                     checked.push(rule);
                 }
                 Err(RuleFault { reason, message }) => {
-                    faults.push((reason, format!("{at}: {message}")));
+                    faults.push((reason, format!("{at}: {message}"), ""));
                 }
             }
         }
-        let Some((first, _)) = faults.first() else {
+        let Some((first, ..)) = faults.first() else {
             self.rules = checked;
             return;
         };
         let reason = *first;
-        if checked.iter().any(|rule| rule.unsupported.is_none()) {
-            let messages: Vec<String> = faults.into_iter().map(|(_, message)| message).collect();
+        if checked.iter().any(CheckedRule::stands) {
+            let messages: Vec<String> = faults
+                .into_iter()
+                .map(|(_, message, follows)| message + follows)
+                .collect();
             self.dropped = Some((reason, format!("Dropped Rule: {}", messages.join("; "))));
             self.rules = checked;
         } else {
-            for (reason, message) in faults {
+            // Not attached at all: its requests are answered as if it were not there.
+            for (reason, message, _) in faults {
                 self.accepted.refuse(reason, message);
             }
         }

@@ -30,8 +30,15 @@ pub(super) struct CheckedRule {
     pub(super) request_headers: Option<schema::HeaderModifier>,
     pub(super) response_headers: Option<schema::HeaderModifier>,
     pub(super) cors: Option<schema::Cors>,
-    /// What of it cannot be served, so that its requests get 500.
+    /// What of it is not supported, so that its requests, or a backend's share of them, get 500.
     pub(super) unsupported: Option<String>,
+}
+
+impl CheckedRule {
+    /// Whether anything of it is served as it was asked for.
+    pub(super) fn stands(&self) -> bool {
+        self.unsupported.is_none() || matches!(self.action, Action::Forward(_))
+    }
 }
 
 /// What is done with a request.
@@ -95,8 +102,11 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 "backendRefs must be empty with a RequestRedirect filter".to_owned(),
             ));
         }
-        let (request_timeout_ms, backend_timeout_ms) =
-            read_timeouts(timeouts.as_ref()).map_err(unsupported)?;
+        let RuleTimeouts {
+            request_ms: request_timeout_ms,
+            request_disabled: request_timeout_disabled,
+            backend_ms: backend_timeout_ms,
+        } = read_timeouts(timeouts.as_ref()).map_err(unsupported)?;
         let retry = retry
             .as_ref()
             .map(read_retry)
@@ -115,7 +125,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 .problems
                 .add(self.object.clone(), format!("rules[{index}].{note}"));
         }
-        let backends = self.backends(index, backend_refs, &weights);
+        let mut faults = Vec::new();
+        let backends = self.backends(index, backend_refs, &weights, &mut faults);
         let mut mirrored = Vec::new();
         for mirror in &mirrors {
             let found = self
@@ -140,7 +151,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
         let servable = backends
             .iter()
             .any(|backend| backend.weight > 0 && !backend.backend.is_empty());
-        let mut unsupported_part = None;
         let action = match (unserved, redirect) {
             (Some(Unserved::Extension(message)), _) => {
                 self.resolved
@@ -148,7 +158,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 Action::Respond(500)
             }
             (Some(Unserved::Type(message)), _) => {
-                unsupported_part = Some(message);
+                faults = vec![message];
                 Action::Respond(500)
             }
             (None, Some(redirect)) => Action::Redirect(redirect),
@@ -158,6 +168,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 rewrite,
                 mirrors: mirrored,
                 request_timeout_ms,
+                request_timeout_disabled,
                 backend_timeout_ms,
                 retry,
                 session: session.map(|session| session.session),
@@ -170,7 +181,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             request_headers,
             response_headers,
             cors,
-            unsupported: unsupported_part,
+            unsupported: (!faults.is_empty()).then(|| faults.join("; ")),
         })
     }
 
@@ -198,6 +209,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         index: usize,
         references: &'w [BackendRef],
         weights: &[u32],
+        faults: &mut Vec<String>,
     ) -> Vec<schema::WeightedBackend> {
         let mut found = Vec::with_capacity(references.len());
         for (i, (reference, weight)) in references.iter().zip(weights).enumerate() {
@@ -213,11 +225,19 @@ impl<'w> RuleContext<'_, 'w, '_> {
                         self.resolved
                             .refuse(fault.reason, format!("{at}: {}", fault.message));
                     }
-                    if let Err(fault) = modifiers {
-                        self.resolved.refuse(
-                            fault.reason,
-                            format!("{at}.{}; its share is answered with 500", fault.message),
-                        );
+                    match modifiers {
+                        Ok(_) => {}
+                        // A reference, unlike the others.
+                        Err(RuleFault {
+                            reason: Reason::InvalidKind,
+                            message,
+                        }) => self.resolved.refuse(
+                            Reason::InvalidKind,
+                            format!("{at}.{message}; its share is answered with 500"),
+                        ),
+                        Err(RuleFault { reason: _, message }) => {
+                            faults.push(format!("backendRefs[{i}].{message}"));
+                        }
                     }
                     if *weight == 0 {
                         continue;
@@ -261,14 +281,23 @@ fn read_weights(references: &[BackendRef]) -> Result<Vec<u32>, String> {
         .collect()
 }
 
-/// Milliseconds for the request and for one try; 0 for none.
-fn read_timeouts(spec: Option<&Timeouts>) -> Result<(u64, u64), String> {
+/// In milliseconds; 0 for none.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RuleTimeouts {
+    request_ms: u64,
+    /// `0s`, where nothing said would leave the proxy its own limits.
+    request_disabled: bool,
+    /// For one try.
+    backend_ms: u64,
+}
+
+fn read_timeouts(spec: Option<&Timeouts>) -> Result<RuleTimeouts, String> {
     let Some(Timeouts {
         request,
         backend_request,
     }) = spec
     else {
-        return Ok((0, 0));
+        return Ok(RuleTimeouts::default());
     };
     let read = |field: &str, text: &Option<String>| match text {
         None => Ok(None),
@@ -288,7 +317,11 @@ fn read_timeouts(spec: Option<&Timeouts>) -> Result<(u64, u64), String> {
             request.as_deref().unwrap_or_default()
         ));
     }
-    Ok((whole.unwrap_or(0), one_try.unwrap_or(0)))
+    Ok(RuleTimeouts {
+        request_ms: whole.unwrap_or(0),
+        request_disabled: whole == Some(0),
+        backend_ms: one_try.unwrap_or(0),
+    })
 }
 
 fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
@@ -352,10 +385,21 @@ mod tests {
                 backend_request: backend.map(str::to_owned),
             }))
         };
-        assert_eq!(read_timeouts(None), Ok((0, 0)));
-        assert_eq!(read(Some("10s"), Some("2s")), Ok((10_000, 2_000)));
-        assert_eq!(read(Some("0s"), Some("2s")), Ok((0, 2_000)));
-        assert_eq!(read(None, Some("2s")), Ok((0, 2_000)));
+        let timeouts = |request_ms, request_disabled, backend_ms| {
+            Ok(RuleTimeouts {
+                request_ms,
+                request_disabled,
+                backend_ms,
+            })
+        };
+        assert_eq!(read_timeouts(None), timeouts(0, false, 0));
+        assert_eq!(
+            read(Some("10s"), Some("2s")),
+            timeouts(10_000, false, 2_000)
+        );
+        assert_eq!(read(Some("0s"), Some("2s")), timeouts(0, true, 2_000));
+        assert_eq!(read(Some("0h0ms"), None), timeouts(0, true, 0));
+        assert_eq!(read(None, Some("2s")), timeouts(0, false, 2_000));
         assert!(read(Some("1s"), Some("2s")).is_err());
         assert!(read(Some("one"), None).is_err());
     }

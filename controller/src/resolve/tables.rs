@@ -18,6 +18,7 @@ use super::http_rules::{Action, CheckedRule};
 use super::listeners::ListenerState;
 use super::matches::Conditions;
 use super::precedence::Order;
+use super::shadowed::{self, Shadowed};
 
 /// What a Gateway serves.
 pub(super) struct Served {
@@ -26,7 +27,13 @@ pub(super) struct Served {
 }
 
 /// Builds all ports and route tables of the listeners that are served.
-pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &HttpRoutes) -> Served {
+///
+/// Notes in `shadowed` which matches requests can reach, and which not.
+pub(super) fn build(
+    listeners: &[&ListenerState<'_>],
+    routes: &HttpRoutes,
+    shadowed: &mut Shadowed,
+) -> Served {
     let mut by_port: BTreeMap<(i32, u16), Vec<Placed<'_>>> = BTreeMap::new();
     for state in listeners {
         let (Some(protocol), Some(port), Some(hostname)) =
@@ -77,7 +84,7 @@ pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &HttpRoutes) -> Se
             let owners = Owners::new(&http);
             let mut hosts = VirtualHosts::default();
             for listener in &http {
-                hosts.add_listener(listener, &owners, routes);
+                hosts.add_listener(listener, &owners, routes, shadowed);
             }
             served.route_tables.push(hosts.into_table(http_table(port)));
         }
@@ -85,7 +92,7 @@ pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &HttpRoutes) -> Se
         let owners = Owners::new(&https);
         for listener in &https {
             let mut hosts = VirtualHosts::default();
-            hosts.add_listener(listener, &owners, routes);
+            hosts.add_listener(listener, &owners, routes, shadowed);
             hosts.add_misdirected(listener, &https);
             served
                 .route_tables
@@ -191,7 +198,13 @@ impl VirtualHosts {
     }
 
     /// Adds the listener's own hostname and every domain of its routes that belongs to it.
-    fn add_listener(&mut self, listener: &Placed<'_>, owners: &Owners<'_>, routes: &HttpRoutes) {
+    fn add_listener(
+        &mut self,
+        listener: &Placed<'_>,
+        owners: &Owners<'_>,
+        routes: &HttpRoutes,
+        shadowed: &mut Shadowed,
+    ) {
         let mut by_domain: HashMap<&str, Vec<(&Host, &Attachment)>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
         domains.insert(listener.hostname.key(), listener.hostname);
@@ -238,7 +251,7 @@ impl VirtualHosts {
                 }
             }
             candidates.sort_unstable_by_key(|(order, _)| *order);
-            let reachable = reachable(candidates);
+            let reachable = shadowed::reachable(candidates, shadowed);
             let routes = reachable
                 .iter()
                 .map(|(order, candidate)| candidate.to_schema(order.match_, listener))
@@ -301,29 +314,10 @@ fn misdirected(other: &Placed<'_>) -> schema::Route {
 
 /// One match of one rule of one route.
 #[derive(Clone, Copy)]
-struct Candidate<'a> {
+pub(super) struct Candidate<'a> {
     route: &'a CheckedRoute,
     rule: &'a CheckedRule,
-    conditions: &'a Conditions,
-}
-
-/// What is left of sorted candidates when those are out that an earlier one hides completely: equal matches,
-/// and all after one that takes every request.
-fn reachable(candidates: Vec<(Order, Candidate<'_>)>) -> Vec<(Order, Candidate<'_>)> {
-    let mut seen: HashSet<&Conditions> = HashSet::new();
-    let several = candidates.len() > 1;
-    let mut kept = Vec::with_capacity(candidates.len());
-    for (order, candidate) in candidates {
-        if several && !seen.insert(candidate.conditions) {
-            continue;
-        }
-        let all = candidate.conditions.is_all();
-        kept.push((order, candidate));
-        if all {
-            break;
-        }
-    }
-    kept
+    pub(super) conditions: &'a Conditions,
 }
 
 impl Candidate<'_> {
