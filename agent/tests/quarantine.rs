@@ -343,7 +343,11 @@ impl Publisher {
 
     /// Publishes; what was left out of it.
     async fn accepted(&mut self, world: &World) -> BTreeSet<Piece> {
-        let published = self.publish(world).await;
+        let mut published = self.publish(world).await;
+        // On a busy machine a search may take several attempts.
+        while let Published::Kept(Kept::Searching { .. }) = published {
+            published = self.publish(world).await;
+        }
         let found: BTreeSet<Piece> = self.quarantine.culprits().keys().cloned().collect();
         assert!(
             matches!(published, Published::Accepted { .. }),
@@ -400,7 +404,7 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
     let mut publisher = Publisher::start(&good).await;
     assert!(publisher.accepted(&good).await.is_empty());
     let paths: Vec<String> = (0..500).map(|i| format!("/g{i}")).collect();
-    let load = Load::over(publisher.at, 4, &paths);
+    let load = Load::over(publisher.at, 2, &paths);
     load.more(200).await;
 
     let mut bad = World {

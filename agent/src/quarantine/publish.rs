@@ -289,6 +289,7 @@ impl Quarantine {
             culprits: &mut self.culprits,
             good: &mut self.good,
             runs: 0,
+            learned: false,
         };
         let start = Instant::now();
         let end = search.run(&candidate.resolved.snapshot, accepted).await;
@@ -342,6 +343,7 @@ impl Quarantine {
             culprits: &mut self.culprits,
             good: &mut self.good,
             runs: 0,
+            learned: false,
         };
         if let Err(error) = search.keys(&candidate.resolved.snapshot, names).await {
             no_verdict(&error);

@@ -16,6 +16,9 @@ use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits};
 use super::piece::{Content, Digest, Piece, Pieces};
 
+/// How many digests are kept: many times the pieces of a large snapshot.
+const MOST_GOOD: usize = 200_000;
+
 /// How much one search may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -54,7 +57,8 @@ pub struct Search<'s, J, N> {
     pub judge: &'s J,
     /// What it may cost.
     pub limits: Limits,
-    /// Asked before every run: whether to end early.
+    /// Asked before every run: whether to end early. Heeded once something was learned, so that changes that come
+    /// faster than searches end do not keep one from ever ending.
     pub stop: N,
     /// The time that is noted for what is found.
     pub now: Timestamp,
@@ -64,6 +68,8 @@ pub struct Search<'s, J, N> {
     pub good: &'s mut HashSet<Digest>,
     /// Runs of Envoy so far.
     pub runs: usize,
+    /// Whether this search has learned anything yet.
+    pub learned: bool,
 }
 
 /// Why a search ends early.
@@ -131,6 +137,9 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<SearchEnd, Halt> {
         let known: HashSet<Digest> = accepted.map(digests).unwrap_or_default();
+        if self.good.len() > MOST_GOOD {
+            self.good.clear();
+        }
         self.good.extend(&known);
         for level in Level::ALL {
             // Without what is bad, nothing that refers to it is blamed.
@@ -148,7 +157,10 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 .collect();
             self.bad_ones(&pieces, suspects, Depth::All, start).await?;
         }
-        self.judge_matches(&Pieces::new(wanted), start).await?;
+        let dropped = self.culprits.iter().filter(|(_, culprit)| culprit.dropped);
+        let dropped = dropped.map(|(piece, _)| piece.clone()).collect();
+        self.judge_matches(&Pieces::new(wanted), dropped, start)
+            .await?;
         self.search_whole(wanted, &known, start).await
     }
 
@@ -200,19 +212,21 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Finds the culprit routes whose match is fine: they can answer 500.
-    async fn judge_matches(&mut self, pieces: &Pieces<'_>, start: Instant) -> Result<(), Halt> {
-        let dropped = self
-            .culprits
-            .iter()
-            .filter(|(piece, culprit)| matches!(piece, Piece::Route(_)) && culprit.dropped)
-            .map(|(piece, _)| piece.clone())
+    /// Finds those of these culprits that are routes whose match is fine: they can answer 500.
+    async fn judge_matches(
+        &mut self,
+        pieces: &Pieces<'_>,
+        culprits: Vec<Piece>,
+        start: Instant,
+    ) -> Result<(), Halt> {
+        let routes = culprits
+            .into_iter()
+            .filter(|piece| matches!(piece, Piece::Route(_)))
             .collect();
-        self.bad_ones(pieces, dropped, Depth::MatchOnly, start)
-            .await
+        self.bad_ones(pieces, routes, Depth::MatchOnly, start).await
     }
 
-    /// Judges everything together, and finds what does not go with the rest.
+    /// Judges everything together, and finds the pieces that do not go with those before them.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -220,52 +234,60 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<SearchEnd, Halt> {
         let pieces = Pieces::new(wanted);
-        loop {
-            let whole = exclude(wanted, self.culprits);
-            let Some(words) = self.ask(whole, Trial::Whole, start).await? else {
-                return Ok(SearchEnd::Clean);
-            };
-            // What is served goes first, so that what is new is blamed.
-            let (old, new): (Vec<_>, Vec<_>) = pieces
-                .of
-                .iter()
-                .filter(|(piece, _)| !self.culprits.contains_key(*piece))
-                .partition(|(_, content)| known.contains(&content.digest()));
-            let order: Vec<Piece> = old
-                .into_iter()
-                .chain(new)
-                .map(|(piece, _)| piece.clone())
-                .collect();
-            let Some((piece, words)) = self.first_bad(wanted, &order, words.clone(), start).await?
-            else {
+        let Some(mut words) = self.ask_without(wanted, &[], start).await? else {
+            return Ok(SearchEnd::Clean);
+        };
+        // What is served goes first, so that what is new is blamed.
+        let (old, new): (Vec<_>, Vec<_>) = pieces
+            .of
+            .iter()
+            .filter(|(piece, _)| !self.culprits.contains_key(*piece))
+            .partition(|(_, content)| known.contains(&content.digest()));
+        let mut good = old.len();
+        let mut order: Vec<Piece> = old
+            .into_iter()
+            .chain(new)
+            .map(|(piece, _)| piece.clone())
+            .collect();
+        if !self.goes_up_to(good, wanted, &order, start).await? {
+            good = 0;
+            if !self.goes_up_to(good, wanted, &order, start).await? {
                 return Ok(SearchEnd::Unexplained { envoy_words: words });
-            };
-            self.blame(&piece, words);
-            self.judge_matches(&pieces, start).await?;
-        }
-    }
-
-    /// The first piece that Envoy refuses together with all before it. All of `order` are refused, with `words`.
-    async fn first_bad(
-        &mut self,
-        wanted: &Snapshot,
-        order: &[Piece],
-        words: String,
-        start: Instant,
-    ) -> Result<Option<(Piece, String)>, Halt> {
-        let (mut valid, mut refused) = (0, (order.len(), words));
-        if self.ask_without(wanted, order, start).await?.is_some() {
-            return Ok(None);
-        }
-        while refused.0 - valid > 1 {
-            let middle = valid.midpoint(refused.0);
-            let without = order.get(middle..).unwrap_or_default();
-            match self.ask_without(wanted, without, start).await? {
-                None => valid = middle,
-                Some(words) => refused = (middle, words),
             }
         }
-        Ok(order.get(valid).map(|piece| (piece.clone(), refused.1)))
+        // So many of `order` go together; one more piece at a time that does not is taken out.
+        while good < order.len() {
+            let mut refused = order.len();
+            while refused - good > 1 {
+                let middle = good.midpoint(refused);
+                let without = order.get(middle..).unwrap_or_default();
+                match self.ask_without(wanted, without, start).await? {
+                    None => good = middle,
+                    Some(said) => (refused, words) = (middle, said),
+                }
+            }
+            let piece = order.remove(good);
+            self.blame(&piece, words);
+            self.judge_matches(&pieces, vec![piece], start).await?;
+            match self.ask_without(wanted, &[], start).await? {
+                None => return Ok(SearchEnd::Clean),
+                Some(said) => words = said,
+            }
+        }
+        Ok(SearchEnd::Unexplained { envoy_words: words })
+    }
+
+    /// Whether Envoy accepts the first so many of `order` together.
+    async fn goes_up_to(
+        &mut self,
+        count: usize,
+        wanted: &Snapshot,
+        order: &[Piece],
+        start: Instant,
+    ) -> Result<bool, Halt> {
+        let without = order.get(count..).unwrap_or_default();
+        let refused = self.ask_without(wanted, without, start).await?;
+        Ok(refused.is_none())
     }
 
     async fn ask_without(
@@ -296,7 +318,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         trial: Trial,
         start: Instant,
     ) -> Result<Option<String>, Halt> {
-        if self.runs >= self.limits.runs || start.elapsed() > self.limits.time || (self.stop)() {
+        let used_up = self.runs >= self.limits.runs || start.elapsed() > self.limits.time;
+        if used_up || (self.learned && (self.stop)()) {
             return Err(Halt::Unfinished);
         }
         self.runs += 1;
@@ -307,9 +330,14 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     fn absolve(&mut self, pieces: &Pieces<'_>, group: &[Piece], depth: Depth) {
         for piece in group {
             match depth {
-                Depth::All => self.good.extend(pieces.of.get(piece).map(Content::digest)),
+                Depth::All => {
+                    if let Some(content) = pieces.of.get(piece) {
+                        self.learned |= self.good.insert(content.digest());
+                    }
+                }
                 Depth::MatchOnly => {
                     if let Some(culprit) = self.culprits.get_mut(piece) {
+                        self.learned |= culprit.dropped;
                         culprit.dropped = false;
                     }
                 }
@@ -318,6 +346,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     }
 
     fn blame(&mut self, piece: &Piece, envoy_words: String) {
+        // Not news of a route that was blamed before, and whose match is blamed again.
+        self.learned |= !self.culprits.contains_key(piece);
         self.culprits.entry(piece.clone()).or_insert(Culprit {
             // Set at the end of the search, from what is wanted rather than from what is left of it.
             digest: Digest::default(),

@@ -1,6 +1,5 @@
 //! The search and the exclusion, with a judge who knows the culprits.
 
-use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 
@@ -122,6 +121,7 @@ async fn search(
         culprits: &mut culprits,
         good: &mut good,
         runs: 0,
+        learned: false,
     };
     let end = search.run(wanted, accepted).await.unwrap();
     let runs = search.runs;
@@ -196,7 +196,7 @@ async fn a_route_whose_match_is_bad_is_dropped_and_others_answer_500() {
 }
 
 #[tokio::test]
-async fn a_search_that_is_interrupted_after_every_run_comes_to_its_end() {
+async fn a_search_that_is_interrupted_whenever_possible_comes_to_its_end() {
     let judge = KnowsAll {
         bad: [route_piece(1), Piece::Backend(backend(17)), route_piece(30)].into(),
         bad_matches: [route_piece(30)].into(),
@@ -206,16 +206,16 @@ async fn a_search_that_is_interrupted_after_every_run_comes_to_its_end() {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
     for attempt in 0.. {
         assert!(attempt < 200, "no progress: {culprits:?}");
-        let left = Cell::new(6);
         let limits = Limits::default();
         let mut search = Search {
             judge: &judge,
             limits,
-            stop: || left.replace(left.get() - 1) == 0,
+            stop: || true,
             now: Timestamp::UNIX_EPOCH,
             culprits: &mut culprits,
             good: &mut good,
             runs: 0,
+            learned: false,
         };
         if let SearchEnd::Clean = search.run(&wanted, None).await.unwrap() {
             break;
