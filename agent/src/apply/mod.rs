@@ -12,6 +12,7 @@ mod on_disk;
 pub mod plan;
 mod report;
 mod rollback;
+mod serials;
 pub mod state;
 mod subscription;
 mod transaction;

@@ -10,19 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::{Method, StatusCode};
 use serde::Deserialize;
-use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::admin_http::{Connection, connect, encode_query, expect_ok, parse, send, text};
 use crate::apply::Subscription;
 
-/// An answer larger than this is refused: a dump of everything belongs into a support bundle.
-const MAX_ANSWER: usize = 32 << 20;
 /// Longer than the load of the largest file takes (5,000 clusters: 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// A path of a Unix socket has at most 108 bytes with its final zero.
@@ -150,8 +145,6 @@ pub struct Admin {
     connection: Arc<Mutex<Option<Connection>>>,
     timeout: Duration,
 }
-
-type Connection = SendRequest<Empty<Bytes>>;
 
 impl fmt::Debug for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -355,11 +348,11 @@ impl Admin {
             let reused = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,
-                None => self.connect().await?,
+                None => connect(&self.socket).await?,
             };
             let mut answer = send(&mut connection, &method, path).await;
             if reused && method == Method::GET && matches!(answer, Err(AdminError::Broken { .. })) {
-                connection = self.connect().await?;
+                connection = connect(&self.socket).await?;
                 answer = send(&mut connection, &method, path).await;
             }
             if answer.is_ok() {
@@ -374,82 +367,6 @@ impl Admin {
             })
         })
     }
-
-    async fn connect(&self) -> Result<Connection, AdminError> {
-        let stream =
-            UnixStream::connect(&self.socket)
-                .await
-                .map_err(|source| AdminError::Connect {
-                    socket: self.socket.to_path_buf(),
-                    source,
-                })?;
-        let (sender, connection) =
-            handshake(TokioIo::new(stream))
-                .await
-                .map_err(|error| AdminError::Broken {
-                    path: "connect".to_owned(),
-                    reason: error.to_string(),
-                })?;
-        // Ends when the sender is dropped or the peer closes; its error reaches the request as well.
-        tokio::spawn(connection);
-        Ok(sender)
-    }
-}
-
-async fn send(
-    connection: &mut Connection,
-    method: &Method,
-    path: &str,
-) -> Result<(StatusCode, Bytes), AdminError> {
-    let broken = |error: &dyn fmt::Display| AdminError::Broken {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("host", "envoy")
-        .body(Empty::new())
-        .map_err(|error| AdminError::Answer {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-    connection.ready().await.map_err(|error| broken(&error))?;
-    let response = connection
-        .send_request(request)
-        .await
-        .map_err(|error| broken(&error))?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER)
-        .collect()
-        .await
-        .map_err(|error| broken(&error))?;
-    Ok((status, body.to_bytes()))
-}
-
-fn expect_ok(path: &str, status: StatusCode, body: Bytes) -> Result<Bytes, AdminError> {
-    if status == StatusCode::OK {
-        return Ok(body);
-    }
-    let words: String = String::from_utf8_lossy(&body).chars().take(200).collect();
-    Err(AdminError::Answer {
-        path: path.to_owned(),
-        reason: format!("status {status}: {}", words.trim()),
-    })
-}
-
-fn text<'a>(path: &str, body: &'a Bytes) -> Result<&'a str, AdminError> {
-    std::str::from_utf8(body).map_err(|error| AdminError::Answer {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })
-}
-
-fn parse<'a, T: Deserialize<'a>>(path: &str, body: &'a Bytes) -> Result<T, AdminError> {
-    serde_json::from_slice(body).map_err(|error| AdminError::Answer {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })
 }
 
 /// A serial number as all sources agree on it: lower case, no separators, no leading zeros.
@@ -467,21 +384,6 @@ pub fn serial(text: &str) -> String {
     }
 }
 
-/// Percent-encodes what is not unreserved.
-fn encode_query(text: &str) -> String {
-    use fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -491,10 +393,5 @@ mod tests {
         assert_eq!(serial("00:4E:9a"), "4e9a");
         assert_eq!(serial("4e9a"), "4e9a");
         assert_eq!(serial("00"), "0");
-    }
-
-    #[test]
-    fn a_filter_survives_the_query() {
-        assert_eq!(encode_query("^(a|b)$"), "%5E%28a%7Cb%29%24");
     }
 }

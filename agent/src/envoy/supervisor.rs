@@ -8,115 +8,19 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::admin::{Admin, MAX_SOCKET_PATH, Readiness};
-use super::identity::{Identity, PID_FILE, Running, find_running, replace_file};
+use super::admin::{Admin, MAX_SOCKET_PATH};
+use super::first_load::first_load;
+use super::identity::{Identity, Running, find_running, replace_file};
 use super::log::{EnvoyLog, Mark};
-use super::process::{CommandLine, Exit, Process};
+use super::process::{Exit, Process};
 use super::stop;
-use crate::apply::{Kind, Subscription};
+use super::supervisor_config::SupervisorConfig;
 
 /// How often the size of the log is looked at.
 const LOG_CHECK: Duration = Duration::from_secs(30);
-/// How long the first versions may take after Envoy says that it is live. Later it counts as not loaded.
-const FIRST_VERSIONS: Duration = Duration::from_secs(2);
-const SLOWEST_POLL: Duration = Duration::from_millis(100);
-
-/// How soon a dead Envoy is started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    /// Before the first restart.
-    pub first: Duration,
-    /// Doubles up to this.
-    pub longest: Duration,
-    /// An Envoy that was live this long starts from `first` again.
-    pub reset_after: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self {
-            first: Duration::from_millis(100),
-            longest: Duration::from_secs(10),
-            reset_after: Duration::from_secs(30),
-        }
-    }
-}
-
-impl Backoff {
-    /// The pause after this many deaths in a row, at least one.
-    fn pause(self, deaths: u32) -> Duration {
-        let doublings = deaths.saturating_sub(1).min(16);
-        self.first.saturating_mul(1 << doublings).min(self.longest)
-    }
-}
-
-/// What a supervisor needs to know.
-#[derive(Clone, Debug)]
-pub struct SupervisorConfig {
-    /// The Envoy binary.
-    pub binary: PathBuf,
-    /// Where bootstrap, pid file and log go; on the host's runtime file system, 0700.
-    pub runtime_dir: PathBuf,
-    /// The encoded bootstrap.
-    pub bootstrap: Bytes,
-    /// The admin socket, as the bootstrap names it.
-    pub admin_socket: PathBuf,
-    /// Worker threads; one for each core if absent.
-    pub concurrency: Option<u32>,
-    /// How long a removed listener drains.
-    pub drain_time: Duration,
-    /// Envoy's own log level.
-    pub log_level: String,
-    /// See [`Backoff`].
-    pub backoff: Backoff,
-    /// How long an Envoy with another bootstrap, left by an earlier agent, may drain before it is replaced.
-    pub replace_grace: Duration,
-}
-
-impl SupervisorConfig {
-    /// The usual settings.
-    pub fn new(
-        binary: impl Into<PathBuf>,
-        runtime_dir: impl Into<PathBuf>,
-        admin_socket: impl Into<PathBuf>,
-        bootstrap: impl Into<Bytes>,
-    ) -> Self {
-        Self {
-            binary: binary.into(),
-            runtime_dir: runtime_dir.into(),
-            bootstrap: bootstrap.into(),
-            admin_socket: admin_socket.into(),
-            concurrency: None,
-            drain_time: Duration::from_secs(60),
-            log_level: "info".to_owned(),
-            backoff: Backoff::default(),
-            replace_grace: Duration::from_secs(5),
-        }
-    }
-
-    /// Envoy's log.
-    pub fn log(&self) -> EnvoyLog {
-        EnvoyLog::new(self.runtime_dir.join("envoy.log"))
-    }
-
-    fn pid_file(&self) -> PathBuf {
-        self.runtime_dir.join(PID_FILE)
-    }
-
-    fn command(&self) -> CommandLine {
-        CommandLine {
-            binary: self.binary.clone(),
-            bootstrap: self.runtime_dir.join("bootstrap.pb"),
-            concurrency: self.concurrency,
-            drain_time: self.drain_time,
-            log_level: self.log_level.clone(),
-        }
-    }
-}
 
 /// What the supervised Envoy is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -466,47 +370,11 @@ async fn event(inbox: &mut mpsc::Receiver<Stop>, process: &Process) -> Event {
     }
 }
 
-/// Waits until Envoy is live and has taken its first listeners and clusters; `false` if it is live without.
-async fn first_load(admin: &Admin) -> bool {
-    let mut pause = Duration::from_millis(2);
-    let mut live_since = None;
-    loop {
-        if live_since.is_none() && matches!(admin.ready().await, Ok(Readiness::Live)) {
-            live_since = Some(Instant::now());
-        }
-        if let Some(since) = live_since {
-            if let Ok(versions) = admin.version_texts().await {
-                let taken = |kind| {
-                    let subscription = Subscription::new(kind, "");
-                    versions
-                        .of(&subscription, "")
-                        .is_some_and(|version| !version.is_empty())
-                };
-                if taken(Kind::Clusters) && taken(Kind::Listeners) {
-                    return true;
-                }
-            }
-            if since.elapsed() > FIRST_VERSIONS {
-                return false;
-            }
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(SLOWEST_POLL);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bytes::Bytes;
 
-    #[test]
-    fn the_pause_doubles_to_its_limit() {
-        let backoff = Backoff::default();
-        let millis: Vec<u128> = [1, 2, 3, 7, 8, 100]
-            .map(|deaths| backoff.pause(deaths).as_millis())
-            .into();
-        assert_eq!(millis, [100, 200, 400, 6400, 10_000, 10_000]);
-    }
+    use super::*;
 
     #[tokio::test]
     async fn a_socket_path_that_the_kernel_would_refuse_is_refused_first() {
