@@ -15,8 +15,9 @@ use tokio::task::JoinHandle;
 use super::describe::{self, Facts};
 use super::directories::Directories;
 use super::engine::{Engine, Known};
-use super::instance::{Instance, Seen};
+use super::instance::Instance;
 use super::report::AgentReport;
+use super::seen::Seen;
 use super::wanted::{HostSettings, Wanted};
 use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
@@ -182,6 +183,7 @@ fn reporter(
         started: Timestamp::now(),
     };
     let manifests = options.manifests.clone();
+    let resolve = options.resolve.clone();
     let host_addresses: Vec<String> = host_addresses::usable()
         .iter()
         .map(IpAddr::to_string)
@@ -200,6 +202,7 @@ fn reporter(
                 manifests: manifests.clone(),
                 transitions: &known.transitions,
                 known: &known,
+                resolve: &resolve,
                 seen: &seen,
                 host_addresses: &host_addresses,
             },

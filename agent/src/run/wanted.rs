@@ -9,11 +9,13 @@ use bytes::Bytes;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
+use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Snapshot, Transport};
 use sha2::{Digest as _, Sha256};
 
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
+use crate::quarantine::Served;
 use crate::render::{self, Rendered};
 
 /// What the host decides for all of its Gateways.
@@ -39,7 +41,9 @@ pub(super) struct HostSettings {
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// The Gateway, its snapshot and its keys.
-    pub(super) resolved: ResolvedGateway,
+    pub(super) resolved: Arc<ResolvedGateway>,
+    /// How it is rendered for this host.
+    pub(super) options: render::Options,
     /// Where it listens, and what it could not have.
     pub(super) assignment: Assignment,
     /// What Envoy gets.
@@ -54,6 +58,26 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// What is left of it.
+    pub(super) fn reduced_to(&self, served: Served) -> Self {
+        let Served { snapshot, rendered } = served;
+        let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
+        Self {
+            resolved: Arc::new(ResolvedGateway {
+                gateway: self.resolved.gateway.clone(),
+                keys: self.resolved.keys.iter().filter(named).cloned().collect(),
+                snapshot,
+            }),
+            options: self.options.clone(),
+            assignment: self.assignment.clone(),
+            rendered,
+            bootstrap: self.bootstrap.clone(),
+            restored: false,
+            cause: self.cause.clone(),
+            revision: OnceLock::new(),
+        }
+    }
+
     /// Hex SHA-256 over the snapshot with its endpoints and the digests of its keys. Computed when first
     /// asked for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
@@ -101,7 +125,7 @@ pub(super) fn render_all(
             let name = resolved.gateway.clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
             let unchanged = before.get(&name).filter(|wanted| {
-                wanted.resolved == resolved && wanted.assignment == assignment && !wanted.restored
+                *wanted.resolved == resolved && wanted.assignment == assignment && !wanted.restored
             });
             let wanted = match unchanged {
                 Some(wanted) => Arc::clone(wanted),
@@ -132,7 +156,8 @@ fn render_one(
     Wanted {
         rendered: render::render(&resolved.snapshot, &resolved.keys, &options),
         bootstrap: render::bootstrap(&options),
-        resolved,
+        resolved: Arc::new(resolved),
+        options,
         assignment,
         restored: matches!(origin, Origin::Accepted),
         cause: match origin {

@@ -89,16 +89,17 @@ impl Times {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    if let Some(dir) = args.json.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
     let mut all = Vec::new();
     for routes in &args.routes {
         eprintln!("{routes} routes");
         all.push(measure(*routes, args.changes).with_context(|| format!("{routes} routes"))?);
+        // After each size, so that a failure of the next loses nothing.
+        std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
+        table::print(&all)?;
     }
-    if let Some(dir) = args.json.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
-    std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
-    table::print(&all)?;
     eprintln!("figures as JSON: {}", args.json.display());
     Ok(())
 }
@@ -133,7 +134,7 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
         let route = pick(change, routes);
         let revision = format!("r{change}");
         let started = Instant::now();
-        manifests::write_route(host.manifests(), route, ports[0], &revision)?;
+        manifests::write_app(host.manifests(), route, ports[0], &revision)?;
         figures.errors += client.wait_for(
             &manifests::hostname(route),
             Duration::from_secs(30),
@@ -160,7 +161,7 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
             // There and back, so that every change is one whatever was picked before.
             for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
                 let started = Instant::now();
-                manifests::write_endpoints(host.manifests(), route, port)?;
+                manifests::write_app(host.manifests(), route, port, "endpoints")?;
                 figures.errors += client.wait_for(
                     &manifests::hostname(route),
                     Duration::from_secs(30),
@@ -183,7 +184,7 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
     let hostname = manifests::hostname(0);
     let mut variants = Vec::new();
     for revision in ["floor-a", "floor-b"] {
-        manifests::write_route(host.manifests(), 0, ports[0], revision)?;
+        manifests::write_app(host.manifests(), 0, ports[0], revision)?;
         client.wait_for(&hostname, Duration::from_secs(30), |answer| {
             answer.revision == revision
         })?;
