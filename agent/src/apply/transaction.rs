@@ -10,62 +10,17 @@ use std::time::Instant;
 
 use super::files::{Files, remove_if_there};
 use super::on_disk::{OnDisk, find};
-use super::plan::{Phase, Plan, PlanError, Step, plan};
+use super::plan::{Phase, Plan, Step, plan};
 use super::report::{Outcome, Refusal, Report, StepReport};
+use super::request::{ApplyError, Opened, Wanted};
 use super::rollback;
-use super::serials;
 use super::subscription::{Kind, Subscription};
 use super::wait::{Expectation, Patience, Watcher};
 use super::wire;
-use crate::envoy::admin::Admin;
+use crate::envoy::admin::{Admin, serial};
 use crate::envoy::log::EnvoyLog;
 use crate::layout::XdsLayout;
 use crate::render::{Rendered, Resource};
-
-/// Why a transaction could not even be tried, or its files not be written. The files are as before, unless the
-/// error is about putting them back.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// What is wanted contradicts itself.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// An empty file means "remove everything" to Envoy.
-    #[error("refusing to remove all {count} listeners at once; say that it is meant")]
-    Empties {
-        /// How many there are.
-        count: usize,
-    },
-    /// A file could not be written, read or put back.
-    #[error("{action} below {root}: {source}", root = .root.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The directory of the files.
-        root: PathBuf,
-        /// What went wrong.
-        source: io::Error,
-    },
-}
-
-/// What is wanted of a transaction.
-#[derive(Clone, Copy)]
-pub struct Wanted<'a> {
-    /// All resources.
-    pub rendered: &'a Rendered,
-    /// Secret name → serial number of the leaf certificate that handshakes must show then (hexadecimal).
-    pub serials: &'a BTreeMap<String, String>,
-    /// Whether it may remove all listeners.
-    pub may_empty: bool,
-}
-
-/// What opening found of an earlier agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// Changes of an interrupted transaction that were put back.
-    pub undone: usize,
-    /// Files that were not ours or not whole, and were removed.
-    pub junk: Vec<PathBuf>,
-}
 
 /// Applies rendered resources to the files of one Envoy.
 #[derive(Debug)]
@@ -293,7 +248,7 @@ impl Applier {
             {
                 return Ok(Err(outcome));
             }
-            let checked = serials::check(step.phase, &expected, wanted, &watcher, report).await;
+            let checked = check_serials(step.phase, &expected, wanted, &watcher, report).await;
             if let Err(outcome) = checked {
                 return Ok(Err(outcome));
             }
@@ -373,4 +328,53 @@ impl Applier {
             source,
         }
     }
+}
+
+/// The version of a secret proves little: Envoy reports a bad pair as accepted when it comes a second time.
+/// The serial numbers of the certificates in use do. A changed secret must show; a new one may have no user yet.
+async fn check_serials(
+    phase: Phase,
+    expected: &[Expectation],
+    wanted: Wanted<'_>,
+    watcher: &Watcher<'_>,
+    report: &mut Report,
+) -> Result<(), Outcome> {
+    let serials: BTreeMap<Subscription, String> = expected
+        .iter()
+        .filter(|e| e.subscription.kind == Kind::Secret)
+        .filter_map(|e| {
+            let wanted = wanted.serials.get(&e.subscription.name)?;
+            Some((e.subscription.clone(), serial(wanted)))
+        })
+        .collect();
+    if serials.is_empty() {
+        return Ok(());
+    }
+    let Ok(versions) = watcher.envoy.version_texts().await else {
+        report.unverified.extend(serials.into_keys());
+        return Ok(());
+    };
+    let in_use = serials
+        .into_iter()
+        .filter(|(subscription, _)| versions.of(subscription, "").is_some())
+        .collect();
+    let missing = watcher.missing_serials(in_use).await;
+    let is_new = |s: &Subscription| expected.iter().any(|e| e.subscription == *s && e.advisory);
+    let (new, changed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_new);
+    for subscription in new {
+        if !report.unverified.contains(&subscription) {
+            report.unverified.push(subscription);
+        }
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Outcome::Refused(Refusal {
+        phase,
+        subscriptions: changed,
+        envoy_words: vec![
+            "Envoy took the file, but no certificate in use has the expected serial number"
+                .to_owned(),
+        ],
+    }))
 }

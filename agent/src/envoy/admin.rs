@@ -5,138 +5,28 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
 use serde::Deserialize;
+use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::admin_http::{Connection, connect, encode_query, expect_ok, parse, send, text};
-use crate::apply::Subscription;
+pub use super::answers::{AdminError, Readiness, ServerInfo, VersionTexts, Warming};
 
+/// An answer larger than this is refused: a dump of everything belongs into a support bundle.
+const MAX_ANSWER: usize = 32 << 20;
 /// Longer than the load of the largest file takes (5,000 clusters: 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// A path of a Unix socket has at most 108 bytes with its final zero.
 pub const MAX_SOCKET_PATH: usize = 107;
-
-/// Why the admin interface did not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AdminError {
-    /// Nobody listens: Envoy is not running, or not yet.
-    #[error("{socket}: cannot connect to the admin socket, is Envoy running? {source}", socket = .socket.display())]
-    Connect {
-        /// The socket.
-        socket: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The connection broke while a request was on its way.
-    #[error("{path}: the admin connection broke: {reason}")]
-    Broken {
-        /// The request.
-        path: String,
-        /// Why.
-        reason: String,
-    },
-    /// No answer in time: the main thread is busy or stuck.
-    #[error("{path}: no answer from the admin interface within {} s", .after.as_secs_f32())]
-    Timeout {
-        /// The request.
-        path: String,
-        /// How long it was waited for.
-        after: Duration,
-    },
-    /// An answer that is not what was asked for.
-    #[error("{path}: unexpected answer from the admin interface: {reason}")]
-    Answer {
-        /// The request.
-        path: String,
-        /// What was wrong.
-        reason: String,
-    },
-}
-
-impl AdminError {
-    /// Whether the process behind the socket is gone, rather than busy or unhelpful.
-    pub fn is_gone(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Broken { .. })
-    }
-}
-
-/// The state that Envoy reports of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Readiness {
-    /// Serves. Says nothing about whether its configuration was accepted.
-    Live,
-    /// Fails its health check on purpose.
-    Draining,
-    /// Has not loaded its bootstrap's clusters yet.
-    PreInitializing,
-    /// Has not loaded its listeners yet.
-    Initializing,
-}
-
-/// The parts of `/server_info` that are of use.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct ServerInfo {
-    /// `commit/1.40.0/Clean/RELEASE/BoringSSL`.
-    pub version: String,
-    /// See [`Readiness`].
-    pub state: Readiness,
-    /// `12s`.
-    #[serde(default)]
-    pub uptime_current_epoch: String,
-    /// `11.104`, or `disabled`.
-    #[serde(default)]
-    pub hot_restart_version: String,
-}
-
-/// The version that each subscription has accepted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VersionTexts {
-    by_scope: HashMap<String, String>,
-}
-
-impl VersionTexts {
-    /// The accepted version; empty if nothing was accepted yet, `None` if Envoy has no such subscription.
-    /// When several statistics are of one subscription, `wanted` wins.
-    pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
-        if let Some(scope) = subscription.stat_scope() {
-            return self.by_scope.get(&scope).map(String::as_str);
-        }
-        let mut found = None;
-        for (scope, version) in &self.by_scope {
-            if subscription.owns_stat(scope) {
-                found = Some(version.as_str());
-                if version == wanted {
-                    break;
-                }
-            }
-        }
-        found
-    }
-}
-
-/// What is still warming: received, but not used yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Warming {
-    /// Clusters that wait for endpoints, secrets or a first health check.
-    pub clusters: u64,
-    /// Listeners that wait for route tables or secrets.
-    pub listeners: u64,
-}
-
-impl Warming {
-    /// Whether nothing is.
-    pub fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-}
 
 /// A client of one Envoy's admin socket. Clones share the connection.
 #[derive(Clone)]
@@ -145,6 +35,8 @@ pub struct Admin {
     connection: Arc<Mutex<Option<Connection>>>,
     timeout: Duration,
 }
+
+type Connection = SendRequest<Empty<Bytes>>;
 
 impl fmt::Debug for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -348,11 +240,11 @@ impl Admin {
             let reused = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,
-                None => connect(&self.socket).await?,
+                None => self.connect().await?,
             };
             let mut answer = send(&mut connection, &method, path).await;
             if reused && method == Method::GET && matches!(answer, Err(AdminError::Broken { .. })) {
-                connection = connect(&self.socket).await?;
+                connection = self.connect().await?;
                 answer = send(&mut connection, &method, path).await;
             }
             if answer.is_ok() {
@@ -367,6 +259,82 @@ impl Admin {
             })
         })
     }
+
+    async fn connect(&self) -> Result<Connection, AdminError> {
+        let stream =
+            UnixStream::connect(&self.socket)
+                .await
+                .map_err(|source| AdminError::Connect {
+                    socket: self.socket.to_path_buf(),
+                    source,
+                })?;
+        let (sender, connection) =
+            handshake(TokioIo::new(stream))
+                .await
+                .map_err(|error| AdminError::Broken {
+                    path: "connect".to_owned(),
+                    reason: error.to_string(),
+                })?;
+        // Ends when the sender is dropped or the peer closes; its error reaches the request as well.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+async fn send(
+    connection: &mut Connection,
+    method: &Method,
+    path: &str,
+) -> Result<(StatusCode, Bytes), AdminError> {
+    let broken = |error: &dyn fmt::Display| AdminError::Broken {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "envoy")
+        .body(Empty::new())
+        .map_err(|error| AdminError::Answer {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+    connection.ready().await.map_err(|error| broken(&error))?;
+    let response = connection
+        .send_request(request)
+        .await
+        .map_err(|error| broken(&error))?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_ANSWER)
+        .collect()
+        .await
+        .map_err(|error| broken(&error))?;
+    Ok((status, body.to_bytes()))
+}
+
+fn expect_ok(path: &str, status: StatusCode, body: Bytes) -> Result<Bytes, AdminError> {
+    if status == StatusCode::OK {
+        return Ok(body);
+    }
+    let words: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+    Err(AdminError::Answer {
+        path: path.to_owned(),
+        reason: format!("status {status}: {}", words.trim()),
+    })
+}
+
+fn text<'a>(path: &str, body: &'a Bytes) -> Result<&'a str, AdminError> {
+    std::str::from_utf8(body).map_err(|error| AdminError::Answer {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+fn parse<'a, T: Deserialize<'a>>(path: &str, body: &'a Bytes) -> Result<T, AdminError> {
+    serde_json::from_slice(body).map_err(|error| AdminError::Answer {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 /// A serial number as all sources agree on it: lower case, no separators, no leading zeros.
@@ -384,6 +352,21 @@ pub fn serial(text: &str) -> String {
     }
 }
 
+/// Percent-encodes what is not unreserved.
+fn encode_query(text: &str) -> String {
+    use fmt::Write as _;
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,5 +376,10 @@ mod tests {
         assert_eq!(serial("00:4E:9a"), "4e9a");
         assert_eq!(serial("4e9a"), "4e9a");
         assert_eq!(serial("00"), "0");
+    }
+
+    #[test]
+    fn a_filter_survives_the_query() {
+        assert_eq!(encode_query("^(a|b)$"), "%5E%28a%7Cb%29%24");
     }
 }

@@ -4,17 +4,16 @@
 //! it.
 
 pub mod admin;
-mod admin_http;
-mod first_load;
+pub mod answers;
 pub mod identity;
 pub mod locate;
 pub mod log;
 pub mod process;
+pub mod settings;
 pub mod stop;
 pub mod supervisor;
-mod supervisor_config;
 pub mod validate;
 
 pub use admin::Admin;
-pub use supervisor::{State, Supervisor};
-pub use supervisor_config::{Backoff, SupervisorConfig};
+pub use settings::{State, SupervisorConfig};
+pub use supervisor::Supervisor;

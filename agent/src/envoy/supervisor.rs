@@ -11,60 +11,19 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::admin::{Admin, MAX_SOCKET_PATH};
-use super::first_load::first_load;
+use super::admin::{Admin, MAX_SOCKET_PATH, Readiness};
 use super::identity::{Identity, Running, find_running, replace_file};
 use super::log::{EnvoyLog, Mark};
 use super::process::{Exit, Process};
+use super::settings::{State, SupervisorConfig};
 use super::stop;
-use super::supervisor_config::SupervisorConfig;
+use crate::apply::{Kind, Subscription};
 
 /// How often the size of the log is looked at.
 const LOG_CHECK: Duration = Duration::from_secs(30);
-
-/// What the supervised Envoy is doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Started, not live yet; no number before the process exists.
-    Starting {
-        /// The process.
-        pid: Option<u32>,
-    },
-    /// Serves.
-    Live {
-        /// The process.
-        pid: u32,
-        /// Since when this agent knows it to be live.
-        since: SystemTime,
-        /// Whether an earlier agent started it.
-        adopted: bool,
-        /// Whether it accepted listeners and clusters; if not, it serves nothing.
-        loaded: bool,
-    },
-    /// Died, and will be started again.
-    Backoff {
-        /// How often in a row.
-        deaths: u32,
-        /// When the next start is.
-        until: SystemTime,
-        /// How it died, in its own words if it said some.
-        reason: String,
-    },
-    /// Drains, then ends.
-    Stopping {
-        /// The process.
-        pid: u32,
-    },
-    /// Ended because it was asked to.
-    Stopped,
-}
-
-impl State {
-    /// Whether Envoy serves.
-    pub fn is_live(&self) -> bool {
-        matches!(self, Self::Live { .. })
-    }
-}
+/// How long the first versions may take after Envoy says that it is live. Later it counts as not loaded.
+const FIRST_VERSIONS: Duration = Duration::from_secs(2);
+const SLOWEST_POLL: Duration = Duration::from_millis(100);
 
 /// Why the supervision did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -370,11 +329,50 @@ async fn event(inbox: &mut mpsc::Receiver<Stop>, process: &Process) -> Event {
     }
 }
 
+/// Waits until Envoy is live and has taken its first listeners and clusters; `false` if it is live without.
+async fn first_load(admin: &Admin) -> bool {
+    let mut pause = Duration::from_millis(2);
+    let mut live_since = None;
+    loop {
+        if live_since.is_none() && matches!(admin.ready().await, Ok(Readiness::Live)) {
+            live_since = Some(Instant::now());
+        }
+        if let Some(since) = live_since {
+            if let Ok(versions) = admin.version_texts().await {
+                let taken = |kind| {
+                    let subscription = Subscription::new(kind, "");
+                    versions
+                        .of(&subscription, "")
+                        .is_some_and(|version| !version.is_empty())
+                };
+                if taken(Kind::Clusters) && taken(Kind::Listeners) {
+                    return true;
+                }
+            }
+            if since.elapsed() > FIRST_VERSIONS {
+                return false;
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(SLOWEST_POLL);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use bytes::Bytes;
 
-    use super::*;
+    use crate::envoy::settings::Backoff;
+
+    #[test]
+    fn the_pause_doubles_to_its_limit() {
+        let backoff = Backoff::default();
+        let millis: Vec<u128> = [1, 2, 3, 7, 8, 100]
+            .map(|deaths| backoff.pause(deaths).as_millis())
+            .into();
+        assert_eq!(millis, [100, 200, 400, 6400, 10_000, 10_000]);
+    }
 
     #[tokio::test]
     async fn a_socket_path_that_the_kernel_would_refuse_is_refused_first() {

@@ -1,7 +1,7 @@
-//! What a supervisor is told: which Envoy, where, and how patiently.
+//! What a supervisor is told, and what it says of its Envoy: values.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -102,16 +102,46 @@ impl SupervisorConfig {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What the supervised Envoy is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Started, not live yet; no number before the process exists.
+    Starting {
+        /// The process.
+        pid: Option<u32>,
+    },
+    /// Serves.
+    Live {
+        /// The process.
+        pid: u32,
+        /// Since when this agent knows it to be live.
+        since: SystemTime,
+        /// Whether an earlier agent started it.
+        adopted: bool,
+        /// Whether it accepted listeners and clusters; if not, it serves nothing.
+        loaded: bool,
+    },
+    /// Died, and will be started again.
+    Backoff {
+        /// How often in a row.
+        deaths: u32,
+        /// When the next start is.
+        until: SystemTime,
+        /// How it died, in its own words if it said some.
+        reason: String,
+    },
+    /// Drains, then ends.
+    Stopping {
+        /// The process.
+        pid: u32,
+    },
+    /// Ended because it was asked to.
+    Stopped,
+}
 
-    #[test]
-    fn the_pause_doubles_to_its_limit() {
-        let backoff = Backoff::default();
-        let millis: Vec<u128> = [1, 2, 3, 7, 8, 100]
-            .map(|deaths| backoff.pause(deaths).as_millis())
-            .into();
-        assert_eq!(millis, [100, 200, 400, 6400, 10_000, 10_000]);
+impl State {
+    /// Whether Envoy serves.
+    pub fn is_live(&self) -> bool {
+        matches!(self, Self::Live { .. })
     }
 }
