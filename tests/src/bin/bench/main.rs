@@ -223,6 +223,8 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
+    // Only then is it known which Envoy is to be ended.
+    host.wait_serving(Duration::from_secs(60))?;
     Ok(figures)
 }
 
