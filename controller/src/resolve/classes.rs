@@ -14,6 +14,8 @@ use crate::world::World;
 /// not served.
 const FEATURES: &[&str] = &[
     "Gateway",
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
     "GatewayAddressEmpty",
     "GatewayFrontendClientCertificateValidation",
     "GatewayFrontendClientCertificateValidationInsecureFallback",
@@ -49,6 +51,11 @@ const FEATURES: &[&str] = &[
     "HTTPRouteRetryConnectionError",
     "HTTPRouteSchemeRedirect",
     "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
+    "UDPRoute",
 ];
 
 /// The classes that name our controller, with what is wrong with each.

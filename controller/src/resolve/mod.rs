@@ -4,8 +4,9 @@
 //! gets and what a status says come from one value.
 //!
 //! The steps: `classes` (which are ours) → `gateways` and their `listeners` (`conflicts`, `kinds`,
-//! `selectors`, `certificates`, `frontend_tls`) → `http_routes` (`http_rules`, `matches`, `filters`,
-//! `backends`; `attach` to listeners) → `tables` (virtual hosts in order of `precedence`).
+//! `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`, `grpc_rules`,
+//! `l4_rules`; `matches`, `filters`, `backends`; `attach` to listeners) → `tables` (virtual hosts in order of
+//! `precedence`; `l4_routes`).
 
 mod attach;
 mod backends;
@@ -21,11 +22,13 @@ mod filters;
 mod frontend_tls;
 mod gateways;
 mod grants;
+mod grpc_rules;
 mod header_filters;
 mod hostnames;
-mod http_routes;
 mod http_rules;
 mod kinds;
+mod l4_routes;
+mod l4_rules;
 mod listener_status;
 mod listener_tls;
 mod listeners;
@@ -35,6 +38,8 @@ mod pem;
 mod precedence;
 mod regexes;
 mod rewrites;
+mod routes;
+mod rules;
 mod selectors;
 mod sessions;
 mod tables;
@@ -133,7 +138,7 @@ impl Resolver {
             })
             .collect();
         let (routes, route_statuses) =
-            http_routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
+            routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
         let resolved = gateways
             .iter()
             .filter_map(|gateway| gateway.snapshot(&routes, &mut backends, &certificates, &mut cx))

@@ -13,11 +13,12 @@ use sesame_proto::schema::route::Action as RouteAction;
 
 use super::attach::{Attachment, Host};
 use super::hostnames::Hostname;
-use super::http_routes::{CheckedRoute, HttpRoutes};
-use super::http_rules::{Action, CheckedRule};
+use super::l4_routes;
 use super::listeners::ListenerState;
 use super::matches::Conditions;
 use super::precedence::Order;
+use super::routes::{CheckedRoute, Routes, Rules};
+use super::rules::{Action, CheckedRule};
 
 /// What a Gateway serves.
 pub(super) struct Served {
@@ -26,7 +27,7 @@ pub(super) struct Served {
 }
 
 /// Builds all ports and route tables of the listeners that are served.
-pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &HttpRoutes) -> Served {
+pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &Routes) -> Served {
     let mut by_port: BTreeMap<(i32, u16), Vec<Placed<'_>>> = BTreeMap::new();
     for state in listeners {
         let (Some(protocol), Some(port), Some(hostname)) =
@@ -59,20 +60,24 @@ pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &HttpRoutes) -> Se
                 placed.state.provenance.as_str(),
             )
         });
-        let listeners = placed.iter().map(Placed::to_schema).collect();
+        let of = |protocols: &[schema::Protocol]| -> Vec<&Placed<'_>> {
+            placed
+                .iter()
+                .filter(|placed| protocols.contains(&placed.protocol))
+                .collect()
+        };
+        let by_server_name = of(&[schema::Protocol::Https, schema::Protocol::Tls]);
+        let owners = Owners::new(&by_server_name);
         served.ports.push(schema::Port {
             transport,
             port: port.into(),
-            listeners,
+            listeners: placed
+                .iter()
+                .map(|placed| placed.to_schema(&owners, routes))
+                .collect(),
         });
 
-        let of = |protocol| -> Vec<&Placed<'_>> {
-            placed
-                .iter()
-                .filter(|placed| placed.protocol == protocol)
-                .collect()
-        };
-        let http = of(schema::Protocol::Http);
+        let http = of(&[schema::Protocol::Http]);
         if !http.is_empty() {
             let owners = Owners::new(&http);
             let mut hosts = VirtualHosts::default();
@@ -81,7 +86,7 @@ pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &HttpRoutes) -> Se
             }
             served.route_tables.push(hosts.into_table(http_table(port)));
         }
-        let https = of(schema::Protocol::Https);
+        let https = of(&[schema::Protocol::Https]);
         let owners = Owners::new(&https);
         for listener in &https {
             let mut hosts = VirtualHosts::default();
@@ -121,7 +126,9 @@ impl Placed<'_> {
         }
     }
 
-    fn to_schema(&self) -> schema::Listener {
+    /// `owners` are the listeners of the port that server names are shared out among.
+    fn to_schema(&self, owners: &Owners<'_>, routes: &Routes) -> schema::Listener {
+        let attachments = &self.state.attachments;
         schema::Listener {
             name: self.state.provenance.clone(),
             protocol: self.protocol.into(),
@@ -132,7 +139,17 @@ impl Placed<'_> {
                 _ => String::new(),
             },
             tls: self.state.tls.clone(),
-            l4_routes: Vec::new(),
+            l4_routes: match self.protocol {
+                schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
+                schema::Protocol::Tls => {
+                    l4_routes::by_server_name(attachments, routes, |domain| {
+                        owners.owns(self.hostname, domain)
+                    })
+                }
+                schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
+                    l4_routes::oldest(attachments, routes)
+                }
+            },
         }
     }
 }
@@ -191,7 +208,7 @@ impl VirtualHosts {
     }
 
     /// Adds the listener's own hostname and every domain of its routes that belongs to it.
-    fn add_listener(&mut self, listener: &Placed<'_>, owners: &Owners<'_>, routes: &HttpRoutes) {
+    fn add_listener(&mut self, listener: &Placed<'_>, owners: &Owners<'_>, routes: &Routes) {
         let mut by_domain: HashMap<&str, Vec<(&Host, &Attachment)>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
         domains.insert(listener.hostname.key(), listener.hostname);
@@ -217,7 +234,10 @@ impl VirtualHosts {
                 let Some(route) = routes.get(attachment.route) else {
                     continue;
                 };
-                for rule in &route.rules {
+                let Rules::Requests(rules) = &route.rules else {
+                    continue;
+                };
+                for rule in rules {
                     for (i, conditions) in rule.matches.iter().enumerate() {
                         let order = Order {
                             hostname: Reverse(host.rank),
@@ -308,19 +328,26 @@ struct Candidate<'a> {
 }
 
 /// What is left of sorted candidates when those are out that an earlier one hides completely: equal matches,
-/// and all after one that takes every request.
+/// all gRPC matches after one that takes every gRPC request, and all after one that takes every request.
 fn reachable(candidates: Vec<(Order, Candidate<'_>)>) -> Vec<(Order, Candidate<'_>)> {
     let mut seen: HashSet<&Conditions> = HashSet::new();
     let several = candidates.len() > 1;
     let mut kept = Vec::with_capacity(candidates.len());
+    let mut all_grpc = false;
     for (order, candidate) in candidates {
+        let grpc = candidate.conditions.grpc.is_some();
+        if grpc && all_grpc {
+            continue;
+        }
         if several && !seen.insert(candidate.conditions) {
             continue;
         }
         let all = candidate.conditions.is_all();
         kept.push((order, candidate));
-        if all {
-            break;
+        match (all, grpc) {
+            (true, true) => all_grpc = true,
+            (true, false) => break,
+            (false, _) => {}
         }
     }
     kept
@@ -333,6 +360,7 @@ impl Candidate<'_> {
             method,
             headers,
             query_params,
+            grpc,
         } = self.conditions;
         let CheckedRule {
             index,
@@ -341,7 +369,6 @@ impl Candidate<'_> {
             request_headers,
             response_headers,
             cors,
-            unsupported: _,
         } = self.rule;
         schema::Route {
             name: format!("{}/rules/{index}/matches/{match_}", self.route.provenance),
@@ -363,6 +390,7 @@ impl Candidate<'_> {
             request_headers: request_headers.clone(),
             response_headers: response_headers.clone(),
             cors: cors.clone(),
+            grpc: grpc.is_some(),
         }
     }
 }

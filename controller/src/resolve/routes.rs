@@ -1,33 +1,40 @@
-//! All HTTPRoutes: what each may do, to which listeners it attaches, and what its status says.
+//! All routes of all kinds: what each may do, to which listeners it attaches, and what its status says.
+//!
+//! One path for every kind; kinds differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in what
+//! their schema allows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeInclusive;
+
+use sesame_proto::schema;
 
 use super::attach::{self, Attachment};
-use super::backends::Backends;
+use super::backends::{Backends, Traffic};
 use super::context::Context;
 use super::filters::RuleFault;
 use super::gateways::GatewayState;
 use super::grants::Referrer;
 use super::hostnames::Hostname;
-use super::http_rules::{self, CheckedRule, RuleContext};
 use super::names;
 use super::regexes::Regexes;
-use crate::api::{GATEWAY_GROUP, HttpRoute, HttpRule, ParentRef, RouteSpec};
+use super::rules::{CheckedRule, Rule, RuleContext};
+use crate::api::{
+    GATEWAY_GROUP, GrpcRule, HttpRule, L4Rule, Metadata, Object, ParentRef, RouteSpec,
+};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
 };
-use crate::world::{Kind, ObjectKey};
+use crate::world::{Kind, ObjectKey, Objects, World};
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
 const MAX_PARENTS: usize = 32;
-const MAX_HOSTNAMES: usize = 16;
 
 /// A route that names a Gateway of ours.
 #[derive(Debug)]
 pub(super) struct CheckedRoute {
     /// `HTTPRoute/namespace/name`.
     pub(super) provenance: String,
-    pub(super) rules: Vec<CheckedRule>,
+    pub(super) rules: Rules,
     hostnames: Vec<Hostname>,
     /// Why the route as a whole is refused.
     accepted: Verdict,
@@ -36,13 +43,93 @@ pub(super) struct CheckedRoute {
     dropped: Option<(Reason, String)>,
 }
 
-/// The checked routes, oldest first: the order in which equal matches win.
-#[derive(Debug, Default)]
-pub(super) struct HttpRoutes(Vec<CheckedRoute>);
+/// The rules of a route that are served.
+#[derive(Debug)]
+pub(super) enum Rules {
+    /// Of an HTTPRoute or GRPCRoute.
+    Requests(Vec<CheckedRule>),
+    /// Of a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
+    Connections(Vec<schema::WeightedBackend>),
+}
 
-impl HttpRoutes {
+/// Where references and expressions are looked up.
+struct Lookup<'a, 'w, 'o> {
+    cx: &'a mut Context<'w, 'o>,
+    backends: &'a mut Backends<'w>,
+    regexes: &'a mut Regexes,
+}
+
+/// The checked routes of all kinds, oldest first: the order in which equal matches win.
+#[derive(Debug, Default)]
+pub(super) struct Routes(Vec<CheckedRoute>);
+
+impl Routes {
     pub(super) fn get(&self, index: usize) -> Option<&CheckedRoute> {
         self.0.get(index)
+    }
+}
+
+/// A route of any kind.
+struct Route<'w> {
+    kind: Kind,
+    metadata: &'w Metadata,
+    parent_refs: &'w [ParentRef],
+    spec: Spec<'w>,
+}
+
+#[derive(Clone, Copy)]
+enum Spec<'w> {
+    Http(&'w RouteSpec<HttpRule>),
+    Grpc(&'w RouteSpec<GrpcRule>),
+    Connections(&'w RouteSpec<L4Rule>),
+}
+
+/// All routes, oldest first; where even the names are equal, in the order of the kinds.
+fn oldest_first(world: &World) -> Vec<Route<'_>> {
+    fn add<'w, R>(
+        routes: &mut Vec<Route<'w>>,
+        kind: Kind,
+        objects: &'w Objects<Object<RouteSpec<R>>>,
+        spec: fn(&'w RouteSpec<R>) -> Spec<'w>,
+    ) {
+        routes.extend(objects.values().map(|object| Route {
+            kind,
+            metadata: &object.metadata,
+            parent_refs: &object.spec.parent_refs,
+            spec: spec(&object.spec),
+        }));
+    }
+    let mut routes = Vec::new();
+    add(&mut routes, Kind::HttpRoute, &world.http_routes, Spec::Http);
+    add(&mut routes, Kind::GrpcRoute, &world.grpc_routes, Spec::Grpc);
+    add(&mut routes, Kind::TlsRoute, &world.tls_routes, Spec::Connections);
+    add(&mut routes, Kind::TcpRoute, &world.tcp_routes, Spec::Connections);
+    add(&mut routes, Kind::UdpRoute, &world.udp_routes, Spec::Connections);
+    routes.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+    routes
+}
+
+/// What the schema of a kind allows, and what its backends get.
+struct Limits {
+    hostnames: RangeInclusive<usize>,
+    rules: RangeInclusive<usize>,
+    traffic: Traffic,
+}
+
+impl Limits {
+    fn of(kind: Kind) -> Self {
+        let (hostnames, rules, traffic) = match kind {
+            Kind::GrpcRoute => (0..=16, 0..=16, Traffic::Grpc),
+            Kind::TlsRoute => (1..=1024, 1..=1, Traffic::Connections),
+            Kind::TcpRoute => (0..=0, 1..=1, Traffic::Connections),
+            Kind::UdpRoute => (0..=0, 1..=1, Traffic::Datagrams),
+            _ => (0..=16, 0..=16, Traffic::Http),
+        };
+        Self {
+            hostnames,
+            rules,
+            traffic,
+        }
     }
 }
 
@@ -52,21 +139,23 @@ pub(super) fn attach_all<'w>(
     cx: &mut Context<'w, '_>,
     backends: &mut Backends<'w>,
     regexes: &mut Regexes,
-) -> (HttpRoutes, BTreeMap<ObjectKey, RouteStatus>) {
+) -> (Routes, BTreeMap<ObjectKey, RouteStatus>) {
     let by_name: HashMap<(&'w str, &'w str), usize> = gateways
         .iter()
         .enumerate()
         .map(|(i, gateway)| ((gateway.owner.namespace, gateway.owner.name), i))
         .collect();
-    let mut routes: Vec<&'w HttpRoute> = cx.world.http_routes.values().map(AsRef::as_ref).collect();
-    routes.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
-
+    let mut lookup = Lookup {
+        cx,
+        backends,
+        regexes,
+    };
     let mut checked = Vec::new();
     let mut statuses = BTreeMap::new();
-    for route in routes {
+    for route in oldest_first(lookup.cx.world) {
         let own = route.metadata.namespace.as_str();
         let mut parents: Vec<(&'w ParentRef, usize)> = Vec::new();
-        for parent in route.spec.parent_refs.iter().take(MAX_PARENTS) {
+        for parent in route.parent_refs.iter().take(MAX_PARENTS) {
             let gateway = attach::gateway_of(parent, own).and_then(|name| by_name.get(&name));
             if let Some(gateway) = gateway
                 && !parents.iter().any(|(known, _)| *known == parent)
@@ -78,67 +167,74 @@ pub(super) fn attach_all<'w>(
             continue;
         }
         let object = ObjectKey {
-            kind: Kind::HttpRoute,
+            kind: route.kind,
             name: route.metadata.key(),
         };
         let place = checked.len();
-        let state = check(route, &object, cx, backends, regexes);
+        let state = match route.spec {
+            Spec::Http(spec) => check(spec, &object, own, &mut lookup),
+            Spec::Grpc(spec) => check(spec, &object, own, &mut lookup),
+            Spec::Connections(spec) => check(spec, &object, own, &mut lookup),
+        };
         let mut status = RouteStatus::default();
         for (parent, gateway) in parents {
             let Some(gateway) = gateways.get_mut(gateway) else {
                 continue;
             };
-            let accepted = state.attach(place, own, parent, gateway, cx);
+            let accepted = state.attach(place, &object, parent, gateway, lookup.cx);
             status.parents.push(RouteParentStatus {
                 parent_ref: parent.clone(),
-                controller_name: cx.options.controller_name.clone(),
+                controller_name: lookup.cx.options.controller_name.clone(),
                 conditions: state.conditions(&accepted, route.metadata.generation),
             });
         }
         statuses.insert(object, status);
         checked.push(state);
     }
-    (HttpRoutes(checked), statuses)
+    (Routes(checked), statuses)
 }
 
 /// Judges everything of a route that does not depend on a listener.
-fn check<'w>(
-    route: &'w HttpRoute,
+fn check<'w, R: Rule>(
+    spec: &'w RouteSpec<R>,
     object: &ObjectKey,
-    cx: &mut Context<'w, '_>,
-    backends: &mut Backends<'w>,
-    regexes: &mut Regexes,
+    namespace: &'w str,
+    lookup: &mut Lookup<'_, 'w, '_>,
 ) -> CheckedRoute {
     let RouteSpec {
         parent_refs,
         use_default_gateways,
         hostnames,
         rules,
-    } = &route.spec;
+    } = spec;
+    let limits = Limits::of(object.kind);
     let mut accepted = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
     if let Err(why) = names::check_object(&object.name.namespace, &object.name.name) {
         unsupported(format!("metadata: {why}"));
     }
-    for (field, count, most) in [
-        ("parentRefs", parent_refs.len(), MAX_PARENTS),
-        ("hostnames", hostnames.len(), MAX_HOSTNAMES),
-        ("rules", rules.len(), 16),
-        // A rule without matches has one.
-        (
-            "matches of all rules",
-            rules.iter().map(|rule| rule.matches.len().max(1)).sum(),
-            128,
-        ),
+    for (field, count, allowed) in [
+        ("parentRefs", parent_refs.len(), 0..=MAX_PARENTS),
+        ("hostnames", hostnames.len(), limits.hostnames.clone()),
+        ("rules", rules.len(), limits.rules),
+        ("matches of all rules", rules.iter().map(Rule::matches).sum(), 0..=128),
     ] {
-        if count > most {
+        let (least, most) = (allowed.start(), allowed.end());
+        if count > 0 && *most == 0 {
+            unsupported(format!("spec.{field} must not be set in a {}", object.kind));
+        } else if count > *most {
             unsupported(format!(
                 "spec.{field}: {count} entries; at most {most} are allowed"
+            ));
+        } else if count < *least {
+            unsupported(format!(
+                "spec.{field} is empty; a {} needs at least {least}",
+                object.kind
             ));
         }
     }
     let mut names = Vec::with_capacity(hostnames.len());
-    for (i, text) in hostnames.iter().take(MAX_HOSTNAMES).enumerate() {
+    for (i, text) in hostnames.iter().take(*limits.hostnames.end()).enumerate() {
         match Hostname::parse(text) {
             Ok(hostname) if !text.is_empty() => names.push(hostname),
             Ok(_) => unsupported(format!(
@@ -151,7 +247,7 @@ fn check<'w>(
         .as_deref()
         .is_some_and(|scope| scope != "None")
     {
-        cx.problems.add(
+        lookup.cx.problems.add(
             object.clone(),
             "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs"
                 .to_owned(),
@@ -159,7 +255,7 @@ fn check<'w>(
     }
     let mut state = CheckedRoute {
         provenance: object.to_string(),
-        rules: Vec::new(),
+        rules: R::all(Vec::new()),
         hostnames: names,
         accepted,
         resolved: Verdict::default(),
@@ -167,62 +263,64 @@ fn check<'w>(
     };
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
     if state.accepted.good() {
-        state.check_rules(route, object, cx, backends, regexes);
+        state.check_rules(rules, limits.traffic, object, namespace, lookup);
     }
     state
 }
 
 impl CheckedRoute {
-    fn check_rules<'w>(
+    fn check_rules<'w, R: Rule>(
         &mut self,
-        route: &'w HttpRoute,
+        rules: &'w [R],
+        traffic: Traffic,
         object: &ObjectKey,
-        cx: &mut Context<'w, '_>,
-        backends: &mut Backends<'w>,
-        regexes: &mut Regexes,
+        namespace: &'w str,
+        lookup: &mut Lookup<'_, 'w, '_>,
     ) {
-        let rules: &'w [HttpRule] = match route.spec.rules.as_slice() {
-            [] => &DEFAULT_RULES,
-            rules => rules,
-        };
+        let rules = if rules.is_empty() { R::DEFAULT } else { rules };
         let mut names: HashSet<&str> = HashSet::new();
         let mut checked = Vec::with_capacity(rules.len());
         let mut faults: Vec<(Reason, String)> = Vec::new();
+        let mut whole = 0_usize;
         let mut rule_context = RuleContext {
             referrer: Referrer {
                 group: GATEWAY_GROUP,
-                kind: Kind::HttpRoute.as_str(),
-                namespace: &route.metadata.namespace,
+                kind: object.kind.as_str(),
+                namespace,
             },
+            traffic,
             object,
             route: &self.provenance,
-            cx,
-            backends,
-            regexes,
+            cx: lookup.cx,
+            backends: lookup.backends,
+            regexes: lookup.regexes,
             resolved: &mut self.resolved,
         };
         for (i, rule) in rules.iter().enumerate() {
-            let name = rule.name.as_deref().unwrap_or_default();
+            let name = rule.name();
             let at = if name.is_empty() {
                 format!("rules[{i}]")
             } else {
                 format!("rules[{i}] {name:?}")
             };
             let outcome = if name.is_empty() {
-                rule_context.check(i, rule)
-            } else if let Err(why) = http_rules::check_name(name) {
-                Err(RuleFault::unsupported(why))
+                rule.check(i, &mut rule_context)
+            } else if !names::is_dns_subdomain(name) {
+                Err(RuleFault::unsupported(format!(
+                    "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'"
+                )))
             } else if !names.insert(name) {
                 Err(RuleFault::unsupported(format!(
                     "name {name:?} is that of an earlier rule; names must be unique"
                 )))
             } else {
-                rule_context.check(i, rule)
+                rule.check(i, &mut rule_context)
             };
             match outcome {
-                Ok(rule) => {
-                    if let Some(why) = &rule.unsupported {
-                        faults.push((Reason::UnsupportedValue, format!("{at}: {why}")));
+                Ok((rule, unserved)) => {
+                    match unserved {
+                        Some(why) => faults.push((Reason::UnsupportedValue, format!("{at}: {why}"))),
+                        None => whole += 1,
                     }
                     checked.push(rule);
                 }
@@ -232,14 +330,14 @@ impl CheckedRoute {
             }
         }
         let Some((first, _)) = faults.first() else {
-            self.rules = checked;
+            self.rules = R::all(checked);
             return;
         };
         let reason = *first;
-        if checked.iter().any(|rule| rule.unsupported.is_none()) {
+        if whole > 0 {
             let messages: Vec<String> = faults.into_iter().map(|(_, message)| message).collect();
             self.dropped = Some((reason, format!("Dropped Rule: {}", messages.join("; "))));
-            self.rules = checked;
+            self.rules = R::all(checked);
         } else {
             for (reason, message) in faults {
                 self.accepted.refuse(reason, message);
@@ -251,7 +349,7 @@ impl CheckedRoute {
     fn attach<'w>(
         &self,
         place: usize,
-        namespace: &str,
+        object: &ObjectKey,
         parent: &ParentRef,
         gateway: &mut GatewayState<'w>,
         cx: &Context<'w, '_>,
@@ -259,8 +357,8 @@ impl CheckedRoute {
         let found = attach::listeners(
             gateway,
             parent,
-            Kind::HttpRoute,
-            namespace,
+            object.kind,
+            &object.name.namespace,
             &self.hostnames,
             cx,
         );
@@ -319,14 +417,3 @@ impl CheckedRoute {
         conditions
     }
 }
-
-/// What the API's schema puts where `rules` is absent: every path, and no backend.
-static DEFAULT_RULES: [HttpRule; 1] = [HttpRule {
-    name: None,
-    matches: Vec::new(),
-    filters: Vec::new(),
-    backend_refs: Vec::new(),
-    timeouts: None,
-    retry: None,
-    session_persistence: None,
-}];
