@@ -181,7 +181,10 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
 
 /// `^\.?word(\.word)*$`
 fn is_service(text: &str) -> bool {
-    text.strip_prefix('.').unwrap_or(text).split('.').all(is_word)
+    text.strip_prefix('.')
+        .unwrap_or(text)
+        .split('.')
+        .all(is_word)
 }
 
 /// `^[A-Za-z_][A-Za-z_0-9]*$`
@@ -195,7 +198,11 @@ fn is_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn path(type_: Option<StringMatchType>, service: &str, method: &str) -> Result<PathKind, String> {
+    fn path(
+        type_: Option<StringMatchType>,
+        service: &str,
+        method: &str,
+    ) -> Result<PathKind, String> {
         let spec = GrpcMethodMatch {
             type_,
             service: Some(service.to_owned()),
@@ -213,9 +220,18 @@ mod tests {
             (None, "a.B", "", PathKind::Prefix("/a.B".into())),
             (None, "", "C", PathKind::Regex("/[^/]+/C".into())),
             (regex(), "a.*", "", PathKind::Regex("/(?:a.*)/[^/]+".into())),
-            (regex(), "a|b", "c|d", PathKind::Regex("/(?:a|b)/(?:c|d)".into())),
+            (
+                regex(),
+                "a|b",
+                "c|d",
+                PathKind::Regex("/(?:a|b)/(?:c|d)".into()),
+            ),
         ] {
-            assert_eq!(path(type_, service, method), Ok(expected), "{service} {method}");
+            assert_eq!(
+                path(type_, service, method),
+                Ok(expected),
+                "{service} {method}"
+            );
         }
     }
 

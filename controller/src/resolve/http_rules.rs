@@ -101,9 +101,7 @@ fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<Condit
     specs
         .iter()
         .enumerate()
-        .map(|(i, spec)| {
-            matches::read(spec, regexes).map_err(|why| format!("matches[{i}].{why}"))
-        })
+        .map(|(i, spec)| matches::read(spec, regexes).map_err(|why| format!("matches[{i}].{why}")))
         .collect()
 }
 

@@ -102,9 +102,24 @@ fn oldest_first(world: &World) -> Vec<Route<'_>> {
     let mut routes = Vec::new();
     add(&mut routes, Kind::HttpRoute, &world.http_routes, Spec::Http);
     add(&mut routes, Kind::GrpcRoute, &world.grpc_routes, Spec::Grpc);
-    add(&mut routes, Kind::TlsRoute, &world.tls_routes, Spec::Connections);
-    add(&mut routes, Kind::TcpRoute, &world.tcp_routes, Spec::Connections);
-    add(&mut routes, Kind::UdpRoute, &world.udp_routes, Spec::Connections);
+    add(
+        &mut routes,
+        Kind::TlsRoute,
+        &world.tls_routes,
+        Spec::Connections,
+    );
+    add(
+        &mut routes,
+        Kind::TcpRoute,
+        &world.tcp_routes,
+        Spec::Connections,
+    );
+    add(
+        &mut routes,
+        Kind::UdpRoute,
+        &world.udp_routes,
+        Spec::Connections,
+    );
     routes.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
     routes
 }
@@ -217,7 +232,11 @@ fn check<'w, R: Rule>(
         ("parentRefs", parent_refs.len(), 0..=MAX_PARENTS),
         ("hostnames", hostnames.len(), limits.hostnames.clone()),
         ("rules", rules.len(), limits.rules),
-        ("matches of all rules", rules.iter().map(Rule::matches).sum(), 0..=128),
+        (
+            "matches of all rules",
+            rules.iter().map(Rule::matches).sum(),
+            0..=128,
+        ),
     ] {
         let (least, most) = (allowed.start(), allowed.end());
         if count > 0 && *most == 0 {
@@ -319,7 +338,9 @@ impl CheckedRoute {
             match outcome {
                 Ok((rule, unserved)) => {
                     match unserved {
-                        Some(why) => faults.push((Reason::UnsupportedValue, format!("{at}: {why}"))),
+                        Some(why) => {
+                            faults.push((Reason::UnsupportedValue, format!("{at}: {why}")));
+                        }
                         None => whole += 1,
                     }
                     checked.push(rule);
