@@ -13,9 +13,9 @@ use crate::world::World;
 /// What the whole of Sesame does, in the words of the conformance suite; by name. Nothing is listed that is
 /// not served.
 const FEATURES: &[&str] = &[
-    "Gateway",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
+    "Gateway",
     "GatewayAddressEmpty",
     "GatewayFrontendClientCertificateValidation",
     "GatewayFrontendClientCertificateValidationInsecureFallback",
