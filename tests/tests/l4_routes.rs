@@ -264,6 +264,14 @@ async fn datagrams_are_shared_by_weight_beside_connections_of_the_same_port() {
     let none = datagrams::ask(agent.address(5302), "x", Duration::from_millis(200)).await;
     checks.that(none.is_err(), "a listener without a route answers");
     checks.finish();
+
+    let moved = on("UDPRoute", "udp", "udp", &[], &[("b", 1)]);
+    let position = objects
+        .iter()
+        .position(|object| object["metadata"]["name"] == "udp");
+    objects[position.expect("the route is there")] = moved;
+    agent.write("all.yaml", &yaml(&objects));
+    wait_answer(&agent, agent.address(53), "b: x").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
