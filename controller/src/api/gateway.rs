@@ -36,9 +36,11 @@ pub struct GatewaySpec {
     /// The class.
     pub gateway_class_name: String,
     /// The listeners.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub listeners: Vec<Listener>,
     /// Addresses asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub addresses: Vec<GatewayAddress>,
     /// Labels, annotations and parameters of what is created for the Gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,6 +63,7 @@ pub struct ListenerSetSpec {
     /// The Gateway it adds listeners to.
     pub parent_ref: ObjectRef,
     /// The listeners.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub listeners: Vec<Listener>,
 }
 
@@ -94,6 +97,7 @@ pub struct ListenerTls {
     pub mode: Option<TlsMode>,
     /// Certificates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub certificate_refs: Vec<ObjectRef>,
     /// Implementation-specific options.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -127,6 +131,7 @@ pub struct AllowedRoutes {
     pub namespaces: Option<AllowedNamespaces>,
     /// Of which kinds; those of the protocol when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub kinds: Vec<RouteGroupKind>,
 }
 
@@ -215,6 +220,7 @@ pub struct FrontendTls {
     pub default: FrontendTlsConfig,
     /// Replaces the default on one port.
     #[serde(default)]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub per_port: Vec<FrontendTlsPort>,
 }
 
@@ -242,6 +248,7 @@ pub struct FrontendTlsConfig {
 #[serde(rename_all = "camelCase")]
 pub struct FrontendTlsValidation {
     /// CA certificates.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub ca_certificate_refs: Vec<ObjectRef>,
     /// `AllowValidOnly` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

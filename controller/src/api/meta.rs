@@ -6,6 +6,8 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::Labels;
+
 /// The Gateway API group.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
@@ -30,11 +32,8 @@ pub struct Metadata {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
     /// `metadata.labels`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-    /// `metadata.annotations`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 impl Metadata {
@@ -98,6 +97,7 @@ pub struct LabelSelector {
     pub match_labels: BTreeMap<String, String>,
     /// Expressions that must all hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
@@ -110,5 +110,6 @@ pub struct LabelSelectorRequirement {
     pub operator: String,
     /// The values for `In` and `NotIn`.
     #[serde(default)]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub values: Vec<String>,
 }

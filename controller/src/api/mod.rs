@@ -7,8 +7,10 @@
 mod core;
 pub mod decode;
 mod enums;
+mod exact;
 mod filters;
 mod gateway;
+mod labels;
 mod meta;
 mod policy;
 mod routes;
@@ -17,6 +19,7 @@ pub use self::core::*;
 pub use self::enums::*;
 pub use self::filters::*;
 pub use self::gateway::*;
+pub use self::labels::*;
 pub use self::meta::*;
 pub use self::policy::*;
 pub use self::routes::*;

@@ -16,8 +16,10 @@ pub type BackendTlsPolicy = Object<BackendTlsPolicySpec>;
 #[serde(rename_all = "camelCase")]
 pub struct ReferenceGrantSpec {
     /// Who may refer; any of these.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub from: Vec<GrantFrom>,
     /// To what; any of these.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub to: Vec<GrantTo>,
 }
 
@@ -51,6 +53,7 @@ pub struct GrantTo {
 #[serde(rename_all = "camelCase")]
 pub struct BackendTlsPolicySpec {
     /// The Services it applies to.
+    #[serde(deserialize_with = "super::exact::vec")]
     pub target_refs: Vec<PolicyTargetRef>,
     /// How backends are validated.
     pub validation: BackendTlsValidation,
@@ -80,6 +83,7 @@ pub struct PolicyTargetRef {
 pub struct BackendTlsValidation {
     /// CA certificates in the policy's own namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub ca_certificate_refs: Vec<ObjectRef>,
     /// A set of CA certificates that the host knows.
     #[serde(
@@ -92,6 +96,7 @@ pub struct BackendTlsValidation {
     pub hostname: String,
     /// The names to verify.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub subject_alt_names: Vec<SubjectAltName>,
 }
 

@@ -21,14 +21,18 @@ pub type UdpRoute = Object<RouteSpec<L4Rule>>;
 pub struct RouteSpec<R> {
     /// What the route attaches to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub parent_refs: Vec<ParentRef>,
     /// Experimental: attach to default Gateways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_default_gateways: Option<String>,
     /// Hostnames; none for `TCPRoute` and `UDPRoute`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub hostnames: Vec<String>,
     /// The rules. An `HTTPRoute` without any gets one that matches every path, by CRD default.
+    #[serde(deserialize_with = "super::exact::vec")]
+    #[serde(bound(deserialize = "R: Deserialize<'de>"))]
     pub rules: Vec<R>,
 }
 
@@ -75,12 +79,15 @@ pub struct HttpRule {
     pub name: Option<String>,
     /// Any of these; every request when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub matches: Vec<HttpMatch>,
     /// Filters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub filters: Vec<Filter>,
     /// Backends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub backend_refs: Vec<BackendRef>,
     /// Timeouts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,12 +109,15 @@ pub struct GrpcRule {
     pub name: Option<String>,
     /// Any of these; every request when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub matches: Vec<GrpcMatch>,
     /// Filters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub filters: Vec<Filter>,
     /// Backends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub backend_refs: Vec<BackendRef>,
     /// Experimental: session persistence.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,6 +133,7 @@ pub struct L4Rule {
     pub name: Option<String>,
     /// Backends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub backend_refs: Vec<BackendRef>,
 }
 
@@ -135,9 +146,11 @@ pub struct HttpMatch {
     pub path: Option<PathMatch>,
     /// Headers; all must match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub headers: Vec<StringMatch>,
     /// Query parameters; all must match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub query_params: Vec<StringMatch>,
     /// The method.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,6 +191,7 @@ pub struct GrpcMatch {
     pub method: Option<GrpcMethodMatch>,
     /// Headers; all must match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub headers: Vec<StringMatch>,
 }
 
@@ -220,6 +234,7 @@ pub struct BackendRef {
     pub weight: Option<i32>,
     /// Filters for this backend only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub filters: Vec<Filter>,
 }
 
@@ -241,6 +256,7 @@ pub struct Timeouts {
 pub struct Retry {
     /// Exactly the statuses that are retried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::exact::vec")]
     pub codes: Vec<i32>,
     /// Retries, not tries.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -27,7 +27,7 @@ impl<'w> Slices<'w> {
         for (key, slice) in &world.endpoint_slices {
             if let Some(service) = slice.metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL) {
                 slices
-                    .entry((key.namespace.as_str(), service.as_str()))
+                    .entry((key.namespace.as_str(), service))
                     .or_default()
                     .push((key, slice.as_ref()));
             }

@@ -1,9 +1,8 @@
 //! From which namespaces routes may attach, and label selectors.
 
-use std::collections::BTreeMap;
-
 use crate::api::{
-    AllowedNamespaces, FromNamespaces, LabelSelector, LabelSelectorRequirement, NamespacedName,
+    AllowedNamespaces, FromNamespaces, LabelSelector, LabelSelectorRequirement, Labels,
+    NamespacedName,
 };
 use crate::world::World;
 
@@ -98,13 +97,9 @@ fn check(selector: &LabelSelector) -> Result<(), String> {
 }
 
 /// Whether a checked selector selects a namespace with these labels; an empty selector selects all.
-fn matches(
-    selector: &LabelSelector,
-    labels: Option<&BTreeMap<String, String>>,
-    name: &str,
-) -> bool {
+fn matches(selector: &LabelSelector, labels: Option<&Labels>, name: &str) -> bool {
     let label = |key: &str| match labels.and_then(|labels| labels.get(key)) {
-        Some(value) => Some(value.as_str()),
+        Some(value) => Some(value),
         None => (key == NAME_LABEL).then_some(name),
     };
     selector
@@ -126,6 +121,8 @@ fn matches(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn selector(key: &str, operator: &str, values: &[&str]) -> LabelSelector {
@@ -141,7 +138,7 @@ mod tests {
 
     #[test]
     fn expressions() {
-        let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
+        let labels: Labels = [("team", "a")].into_iter().collect();
         for (selector, expected) in [
             (LabelSelector::default(), true),
             (selector("team", "In", &["a", "b"]), true),

@@ -43,12 +43,13 @@ impl Documents {
         if let Some(outcomes) = self.known.get(&digest).and_then(Weak::upgrade) {
             return outcomes;
         }
-        let outcomes = decode(text, &self.limits)
+        let mut outcomes: Outcomes = decode(text, &self.limits)
             .into_iter()
             .map(|outcome| {
                 outcome.map(|decoded| (Arc::new(decoded.object.key()), Arc::new(decoded)))
             })
             .collect();
+        outcomes.shrink_to_fit();
         let outcomes = Arc::new(outcomes);
         self.known.insert(digest, Arc::downgrade(&outcomes));
         outcomes
@@ -239,6 +240,7 @@ impl ManifestFile {
         changed.extend(previous.into_keys().filter(|key| !now.contains_key(key)));
         self.objects = now;
         self.problems = problems;
+        documents.shrink_to_fit();
         self.documents = documents;
         self.digest = match content {
             Content::Text(text) => Some(digest(text)),

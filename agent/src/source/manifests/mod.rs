@@ -385,7 +385,10 @@ impl Manifests {
                 .files
                 .get(path)
                 .is_some_and(|file| file.objects.contains_key(&key));
-            let claims = self.claims.entry(key.clone()).or_default();
+            let claims = self
+                .claims
+                .entry(key.clone())
+                .or_insert_with(|| Vec::with_capacity(1));
             match (claims.binary_search(path), holds) {
                 (Err(at), true) => claims.insert(at, path.clone()),
                 (Ok(at), false) => {

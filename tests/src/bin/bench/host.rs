@@ -230,8 +230,11 @@ fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
     let pid = nix::unistd::Pid::from_raw(pid);
     if nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).is_ok() {
         let deadline = Instant::now() + Duration::from_secs(10);
-        // A zombie of another parent still has a directory, but no command line.
-        while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+        // Until every thread is gone: while one is left, the inotify instances still count.
+        while std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
+            || std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| !stat.contains(") Z"))
+        {
             if Instant::now() > deadline {
                 bail!("process {pid} does not end");
             }

@@ -1,0 +1,50 @@
+//! Labels: a small map. An ordered tree takes half a kilobyte for its first label, and a cluster has as
+//! many labelled objects as it has endpoints.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Labels by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+
+impl Labels {
+    /// The value of the label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let at = self
+            .0
+            .binary_search_by(|(label, _)| label.as_ref().cmp(key))
+            .ok()?;
+        self.0.get(at).map(|(_, value)| value.as_ref())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
+        // By way of a tree, which orders them and keeps the last of a key.
+        let ordered: BTreeMap<Box<str>, Box<str>> = labels
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect();
+        Self(ordered.into_iter().collect())
+    }
+}
+
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let labels = BTreeMap::<String, String>::deserialize(deserializer)?;
+        Ok(labels.into_iter().collect())
+    }
+}

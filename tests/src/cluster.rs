@@ -1,0 +1,223 @@
+//! A cluster without containers: the real `etcd` and `kube-apiserver` on free ports of the loopback, with RBAC on.
+//!
+//! There are no controllers and no nodes: nothing turns a Deployment into Pods or a Service into endpoints, and no
+//! `ServiceAccount` or Namespace is looked after. A test makes what it needs.
+
+mod assets;
+mod client;
+mod guard;
+mod identity;
+mod servers;
+
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+pub use self::assets::Channel;
+pub use self::client::{Client, Failure};
+use self::identity::{Credentials, Identity};
+use self::servers::Servers;
+use crate::wait::eventually;
+
+/// How long anything that the API server does by itself may take on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+
+/// How long a `ServiceAccount`'s token is valid: longer than any test.
+const TOKEN_SECONDS: u64 = 3600;
+
+/// Who talks to the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum User {
+    /// A member of `system:masters`, known by a client certificate.
+    Admin,
+    /// A `ServiceAccount`, known by a token of its own. It is made if it is not there.
+    ServiceAccount {
+        /// Its namespace, which exists.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl User {
+    /// A `ServiceAccount`.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        Self::ServiceAccount {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Unique, and without anything that a file name may not have: both parts are DNS names.
+    fn file_stem(&self) -> String {
+        match self {
+            Self::Admin => "admin".to_owned(),
+            Self::ServiceAccount { namespace, name } => format!("{namespace}_{name}"),
+        }
+    }
+}
+
+/// An API server and its etcd; both end with this value, and also when the test is killed.
+pub struct TestCluster {
+    servers: Servers,
+    identity: Identity,
+    admin: Client,
+}
+
+impl TestCluster {
+    /// Starts both, and waits until the API server is ready and the namespace `default` is there.
+    ///
+    /// Panics with the end of the log when that does not happen, or when there are no binaries.
+    pub async fn start() -> Self {
+        let identity = Identity::new();
+        let servers = Servers::start(&identity).await;
+        let admin = Client::new(servers.address(), &identity, identity.admin());
+        let mut cluster = Self {
+            servers,
+            identity,
+            admin,
+        };
+        cluster.wait_ready().await;
+        cluster
+            .wait_served("/api/v1/namespaces/default", |_| true)
+            .await;
+        cluster
+    }
+
+    /// `https://127.0.0.1:port`; the same after [`TestCluster::start_apiserver`].
+    pub fn url(&self) -> String {
+        format!("https://{}", self.servers.address())
+    }
+
+    /// Talks to the API server as somebody who may do everything.
+    pub fn admin(&self) -> &Client {
+        &self.admin
+    }
+
+    /// Talks to the API server as `user`.
+    pub async fn client(&self, user: &User) -> Client {
+        let credentials = self.credentials(user).await;
+        Client::new(self.servers.address(), &self.identity, credentials)
+    }
+
+    /// A kubeconfig for `user`: a file of mode 0600 that is gone when the cluster is.
+    pub async fn kubeconfig(&self, user: &User) -> PathBuf {
+        let credentials = self.credentials(user).await;
+        let text = self.identity.kubeconfig(&self.url(), &credentials);
+        let name = format!("kubeconfig-{}.yaml", user.file_stem());
+        let path = self.servers.directory().join(name);
+        // One that was written before may be in use: replace it whole.
+        let staged = path.with_extension("new");
+        let _ = std::fs::remove_file(&staged);
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&staged)
+            .expect("create a kubeconfig");
+        std::io::Write::write_all(&mut file, text.as_bytes()).expect("write a kubeconfig");
+        std::fs::rename(&staged, &path).expect("rename a kubeconfig");
+        path
+    }
+
+    /// Installs the Gateway API of one channel, and waits until each of its kinds is served.
+    ///
+    /// The standard channel also brings the admission policy that refuses the experimental one afterwards.
+    pub async fn install_crds(&self, channel: Channel) {
+        let mut definitions = Vec::new();
+        for object in assets::crds(channel) {
+            let applied = self.admin.apply_value(&object).await;
+            definitions.push(applied.expect("an object of the Gateway API's release"));
+        }
+        definitions.retain(|object| object["kind"] == "CustomResourceDefinition");
+        for definition in &definitions {
+            self.wait_kind_served(definition).await;
+        }
+        self.admin.forget_kinds().await;
+    }
+
+    /// Applies every object of `yaml` as an administrator, in this order, and gives back what was stored.
+    pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
+        self.admin.apply(yaml).await
+    }
+
+    /// SIGKILL to the API server: from now on connections to it are refused. etcd stays.
+    pub fn stop_apiserver(&mut self) {
+        self.servers.stop_apiserver();
+    }
+
+    /// Starts the API server again at the same address, with the same keys and data, and waits until it is ready.
+    pub async fn start_apiserver(&mut self) {
+        self.servers.start_apiserver();
+        self.wait_ready().await;
+    }
+
+    async fn credentials(&self, user: &User) -> Credentials {
+        let User::ServiceAccount { namespace, name } = user else {
+            return self.identity.admin();
+        };
+        let account = json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": name, "namespace": namespace},
+        });
+        let applied = self.admin.apply_value(&account).await;
+        applied.unwrap_or_else(|error| panic!("ServiceAccount {namespace}/{name}: {error}"));
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": TOKEN_SECONDS},
+        });
+        let answer = self.admin.create(&path, &request).await;
+        let answer = answer.unwrap_or_else(|error| panic!("a token for {name}: {error}"));
+        let token = answer["status"]["token"].as_str();
+        Credentials::Token(token.expect("a token").to_owned())
+    }
+
+    async fn wait_ready(&mut self) {
+        let admin = &self.admin;
+        let servers = &mut self.servers;
+        eventually("the API server is ready", SOON, async || {
+            servers.assert_alive();
+            let ready = admin.get_text("/readyz?verbose").await;
+            ready.map_err(|error| format!("{error}\n{}", servers.log_tail()))
+        })
+        .await;
+    }
+
+    /// The resource of a definition answers in each version that is served.
+    async fn wait_kind_served(&self, crd: &Value) {
+        let text = |value: &Value| value.as_str().expect("a definition's field").to_owned();
+        let group = text(&crd["spec"]["group"]);
+        let plural = text(&crd["spec"]["names"]["plural"]);
+        let name = text(&crd["metadata"]["name"]);
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        self.wait_served(&path, |crd| {
+            let conditions = crd["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|condition| {
+                condition["type"] == "Established" && condition["status"] == "True"
+            })
+        })
+        .await;
+        let versions = crd["spec"]["versions"].as_array();
+        for version in versions.expect("a definition's versions") {
+            if version["served"] == true {
+                let version = text(&version["name"]);
+                self.wait_served(&format!("/apis/{group}/{version}/{plural}"), |_| true)
+                    .await;
+            }
+        }
+    }
+
+    async fn wait_served(&self, path: &str, good: impl Fn(&Value) -> bool) {
+        eventually(path, SOON, async || match self.admin.get(path).await {
+            Ok(value) if good(&value) => Ok(()),
+            Ok(value) => Err(value["status"].to_string()),
+            Err(error) => Err(format!("{error}\n{}", self.servers.log_tail())),
+        })
+        .await;
+    }
+}

@@ -1,0 +1,91 @@
+//! Where the servers' binaries and the Gateway API's definitions are. Both are pinned by Go modules in this tree.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::envoy::workspace;
+
+const PINS: &str = include_str!("../../cluster/go.mod");
+
+/// A release channel of the Gateway API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// What is stable.
+    Standard,
+    /// Everything, also what may still change.
+    Experimental,
+}
+
+/// `kube-apiserver` or `etcd`: from `$KUBEBUILDER_ASSETS`, else what `make` built into `.tools`.
+pub(super) fn binary(name: &str) -> PathBuf {
+    let directory = std::env::var_os("KUBEBUILDER_ASSETS")
+        .filter(|value| !value.is_empty())
+        .map_or_else(
+            || workspace().join(format!(".tools/kube-{}", kube_version())),
+            PathBuf::from,
+        );
+    let path = directory.join(name);
+    assert!(
+        path.is_file(),
+        "there is no {}: let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it",
+        path.display()
+    );
+    path
+}
+
+/// Every object of a channel, in the order of the files' names. They are read from the Go module that
+/// `tests/upstream/go.mod` pins.
+pub(super) fn crds(channel: Channel) -> Vec<Value> {
+    let directory = gateway_api().join("config/crd").join(match channel {
+        Channel::Standard => "standard",
+        Channel::Experimental => "experimental",
+    });
+    let entries = std::fs::read_dir(&directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
+        .filter(|path| !path.ends_with("kustomization.yaml"))
+        .collect();
+    files.sort();
+    let objects: Vec<Value> = files
+        .iter()
+        .flat_map(|path| {
+            let text = std::fs::read_to_string(path).expect("read a definition");
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            objects
+        })
+        .collect();
+    assert!(!objects.is_empty(), "{} is empty", directory.display());
+    objects
+}
+
+/// Where Go keeps the module; it is fetched if it is not there yet.
+fn gateway_api() -> PathBuf {
+    let output = Command::new("go")
+        .args(["mod", "download", "-json", "sigs.k8s.io/gateway-api"])
+        .current_dir(workspace().join("tests/upstream"))
+        .output()
+        .expect("the Gateway API's definitions are in a Go module: install Go");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "go mod download in tests/upstream: {errors}"
+    );
+    let module: Value = serde_json::from_slice(&output.stdout).expect("go prints JSON");
+    let directory = module["Dir"].as_str();
+    directory.expect("a downloaded module's directory").into()
+}
+
+/// The version of Kubernetes in `go.mod`.
+fn kube_version() -> &'static str {
+    PINS.lines()
+        .filter(|line| !line.contains("=>"))
+        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
+        .and_then(|rest| rest.split_whitespace().next())
+        .expect("tests/cluster/go.mod requires k8s.io/kubernetes")
+}

@@ -1,0 +1,301 @@
+//! A plain client of the API server: JSON over one HTTP/2 connection, nothing cached but the names of kinds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::Method;
+use hyper::client::conn::http2;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio_rustls::TlsConnector;
+
+use super::identity::{Credentials, Identity};
+
+/// The name under which tests own the fields that they apply.
+const FIELD_MANAGER: &str = "sesame-tests";
+
+const JSON: &str = "application/json";
+const APPLY: &str = "application/apply-patch+yaml";
+const MERGE: &str = "application/merge-patch+json";
+
+/// How long one request may take on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why a request did not do what it should.
+#[derive(Debug)]
+pub enum Failure {
+    /// There was no whole answer.
+    Unreachable(anyhow::Error),
+    /// The API server said no.
+    Refused {
+        /// The HTTP status.
+        code: u16,
+        /// The word for it, such as `Forbidden`, `Invalid` or `NotFound`.
+        reason: String,
+        /// The sentence for it.
+        message: String,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(error) => write!(f, "no answer: {error:#}"),
+            Self::Refused {
+                code,
+                reason,
+                message,
+            } => write!(f, "{code} {reason}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    /// Whether the API server refused with this HTTP status.
+    pub fn is(&self, status: u16) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == status)
+    }
+}
+
+/// The path of a kind's objects.
+#[derive(Clone, Debug)]
+struct Kind {
+    plural: String,
+    namespaced: bool,
+}
+
+/// Talks to the API server as one user. Not `Debug`: it holds keys.
+pub struct Client {
+    address: SocketAddr,
+    tls: Arc<ClientConfig>,
+    token: Option<String>,
+    connection: Mutex<Option<http2::SendRequest<Full<Bytes>>>>,
+    /// By `apiVersion` and `kind`.
+    kinds: Mutex<BTreeMap<(String, String), Kind>>,
+}
+
+impl Client {
+    pub(super) fn new(address: SocketAddr, identity: &Identity, credentials: Credentials) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring knows TLS 1.3")
+            .with_root_certificates(identity.server_authority.trust());
+        let (mut tls, token) = match credentials {
+            Credentials::Certificate { certificate, key } => {
+                let chain = CertificateDer::from_pem_slice(certificate.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
+                let chain = vec![chain.expect("a certificate")];
+                let tls = builder.with_client_auth_cert(chain, key.expect("a key"));
+                (tls.expect("a certificate and its key"), None)
+            }
+            Credentials::Token(token) => (builder.with_no_client_auth(), Some(token)),
+        };
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        Self {
+            address,
+            tls: Arc::new(tls),
+            token,
+            connection: Mutex::new(None),
+            kinds: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Reads the object or list at `path`.
+    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.send(Method::GET, path, JSON, None).await
+    }
+
+    /// POST of `object` to the collection at `path`.
+    pub async fn create(&self, path: &str, object: &Value) -> Result<Value, Failure> {
+        self.send(Method::POST, path, JSON, Some(object)).await
+    }
+
+    /// JSON merge patch of the object (or its `/status`) at `path`.
+    pub async fn merge(&self, path: &str, change: &Value) -> Result<Value, Failure> {
+        self.send(Method::PATCH, path, MERGE, Some(change)).await
+    }
+
+    /// Deletes the object at `path`.
+    pub async fn delete(&self, path: &str) -> Result<Value, Failure> {
+        self.send(Method::DELETE, path, JSON, None).await
+    }
+
+    /// Applies every object of `yaml` in this order, until one is refused; gives back what was stored.
+    pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML of a test");
+        let mut stored = Vec::new();
+        for object in &objects {
+            stored.push(self.apply_value(object).await?);
+        }
+        Ok(stored)
+    }
+
+    /// Server-side apply of one object, which takes over the fields of others. No namespace means `default`.
+    pub async fn apply_value(&self, object: &Value) -> Result<Value, Failure> {
+        let path = self.path_of(object).await?;
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        self.send(Method::PATCH, &path, APPLY, Some(object)).await
+    }
+
+    /// Where the API server has this object, by its `apiVersion`, `kind`, name and namespace (or `default`).
+    pub async fn path_of(&self, object: &Value) -> Result<String, Failure> {
+        let field = |value: &Value| {
+            let text = value.as_str().map(str::to_owned);
+            text.unwrap_or_else(|| panic!("apiVersion, kind or name is missing: {object}"))
+        };
+        let version = field(&object["apiVersion"]);
+        let metadata = &object["metadata"];
+        let name = field(&metadata["name"]);
+        let kind = self.kind(&version, &field(&object["kind"])).await?;
+        let group = group_path(&version);
+        let plural = kind.plural;
+        Ok(if kind.namespaced {
+            let namespace = metadata["namespace"].as_str().unwrap_or("default");
+            format!("{group}/namespaces/{namespace}/{plural}/{name}")
+        } else {
+            format!("{group}/{plural}/{name}")
+        })
+    }
+
+    /// The body of an answer that is not JSON.
+    pub(super) async fn get_text(&self, path: &str) -> Result<String, Failure> {
+        let (_, body) = self.exchange(Method::GET, path, JSON, None).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// Ask anew which kinds there are.
+    pub(super) async fn forget_kinds(&self) {
+        self.kinds.lock().await.clear();
+    }
+
+    async fn kind(&self, version: &str, kind: &str) -> Result<Kind, Failure> {
+        let key = (version.to_owned(), kind.to_owned());
+        let mut kinds = self.kinds.lock().await;
+        if let Some(found) = kinds.get(&key) {
+            return Ok(found.clone());
+        }
+        let list = self.get(&group_path(version)).await?;
+        for resource in list["resources"].as_array().into_iter().flatten() {
+            // A slash means a subresource.
+            let plural = resource["name"].as_str().filter(|name| !name.contains('/'));
+            if let (Some(plural), Some(kind)) = (plural, resource["kind"].as_str()) {
+                let found = Kind {
+                    plural: plural.to_owned(),
+                    namespaced: resource["namespaced"] == true,
+                };
+                kinds.insert((version.to_owned(), kind.to_owned()), found);
+            }
+        }
+        kinds.get(&key).cloned().ok_or_else(|| Failure::Refused {
+            code: 404,
+            reason: "NotFound".to_owned(),
+            message: format!("the API server has no kind {kind} in {version}"),
+        })
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let (code, body) = self.exchange(method, path, content_type, body).await?;
+        serde_json::from_slice(&body).map_err(|error| {
+            let text = String::from_utf8_lossy(&body).into_owned();
+            Failure::Unreachable(anyhow::anyhow!("{code}, but not JSON ({error}): {text}"))
+        })
+    }
+
+    /// The status and body of an answer that is not a refusal.
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Bytes), Failure> {
+        let exchange = self.exchange_slowly(method, path, content_type, body);
+        let answer = tokio::time::timeout(TIMEOUT, exchange).await;
+        let (code, body) = answer
+            .with_context(|| format!("{path}: more than {TIMEOUT:?}"))
+            .flatten()
+            .map_err(Failure::Unreachable)?;
+        if (200..300).contains(&code) {
+            return Ok((code, body));
+        }
+        let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let text = |field: &Value| field.as_str().map(str::to_owned);
+        Err(Failure::Refused {
+            code,
+            reason: text(&status["reason"]).unwrap_or_default(),
+            message: text(&status["message"])
+                .unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned()),
+        })
+    }
+
+    async fn exchange_slowly(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Bytes)> {
+        let body = body.map(serde_json::to_vec).transpose()?;
+        let mut request = hyper::Request::builder()
+            .method(method)
+            .uri(format!("https://{}{path}", self.address))
+            .header(CONTENT_TYPE, content_type);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())))?;
+        let mut sender = self.connection().await?;
+        let response = sender.send_request(request).await.context("send")?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.context("read the body")?.to_bytes();
+        Ok((parts.status.as_u16(), body))
+    }
+
+    /// The open connection, or a new one.
+    async fn connection(&self) -> Result<http2::SendRequest<Full<Bytes>>> {
+        let mut connection = self.connection.lock().await;
+        if let Some(open) = connection.as_ref().filter(|sender| !sender.is_closed()) {
+            return Ok(open.clone());
+        }
+        let stream = TcpStream::connect(self.address).await.context("connect")?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::from(self.address.ip());
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let stream = connector.connect(name, stream).await.context("handshake")?;
+        let io = TokioIo::new(stream);
+        let (sender, driver) = http2::handshake(TokioExecutor::new(), io).await?;
+        tokio::spawn(driver);
+        *connection = Some(sender.clone());
+        Ok(sender)
+    }
+}
+
+/// `/api/v1` for the core group, `/apis/{group}/{version}` for others.
+fn group_path(version: &str) -> String {
+    if version.contains('/') {
+        format!("/apis/{version}")
+    } else {
+        format!("/api/{version}")
+    }
+}

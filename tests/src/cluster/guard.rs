@@ -1,0 +1,67 @@
+//! Ends the cluster's processes when the test cannot do it itself.
+//!
+//! A small shell waits for the end of a pipe whose other end only the test's process holds. However that process
+//! ends, the kernel closes the pipe, and the shell kills its own process group. The servers are in that group,
+//! and as long as the shell lives its number belongs to nobody else: no stranger can be hit.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// `0` is the shell's own process group.
+const SCRIPT: &str = "read -r _; kill -KILL 0";
+
+/// The leader of a process group that ends with this process.
+pub(super) struct Guard {
+    shell: Child,
+    group: i32,
+}
+
+impl Guard {
+    /// Starts it; `directory` is only there to be seen in the list of processes.
+    pub(super) fn start(directory: &Path) -> Self {
+        let shell = Command::new("/bin/sh")
+            .args(["-c", SCRIPT, "guard"])
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("start /bin/sh");
+        let group = i32::try_from(shell.id()).expect("a process id");
+        Self { shell, group }
+    }
+
+    /// Starts a command as a member of the group.
+    pub(super) fn spawn(&self, command: &mut Command) -> Child {
+        command
+            .process_group(self.group)
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_group_is_killed_when_the_pipe_closes() {
+        let guard = Guard::start(Path::new("/"));
+        let mut sleeper = guard.spawn(Command::new("sleep").arg("600"));
+        assert!(sleeper.try_wait().expect("our child").is_none());
+        drop(guard);
+        let status = sleeper.wait().expect("our child");
+        assert_eq!(status.signal(), Some(9), "{status}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Who the API server is and whom it knows: its authorities, the administrator and the key that signs tokens.
+
+use base64::Engine as _;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use serde_json::{Value, json};
+
+use crate::certs::{Authority, Leaf};
+
+/// The names by which the API server is reached.
+const SERVER_NAMES: [&str; 4] = [
+    "127.0.0.1",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default.svc",
+];
+
+/// How a client says who it is. Not `Debug`: it holds keys.
+#[derive(Clone)]
+pub(super) enum Credentials {
+    /// A client certificate and its key, as PEM.
+    Certificate { certificate: String, key: String },
+    /// A bearer token.
+    Token(String),
+}
+
+/// All of it is made anew for each cluster.
+pub(super) struct Identity {
+    /// Signs the API server's certificate.
+    pub(super) server_authority: Authority,
+    /// The API server's certificate.
+    pub(super) server: Leaf,
+    /// The certificate of the authority for clients, which is not that for servers.
+    pub(super) client_authority_pem: String,
+    /// Signs tokens of `ServiceAccounts`.
+    pub(super) token_key_pem: String,
+    /// Verifies them. The API server takes no elliptic private key in PKCS 8 for that.
+    pub(super) token_public_key_pem: String,
+    admin: Credentials,
+}
+
+impl Identity {
+    pub(super) fn new() -> Self {
+        let server_authority = Authority::new("test cluster: servers");
+        let server = server_authority.issue(&SERVER_NAMES);
+        let (client_authority_pem, admin) = admin();
+        let token_key = KeyPair::generate().expect("a key");
+        Self {
+            server_authority,
+            server,
+            client_authority_pem,
+            token_key_pem: token_key.serialize_pem(),
+            token_public_key_pem: token_key.public_key_pem(),
+            admin,
+        }
+    }
+
+    pub(super) fn admin(&self) -> Credentials {
+        self.admin.clone()
+    }
+
+    /// What `$KUBECONFIG` names.
+    pub(super) fn kubeconfig(&self, url: &str, credentials: &Credentials) -> String {
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        let user: Value = match credentials {
+            Credentials::Certificate { certificate, key } => json!({
+                "client-certificate-data": encode(certificate),
+                "client-key-data": encode(key),
+            }),
+            Credentials::Token(token) => json!({"token": token}),
+        };
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {
+                "server": url,
+                "certificate-authority-data": encode(self.server_authority.pem()),
+            }}],
+            "users": [{"name": "test", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "current-context": "test",
+        });
+        serde_saphyr::to_string(&config).expect("values are YAML")
+    }
+}
+
+/// An authority for clients, and a member of `system:masters` that it knows.
+fn admin() -> (String, Credentials) {
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    let name = &mut params.distinguished_name;
+    name.push(DnType::CommonName, "test cluster: clients");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let key = KeyPair::generate().expect("a key");
+    let authority = params.self_signed(&key).expect("a certificate").pem();
+    let issuer = Issuer::new(params, key);
+
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    let name = &mut params.distinguished_name;
+    name.push(DnType::CommonName, "admin");
+    name.push(DnType::OrganizationName, "system:masters");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+    let credentials = Credentials::Certificate {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    };
+    (authority, credentials)
+}

@@ -1,0 +1,212 @@
+//! The processes: `etcd` and `kube-apiserver`, with their files in one temporary directory.
+
+use std::fs::OpenOptions;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::assets::binary;
+use super::guard::Guard;
+use super::identity::Identity;
+use crate::client::Request;
+use crate::ports::free_port;
+use crate::wait::eventually;
+
+/// How long etcd may take to start on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Addresses of Services; nobody answers there.
+const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
+
+pub(super) struct Servers {
+    directory: TempDir,
+    guard: Guard,
+    etcd: Child,
+    etcd_port: u16,
+    apiserver: Option<Child>,
+    apiserver_port: u16,
+}
+
+impl Servers {
+    /// Starts both; etcd answers, but the API server need not be ready yet.
+    pub(super) async fn start(identity: &Identity) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("sesame-cluster-")
+            .tempdir()
+            .expect("a directory");
+        for (name, text) in [
+            ("server.crt", &identity.server.certificate_pem),
+            ("server.key", &identity.server.key_pem),
+            ("clients.crt", &identity.client_authority_pem),
+            ("tokens.key", &identity.token_key_pem),
+            ("tokens.pub", &identity.token_public_key_pem),
+        ] {
+            write_private(&directory.path().join(name), text);
+        }
+        let guard = Guard::start(directory.path());
+        let etcd_port = free_port();
+        let etcd = guard.spawn(&mut etcd_command(directory.path(), etcd_port));
+        let mut servers = Self {
+            directory,
+            guard,
+            etcd,
+            etcd_port,
+            apiserver: None,
+            apiserver_port: free_port(),
+        };
+        servers.wait_etcd().await;
+        servers.start_apiserver();
+        servers
+    }
+
+    /// Where the API server listens, or listened.
+    pub(super) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.apiserver_port).into()
+    }
+
+    /// For files that end with the cluster.
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// SIGKILL.
+    pub(super) fn stop_apiserver(&mut self) {
+        if let Some(mut child) = self.apiserver.take() {
+            child.kill().expect("the API server is our child");
+            child.wait().expect("the API server is our child");
+        }
+    }
+
+    /// At the same address as before.
+    pub(super) fn start_apiserver(&mut self) {
+        assert!(self.apiserver.is_none(), "the API server already runs");
+        let mut command = apiserver_command(self.directory(), self.etcd_port, self.apiserver_port);
+        self.apiserver = Some(self.guard.spawn(&mut command));
+    }
+
+    /// Panics when one of them has ended by itself.
+    pub(super) fn assert_alive(&mut self) {
+        let etcd = self.etcd.try_wait().expect("it is our child");
+        let apiserver = self.apiserver.as_mut();
+        let apiserver = apiserver.and_then(|child| child.try_wait().expect("it is our child"));
+        for (name, ended) in [("etcd", etcd), ("kube-apiserver", apiserver)] {
+            if let Some(status) = ended {
+                panic!("{name} ended: {status}\n{}", self.log_tail());
+            }
+        }
+    }
+
+    /// The last lines of both logs.
+    pub(super) fn log_tail(&self) -> String {
+        let tail = |name: &str| {
+            let log = std::fs::read(log_path(self.directory(), name)).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            let lines: Vec<&str> = log.lines().collect();
+            let from = lines.len().saturating_sub(20);
+            format!("--- {name}'s last lines:\n{}", lines[from..].join("\n"))
+        };
+        format!("{}\n{}", tail("etcd"), tail("kube-apiserver"))
+    }
+
+    async fn wait_etcd(&mut self) {
+        let address = (Ipv4Addr::LOCALHOST, self.etcd_port).into();
+        eventually("etcd is healthy", SOON, async || {
+            self.assert_alive();
+            match Request::get(address, "localhost", "/health").send().await {
+                Ok(reply) if reply.status == 200 => Ok(()),
+                Ok(reply) => Err(format!("status {}", reply.status)),
+                Err(error) => Err(format!("{error:#}\n{}", self.log_tail())),
+            }
+        })
+        .await;
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+        // The directory is removed afterwards, so nobody may write there any more.
+        for child in self.apiserver.iter_mut().chain([&mut self.etcd]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn etcd_command(directory: &Path, port: u16) -> Command {
+    let clients = format!("http://127.0.0.1:{port}");
+    // There are no peers, but etcd insists on listening for them.
+    let peers = format!("http://127.0.0.1:{}", free_port());
+    let mut command = Command::new(binary("etcd"));
+    command
+        .arg("--data-dir")
+        .arg(directory.join("etcd"))
+        .args(["--name", "test"])
+        .args(["--listen-client-urls", &clients])
+        .args(["--advertise-client-urls", &clients])
+        .args(["--listen-peer-urls", &peers])
+        .args(["--initial-advertise-peer-urls", &peers])
+        .args(["--initial-cluster", &format!("test={peers}")])
+        .args(["--log-level", "warn"])
+        // The data does not outlive the cluster.
+        .arg("--unsafe-no-fsync");
+    log_to(&mut command, directory, "etcd");
+    command
+}
+
+fn apiserver_command(directory: &Path, etcd_port: u16, port: u16) -> Command {
+    let file = |flag: &str, name: &str| format!("--{flag}={}", directory.join(name).display());
+    let mut command = Command::new(binary("kube-apiserver"));
+    command
+        .arg(format!("--etcd-servers=http://127.0.0.1:{etcd_port}"))
+        .arg(format!("--secure-port={port}"))
+        .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+        // Endpoints may not be on the loopback, and nobody looks for the API server by its Service.
+        .arg("--endpoint-reconciler-type=none")
+        .arg(format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"))
+        .arg(file("tls-cert-file", "server.crt"))
+        .arg(file("tls-private-key-file", "server.key"))
+        .arg(file("client-ca-file", "clients.crt"))
+        .arg(file("service-account-key-file", "tokens.pub"))
+        .arg(file("service-account-signing-key-file", "tokens.key"))
+        .arg("--service-account-issuer=https://kubernetes.default.svc")
+        .arg("--authorization-mode=RBAC")
+        // It waits for the `default` ServiceAccount, which a controller would make in each namespace.
+        .arg("--disable-admission-plugins=ServiceAccount")
+        .arg("--allow-privileged=true")
+        .arg("--profiling=false");
+    log_to(&mut command, directory, "kube-apiserver");
+    command
+}
+
+fn log_path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.log"))
+}
+
+fn log_to(command: &mut Command, directory: &Path, name: &str) {
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log_path(directory, name))
+        .expect("open the log");
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("share the log"))
+        .stderr(log);
+}
+
+fn write_private(path: &Path, text: &str) {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .expect("create a file");
+    std::io::Write::write_all(&mut file, text.as_bytes()).expect("write a file");
+}
