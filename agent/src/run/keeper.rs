@@ -64,7 +64,7 @@ async fn run(
                 tracing::error!(%gateway, "the accepted configuration cannot be kept for the next start: {error:#}");
             }
             Err(error) => {
-                tracing::error!(%gateway, "keeping the accepted configuration failed: {error}")
+                tracing::error!(%gateway, "keeping the accepted configuration failed: {error}");
             }
         }
     }
