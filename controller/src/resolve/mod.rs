@@ -38,6 +38,7 @@ mod pem;
 mod precedence;
 mod regexes;
 mod rewrites;
+mod route_kinds;
 mod routes;
 mod rules;
 mod selectors;

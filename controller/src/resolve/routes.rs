@@ -1,10 +1,9 @@
 //! All routes of all kinds: what each may do, to which listeners it attaches, and what its status says.
 //!
 //! One path for every kind; kinds differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in what
-//! their schema allows.
+//! their schema allows (`route_kinds`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::RangeInclusive;
 
 use sesame_proto::schema;
 
@@ -17,14 +16,13 @@ use super::grants::Referrer;
 use super::hostnames::Hostname;
 use super::names;
 use super::regexes::Regexes;
+use super::route_kinds::{Limits, Spec, oldest_first};
 use super::rules::{CheckedRule, Rule, RuleContext};
-use crate::api::{
-    GATEWAY_GROUP, GrpcRule, HttpRule, L4Rule, Metadata, Object, ParentRef, RouteSpec,
-};
+use crate::api::{GATEWAY_GROUP, ParentRef, RouteSpec};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
 };
-use crate::world::{Kind, ObjectKey, Objects, World};
+use crate::world::ObjectKey;
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
 const MAX_PARENTS: usize = 32;
@@ -66,85 +64,6 @@ pub(super) struct Routes(Vec<CheckedRoute>);
 impl Routes {
     pub(super) fn get(&self, index: usize) -> Option<&CheckedRoute> {
         self.0.get(index)
-    }
-}
-
-/// A route of any kind.
-struct Route<'w> {
-    kind: Kind,
-    metadata: &'w Metadata,
-    parent_refs: &'w [ParentRef],
-    spec: Spec<'w>,
-}
-
-#[derive(Clone, Copy)]
-enum Spec<'w> {
-    Http(&'w RouteSpec<HttpRule>),
-    Grpc(&'w RouteSpec<GrpcRule>),
-    Connections(&'w RouteSpec<L4Rule>),
-}
-
-/// All routes, oldest first; where even the names are equal, in the order of the kinds.
-fn oldest_first(world: &World) -> Vec<Route<'_>> {
-    fn add<'w, R>(
-        routes: &mut Vec<Route<'w>>,
-        kind: Kind,
-        objects: &'w Objects<Object<RouteSpec<R>>>,
-        spec: fn(&'w RouteSpec<R>) -> Spec<'w>,
-    ) {
-        routes.extend(objects.values().map(|object| Route {
-            kind,
-            metadata: &object.metadata,
-            parent_refs: &object.spec.parent_refs,
-            spec: spec(&object.spec),
-        }));
-    }
-    let mut routes = Vec::new();
-    add(&mut routes, Kind::HttpRoute, &world.http_routes, Spec::Http);
-    add(&mut routes, Kind::GrpcRoute, &world.grpc_routes, Spec::Grpc);
-    add(
-        &mut routes,
-        Kind::TlsRoute,
-        &world.tls_routes,
-        Spec::Connections,
-    );
-    add(
-        &mut routes,
-        Kind::TcpRoute,
-        &world.tcp_routes,
-        Spec::Connections,
-    );
-    add(
-        &mut routes,
-        Kind::UdpRoute,
-        &world.udp_routes,
-        Spec::Connections,
-    );
-    routes.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
-    routes
-}
-
-/// What the schema of a kind allows, and what its backends get.
-struct Limits {
-    hostnames: RangeInclusive<usize>,
-    rules: RangeInclusive<usize>,
-    traffic: Traffic,
-}
-
-impl Limits {
-    fn of(kind: Kind) -> Self {
-        let (hostnames, rules, traffic) = match kind {
-            Kind::GrpcRoute => (0..=16, 0..=16, Traffic::Grpc),
-            Kind::TlsRoute => (1..=1024, 1..=1, Traffic::Connections),
-            Kind::TcpRoute => (0..=0, 1..=1, Traffic::Connections),
-            Kind::UdpRoute => (0..=0, 1..=1, Traffic::Datagrams),
-            _ => (0..=16, 0..=16, Traffic::Http),
-        };
-        Self {
-            hostnames,
-            rules,
-            traffic,
-        }
     }
 }
 
