@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-// Resolution makes and drops many small values at every change; mimalloc gives the memory back.
+// Resolution makes and drops many small values at every change; how the allocator gives that memory back
+// is set in `.cargo/config.toml`.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     sesame_agent::cli::main()

@@ -216,11 +216,11 @@ async fn a_stop_lets_connections_finish() {
     let state = supervisor.state();
     let pid = live_pid(&state.borrow());
     let mut client = kit::Client::connect(at).await.unwrap();
-    client.get().await.unwrap();
+    client.get("/").await.unwrap();
     let stop = tokio::spawn(supervisor.stop(Duration::from_secs(20)));
     // The open connection holds the stop up, and is asked to close.
     while !client.closing {
-        assert_eq!(client.get().await.unwrap().0, 200);
+        assert_eq!(client.get("/").await.unwrap().0, 200);
     }
     drop(client);
     stop.await.unwrap();

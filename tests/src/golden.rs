@@ -150,6 +150,7 @@ fn host(gateway: &ResolvedGateway) -> render::Options {
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
+        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
     }
 }
 

@@ -58,6 +58,7 @@ async fn filters_do_what_the_specification_says() {
     mirrors(&agent, &backends, &mut checks).await;
     cors_preflight(&agent, &backends, &mut checks).await;
     cors_simple(&agent, &mut checks).await;
+    cors_without_backend(&agent, &mut checks).await;
     checks.finish();
 }
 
@@ -86,6 +87,7 @@ async fn start() -> (AgentUnderTest, Backends) {
     objects.extend(rewrite_routes());
     objects.extend(mirror_routes());
     objects.extend(cors_routes());
+    objects.extend(cors_routes_without_backend());
     let agent = Setup::with_ports(&[80, 8088]).start(&[("all.yaml", &yaml(&objects))]);
     (agent, backends)
 }
@@ -238,6 +240,7 @@ fn redirect_routes() -> Vec<Value> {
             "port-80.redirect.test",
             &json!({"scheme": "http", "port": 80}),
         ),
+        redirect("own-port.redirect.test", &json!({"port": 80})),
         redirect("nothing.redirect.test", &json!({})),
         redirect(
             "full.redirect.test",
@@ -362,6 +365,16 @@ async fn redirects(agent: &AgentUnderTest, checks: &mut Checks) {
         "http://port.redirect.test:8080/a",
     )
     .await;
+    // The scheme's own port is not that of the listener, nor that which the client wrote.
+    for (host, location) in [
+        ("own-port.redirect.test", "http://own-port.redirect.test/a"),
+        (
+            "own-port.redirect.test:8088",
+            "http://own-port.redirect.test:80/a",
+        ),
+    ] {
+        redirected(checks, &get(host), 302, location).await;
+    }
     for (index, (_, _, path, result)) in PREFIX_TABLE.into_iter().enumerate() {
         let request = agent.get(80, &format!("row-{index}.redirect.test"), path);
         redirected(checks, &request, 302, &format!("http://other.test{result}")).await;
@@ -588,6 +601,80 @@ fn cors_routes() -> Vec<Value> {
             })),
         ),
     ]
+}
+
+/// Routes with CORS whose answers are the proxy's own: a redirect, and 500 for want of a backend.
+fn cors_routes_without_backend() -> Vec<Value> {
+    let cors = json!({"type": "CORS", "cors": {
+        "allowOrigins": ["https://app.test", "https://*.wild.test"],
+        "allowCredentials": true,
+        "allowMethods": ["PUT"],
+        "exposeHeaders": ["x-seen"],
+    }});
+    let to_https = json!({"type": "RequestRedirect", "requestRedirect": {"scheme": "https"}});
+    let route = |host: &str, rule: Value| http_route(&host.replace('.', "-"), &[host], &[rule]);
+    vec![
+        route("redirect.cors.test", json!({"filters": [cors, to_https]})),
+        route(
+            "method.cors.test",
+            json!({"matches": [{"method": "PUT"}], "filters": [cors, to_https]}),
+        ),
+        route("refused.cors.test", json!({"filters": [cors]})),
+    ]
+}
+
+async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
+    const ORIGIN: &str = "access-control-allow-origin";
+    for (host, status) in [
+        ("redirect.cors.test", 302),
+        ("method.cors.test", 302),
+        ("refused.cors.test", 500),
+    ] {
+        let request = |method: &str, origin: &str| {
+            agent
+                .get(80, host, "/")
+                .method(method)
+                .header("origin", origin)
+        };
+        let preflight = |origin: &str| {
+            request("OPTIONS", origin).header("access-control-request-method", "PUT")
+        };
+        for (origin, allowed) in [
+            ("https://app.test", true),
+            ("https://a.wild.test", true),
+            ("https://wild.test", false),
+            ("https://app.test.evil.test", false),
+        ] {
+            let expected = allowed.then_some(origin);
+            if let Some(reply) = checks.reply(&preflight(origin)).await {
+                let said = (reply.status, reply.header(ORIGIN));
+                checks.same(preflight(origin), said, (200, expected));
+            }
+            let simple = request("PUT", origin);
+            let Some(reply) = checks.reply(&simple).await else {
+                continue;
+            };
+            checks.same(
+                &simple,
+                (reply.status, reply.header(ORIGIN)),
+                (status, expected),
+            );
+            for (name, value) in [
+                ("access-control-allow-credentials", "true"),
+                ("access-control-expose-headers", "x-seen"),
+            ] {
+                let expected = allowed.then_some(value);
+                checks.same(format!("{simple}: {name}"), reply.header(name), expected);
+            }
+        }
+        // Neither a preflight nor from anywhere.
+        checks.status(request("PUT", ""), status).await;
+        checks
+            .status(agent.get(80, host, "/").method("PUT"), status)
+            .await;
+    }
+    let options = agent.get(80, "redirect.cors.test", "/").method("OPTIONS");
+    checks.status(options, 302).await;
 }
 
 /// The elements of a header that is a list, in lower case.

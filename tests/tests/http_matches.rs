@@ -166,6 +166,10 @@ fn header_routes() -> Vec<Value> {
                     &[json!({"headers": [header("RegularExpression", "x-version", "v[0-9]+")]})],
                 ),
                 rule_to(
+                    "e",
+                    &[json!({"headers": [header("Exact", "x_under_score", "1")]})],
+                ),
+                rule_to(
                     "d",
                     &[
                         json!({"headers": [header("Exact", "x-colour", "blue")]}),
@@ -200,6 +204,10 @@ async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
         .await;
     checks.backend(get().header("x-version", "v12"), "c").await;
     checks.backend(get().header("x-colour", "green"), "d").await;
+    checks
+        .backend(get().header("x_under_score", "1"), "e")
+        .await;
+    checks.status(get().header("x-under-score", "1"), 404).await;
     checks.backend(get().header("x-colour", "blue"), "d").await;
     for (name, value) in [
         ("x-one", "11"),

@@ -38,10 +38,9 @@ impl Budget {
     /// How many subscriptions each of `envoys` processes may open that run at the same time: those of all
     /// Gateways on the host, twice while one is being replaced.
     pub fn subscriptions(self, envoys: usize) -> usize {
-        self.limit
-            .saturating_sub(self.others)
-            .saturating_sub(RESERVE)
-            / envoys.max(1)
+        let free = self.limit.saturating_sub(self.others);
+        // Where little is left, a share for others must not take what the listeners themselves need.
+        (free - RESERVE.min(free / 2)) / envoys.max(1)
     }
 }
 
@@ -82,7 +81,12 @@ mod tests {
             limit: 20,
             others: 10,
         };
-        assert_eq!(full.subscriptions(1), 0);
+        assert_eq!(full.subscriptions(1), 5);
+        let none = Budget {
+            limit: 10,
+            others: 12,
+        };
+        assert_eq!(none.subscriptions(1), 0);
     }
 
     #[test]

@@ -120,6 +120,19 @@ impl Applier {
         Self { patience, ..self }
     }
 
+    /// Believes only the files themselves and what the running Envoy says of them: for an Envoy that has read them
+    /// by itself, after somebody else may have touched them. Removes and returns what is not ours or not whole.
+    pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
+        let found =
+            find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;
+        for junk in found.junk.iter().filter(|junk| !junk.is_dir()) {
+            remove_if_there(junk).map_err(|source| self.io("removing a foreign file", source))?;
+        }
+        self.on_disk = found.on_disk;
+        self.confirmed = false;
+        Ok(found.junk)
+    }
+
     /// What is on disk: after a transaction, what Envoy last accepted.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
@@ -201,6 +214,16 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
+        // An Envoy that has not accepted any version of a list serves no more than some of it; a union with the rest
+        // would be refused again.
+        for kind in [Kind::Listeners, Kind::Clusters] {
+            if versions.of(&Subscription::new(kind, ""), "") == Some("") {
+                match kind {
+                    Kind::Listeners => self.on_disk.content.listeners.clear(),
+                    _ => self.on_disk.content.clusters.clear(),
+                }
+            }
+        }
         self.confirmed = true;
     }
 

@@ -9,6 +9,7 @@ use super::host::HostArgs;
 use crate::layout::XdsLayout;
 use crate::render;
 use crate::run::report::ProblemReport;
+use crate::run::system_ca;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
 
@@ -48,5 +49,6 @@ pub(crate) fn render_options(host: &HostArgs) -> render::Options {
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: host.trusted_hops,
+        system_ca: system_ca::find(),
     }
 }

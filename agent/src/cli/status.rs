@@ -152,6 +152,18 @@ fn table(report: &Report) -> String {
             );
         }
     }
+    for gateway in &report.gateways {
+        for refused in &gateway.refused {
+            let _ = writeln!(text, "\nEnvoy refuses {refused} (since {})", refused.since);
+        }
+        for words in &gateway.refusal {
+            let _ = writeln!(
+                text,
+                "\nEnvoy refuses the newest change of {}: {words}",
+                gateway.gateway
+            );
+        }
+    }
     if report.healthy {
         text.push_str("\nhealthy\n");
     } else {

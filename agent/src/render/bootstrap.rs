@@ -37,6 +37,7 @@ pub fn bootstrap(options: &Options) -> Bytes {
         layout,
         admin_socket,
         trusted_hops: _,
+        system_ca: _,
     } = options;
     Bootstrap {
         node: Some(node()),

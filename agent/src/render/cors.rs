@@ -1,11 +1,25 @@
 //! Cross-origin requests.
+//!
+//! Envoy's CORS filter works only where a request is forwarded. Where the proxy answers by itself, its
+//! headers are said as the route's own: a browser looks for them on a redirect and on an error too.
 
+use std::collections::BTreeMap;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
+};
+use envoy_types::pb::envoy::config::route::v3::{
+    Route as EnvoyRoute, RouteAction, RouteMatch, route,
+    route_action::{ClusterNotFoundResponseCode, ClusterSpecifier},
+};
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::CorsPolicy;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::{Cors, CorsOrigin, cors_origin};
 
-use super::{Problem, headers, wrappers};
+use super::paths::quote;
+use super::routes::RenderedRoute;
+use super::{Problem, REFUSED_CLUSTER, headers, matches, wrappers};
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(super) const FILTER: &str = "envoy.filters.http.cors";
@@ -20,23 +34,7 @@ pub(super) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> 
         expose_headers,
         max_age_seconds,
     } = cors;
-    let mut list = |field: &str, values: &[String]| {
-        let mut joined = String::new();
-        for value in values {
-            if let Err(reason) = headers::check_value(value) {
-                problems.push(Problem::new(
-                    object,
-                    format!("CORS {field}: {reason}; it is left out"),
-                ));
-                continue;
-            }
-            if !joined.is_empty() {
-                joined.push(',');
-            }
-            joined.push_str(value);
-        }
-        joined
-    };
+    let mut list = |field: &str, values: &[String]| joined(object, field, values, problems);
     pack_any(CorsPolicy {
         allow_origin_string_match: allow_origins
             .iter()
@@ -48,13 +46,11 @@ pub(super) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> 
             .collect(),
         allow_methods: list("allow_methods", allow_methods),
         allow_headers: list("allow_headers", allow_headers),
-        // With credentials, `*` is a header of that name to a browser, and Gateway API forbids it. For the
-        // other lists Envoy answers `*` with what the request asks for, with or without credentials.
-        expose_headers: if *allow_credentials && expose_headers.iter().any(|name| name == "*") {
-            String::new()
-        } else {
-            list("expose_headers", expose_headers)
-        },
+        // For the other lists Envoy answers `*` with what the request asks for, with or without credentials.
+        expose_headers: list(
+            "expose_headers",
+            exposed(expose_headers, *allow_credentials),
+        ),
         max_age: match max_age_seconds {
             0 => String::new(),
             seconds => seconds.to_string(),
@@ -66,4 +62,122 @@ pub(super) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> 
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
+}
+
+/// What is exposed: with credentials, `*` is a header of that name to a browser, and Gateway API forbids it.
+fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
+    if allow_credentials && expose_headers.iter().any(|name| name == "*") {
+        &[]
+    } else {
+        expose_headers
+    }
+}
+
+/// What may stand in a header, with commas.
+fn joined(object: &str, field: &str, values: &[String], problems: &mut Vec<Problem>) -> String {
+    let mut joined = String::new();
+    for value in values {
+        if let Err(reason) = headers::check_value(value) {
+            problems.push(Problem::new(
+                object,
+                format!("CORS {field}: {reason}; it is left out"),
+            ));
+            continue;
+        }
+        if !joined.is_empty() {
+            joined.push(',');
+        }
+        joined.push_str(value);
+    }
+    joined
+}
+
+/// The answer to a preflight of requests that are not forwarded: a route that forwards to nowhere, where
+/// the filter answers before anything is sent.
+pub(super) fn preflight_route(
+    name: &str,
+    route_match: &RouteMatch,
+    method: &str,
+    config: Any,
+) -> RenderedRoute {
+    RenderedRoute {
+        route: EnvoyRoute {
+            name: name.to_owned(),
+            r#match: Some(matches::preflight(route_match, method)),
+            action: Some(route::Action::Route(RouteAction {
+                cluster_specifier: Some(ClusterSpecifier::Cluster(REFUSED_CLUSTER.to_owned())),
+                cluster_not_found_response_code: ClusterNotFoundResponseCode::InternalServerError
+                    .into(),
+                ..Default::default()
+            })),
+            ..Default::default()
+        },
+        filters: BTreeMap::from([(FILTER, config)]),
+    }
+}
+
+/// The same route for requests from the origins that are allowed, with the headers that they look for; none
+/// if no origin is.
+pub(super) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
+    let Cors {
+        allow_origins,
+        allow_credentials,
+        // Said to preflights.
+        allow_methods: _,
+        allow_headers: _,
+        expose_headers,
+        max_age_seconds: _,
+    } = cors;
+    let origins: Vec<String> = allow_origins
+        .iter()
+        .filter_map(|CorsOrigin { kind }| match kind {
+            Some(cors_origin::Kind::Exact(origin)) => Some(quote(origin)),
+            Some(cors_origin::Kind::Regex(origin)) => Some(format!("(?:{origin})")),
+            None => None,
+        })
+        // No request has an empty one, and Envoy refuses to look for it.
+        .filter(|origin| !origin.is_empty())
+        .collect();
+    if origins.is_empty() {
+        return None;
+    }
+    let mut route = plain.clone();
+    route
+        .r#match
+        .get_or_insert_default()
+        .headers
+        .push(matches::header(
+            "origin",
+            wrappers::matching(origins.join("|")),
+        ));
+    // What may not stand in a header was told of with the preflight.
+    let exposed = joined(
+        "",
+        "",
+        exposed(expose_headers, *allow_credentials),
+        &mut Vec::new(),
+    );
+    let said = [
+        // The only value that is a format: it is one of those that matched.
+        ("access-control-allow-origin", "%REQ(origin)%".to_owned()),
+        (
+            "access-control-allow-credentials",
+            if *allow_credentials { "true" } else { "" }.to_owned(),
+        ),
+        ("access-control-expose-headers", exposed.replace('%', "%%")),
+    ];
+    let said = said
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| HeaderValueOption {
+            header: Some(HeaderValue {
+                key: name.to_owned(),
+                value,
+                ..Default::default()
+            }),
+            append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+            ..Default::default()
+        });
+    route.response_headers_to_add = said.chain(route.response_headers_to_add).collect();
+    Some(route)
 }

@@ -3,10 +3,7 @@
 //! It names its route table by file, and holds nothing of a route or tenant. Its defaults are those of an
 //! edge: the client is not trusted.
 
-use envoy_types::pb::envoy::config::core::v3::{
-    CidrRange, Http2ProtocolOptions, HttpProtocolOptions,
-    http_protocol_options::HeadersWithUnderscoresAction,
-};
+use envoy_types::pb::envoy::config::core::v3::{CidrRange, Http2ProtocolOptions};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
@@ -55,12 +52,8 @@ pub(super) fn render(scheme: &str, port: u32, route_table: &str, context: &Conte
         path_with_escaped_slashes_action: PathWithEscapedSlashesAction::KeepUnchanged.into(),
         // A backend says what it is; we add nothing.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
-        common_http_protocol_options: Some(HttpProtocolOptions {
-            // Backends that turn headers into variables read `x_user` as `x-user`, which a trusted proxy
-            // may have set. Refused rather than dropped, so that it is seen.
-            headers_with_underscores_action: HeadersWithUnderscoresAction::RejectRequest.into(),
-            ..Default::default()
-        }),
+        // Names with `_` pass, as is Envoy's default: they are legal, and a route may ask for one.
+        common_http_protocol_options: None,
         http2_protocol_options: Some(Http2ProtocolOptions {
             max_concurrent_streams: wrappers::uint32(100),
             initial_stream_window_size: wrappers::uint32(64 * 1024),

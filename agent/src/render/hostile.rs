@@ -95,6 +95,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
                         denominator,
                     }],
                     request_timeout_ms,
+                    request_timeout_disabled: cookie,
                     backend_timeout_ms,
                     retry: Some(Retry {
                         statuses,

@@ -52,23 +52,28 @@ pub(super) fn render(
     })
 }
 
-/// What the preflight of a request with this method matches, where the route itself would not.
-pub(super) fn preflight(route_match: &RouteMatch, method: &str) -> Option<RouteMatch> {
-    if method.is_empty() || method == "OPTIONS" {
-        return None;
-    }
+/// What the preflight of a request with this method matches; empty for every method.
+pub(super) fn preflight(route_match: &RouteMatch, method: &str) -> RouteMatch {
     let mut preflight = route_match.clone();
-    // A browser sends none of the request's own headers with it.
-    preflight.headers = vec![
+    if !method.is_empty() {
+        // A browser sends none of the request's own headers with it.
+        preflight.headers.clear();
+    }
+    // As the CORS filter knows a preflight: neither is empty.
+    let any = || wrappers::matching(".+");
+    preflight.headers.extend([
         header(":method", wrappers::exact("OPTIONS")),
-        header("access-control-request-method", wrappers::exact(method)),
-        HeaderMatcher {
-            name: "origin".to_owned(),
-            header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
-            ..Default::default()
-        },
-    ];
-    Some(preflight)
+        header(
+            "access-control-request-method",
+            if method.is_empty() {
+                any()
+            } else {
+                wrappers::exact(method)
+            },
+        ),
+        header("origin", any()),
+    ]);
+    preflight
 }
 
 fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {

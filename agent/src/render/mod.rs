@@ -64,6 +64,8 @@ pub struct Options {
     pub admin_socket: std::path::PathBuf,
     /// Whether Envoy trusts forwarding headers of this many proxies before it.
     pub trusted_hops: u32,
+    /// The system's certificate authorities, one PEM file; a path as Envoy sees it.
+    pub system_ca: std::path::PathBuf,
 }
 
 /// One encoded resource.

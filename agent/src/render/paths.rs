@@ -82,7 +82,7 @@ fn rooted(path: &str) -> String {
 }
 
 /// A literal as a regular expression of RE2.
-fn quote(literal: &str) -> String {
+pub(super) fn quote(literal: &str) -> String {
     let mut quoted = String::with_capacity(literal.len() + 8);
     for c in literal.chars() {
         if c.is_ascii_punctuation() && c != '/' && c != '_' {

@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use envoy_types::pb::google::protobuf::Any;
 use sesame_proto::schema::{
-    DirectResponse, Forward, HeaderModifier, PathMatch, Route, UrlRewrite, WeightedBackend,
+    Cors, DirectResponse, Forward, HeaderModifier, PathMatch, Route, UrlRewrite, WeightedBackend,
     route::Action,
 };
 
@@ -130,15 +130,48 @@ pub(super) fn render(
         ));
         vec![with(route_match.clone(), answer(500))]
     });
-    if cors.is_some()
-        && let Some(preflight) = matches::preflight(&route_match, method)
-        && let [only] = routes.as_slice()
-        && let Some(action @ route::Action::Route(_)) = only.route.action.clone()
-    {
-        // The CORS filter answers every request that this matches, but only on routes that forward.
-        routes.push(with(preflight, action));
+    if let Some(cors) = cors {
+        routes = with_cors(name, routes, cors, &route_match, method);
     }
     routes
+}
+
+/// The routes with those that CORS adds.
+fn with_cors(
+    name: &str,
+    routes: Vec<RenderedRoute>,
+    cors: &Cors,
+    route_match: &RouteMatch,
+    method: &str,
+) -> Vec<RenderedRoute> {
+    let mut all = Vec::with_capacity(2 * routes.len() + 1);
+    for mut rendered in routes {
+        if matches!(rendered.route.action, Some(route::Action::Route(_))) {
+            // The filter answers preflights here, if the route matches them.
+            let preflight = (!method.is_empty() && method != "OPTIONS").then(|| RenderedRoute {
+                route: EnvoyRoute {
+                    r#match: Some(matches::preflight(route_match, method)),
+                    ..rendered.route.clone()
+                },
+                filters: rendered.filters.clone(),
+            });
+            all.push(rendered);
+            all.extend(preflight);
+            continue;
+        }
+        if let Some(config) = rendered.filters.remove(cors::FILTER)
+            && all.is_empty()
+        {
+            all.push(cors::preflight_route(name, route_match, method, config));
+        }
+        let allowed = cors::from_allowed_origins(cors, &rendered.route);
+        all.extend(allowed.map(|route| RenderedRoute {
+            route,
+            filters: rendered.filters.clone(),
+        }));
+        all.push(rendered);
+    }
+    all
 }
 
 fn answer(status: u32) -> route::Action {
@@ -192,6 +225,7 @@ fn forward(
         rewrite,
         mirrors,
         request_timeout_ms,
+        request_timeout_disabled,
         backend_timeout_ms,
         retry,
         session: _,
@@ -205,8 +239,9 @@ fn forward(
         ..Default::default()
     };
     // The connection manager's limit on rest would cut a longer request that rests: the request's own
-    // limit takes its place.
-    if *request_timeout_ms > u64::from(hcm::STREAM_IDLE_TIMEOUT) * 1000 {
+    // limit takes its place, also where that is none.
+    if *request_timeout_disabled || *request_timeout_ms > u64::from(hcm::STREAM_IDLE_TIMEOUT) * 1000
+    {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
     match shares.as_slice() {

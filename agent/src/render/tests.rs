@@ -20,6 +20,7 @@ pub(crate) fn options() -> Options {
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
+        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
     }
 }
 
@@ -202,6 +203,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                         },
                     ],
                     request_timeout_ms: 600_500,
+                    request_timeout_disabled: false,
                     backend_timeout_ms: 250,
                     retry: Some(Retry {
                         statuses: vec![500, 503],
@@ -766,6 +768,83 @@ fn a_route_with_cors_and_a_method_matches_its_preflight() {
     assert_eq!(
         routes[1]["typed_per_filter_config"],
         routes[0]["typed_per_filter_config"]
+    );
+}
+
+#[test]
+fn where_the_proxy_answers_by_itself_the_headers_of_cors_are_the_routes() {
+    let origin = |kind| CorsOrigin { kind: Some(kind) };
+    let cors = Cors {
+        allow_origins: vec![
+            origin(cors_origin::Kind::Exact("https://a.test".into())),
+            origin(cors_origin::Kind::Regex(r"https://.*\.b\.test".into())),
+        ],
+        allow_credentials: true,
+        expose_headers: vec!["x-seen".into()],
+        ..Default::default()
+    };
+    let redirect = Action::Redirect(Redirect {
+        scheme: "https".into(),
+        status: 302,
+        ..Default::default()
+    });
+    let answer = Action::DirectResponse(DirectResponse { status: 500 });
+    // A redirect that changes the scheme is two routes: with and without a port in Host.
+    for (action, expected) in [(redirect, 5), (answer, 3)] {
+        let routes = printed_routes(&[Route {
+            cors: Some(cors.clone()),
+            ..route("cors", "/a", action)
+        }]);
+        assert_eq!(routes.len(), expected);
+        assert_eq!(
+            routes[0]["match"]["headers"][0]["string_match"]["exact"],
+            "OPTIONS"
+        );
+        assert_eq!(routes[0]["route"]["cluster"], REFUSED_CLUSTER);
+        let allowed = &routes[expected - 2];
+        assert_eq!(
+            allowed["match"]["headers"][0]["string_match"]["safe_regex"]["regex"],
+            r"https\://a\.test|(?:https://.*\.b\.test)"
+        );
+        let said: Vec<(&str, &str)> = allowed["response_headers_to_add"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|option| &option["header"])
+            .map(|h| (h["key"].as_str().unwrap(), h["value"].as_str().unwrap()))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                ("access-control-allow-origin", "%REQ(origin)%"),
+                ("access-control-allow-credentials", "true"),
+                ("access-control-expose-headers", "x-seen"),
+            ]
+        );
+        assert_eq!(
+            routes[expected - 1]["response_headers_to_add"],
+            serde_json::Value::Null
+        );
+    }
+}
+
+#[test]
+fn a_backend_without_trust_bundle_is_verified_with_the_hosts() {
+    let mut snapshot = everything().0;
+    for tls in snapshot.backends.iter_mut().filter_map(|b| b.tls.as_mut()) {
+        tls.trust_bundle.clear();
+    }
+    let options = Options {
+        system_ca: "/host/ca.pem".into(),
+        ..options()
+    };
+    let rendered = render(&snapshot, &[], &options);
+    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+    assert!(
+        printed["clusters"]
+            .to_string()
+            .contains(r#""trusted_ca":{"filename":"/host/ca.pem"}"#),
+        "{printed:#}"
     );
 }
 

@@ -17,9 +17,6 @@ use sesame_proto::schema::{AppProtocol, BackendTls, TlsTermination};
 
 use super::{Context, config_sources, wrappers};
 
-/// The system's certificate authorities, where Debian, Alpine and the distroless images have them.
-const SYSTEM_TRUST_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
-
 /// Terminates TLS. `alpn` is what is offered to clients, best first.
 pub(super) fn downstream(
     tls: &TlsTermination,
@@ -119,7 +116,9 @@ pub(super) fn upstream(
     let validation = if trust_bundle.is_empty() {
         // Not `system_root_certs`: Envoy refuses to verify names with it.
         validation.trusted_ca = Some(DataSource {
-            specifier: Some(Specifier::Filename(SYSTEM_TRUST_BUNDLE.to_owned())),
+            specifier: Some(Specifier::Filename(
+                context.options.system_ca.to_string_lossy().into_owned(),
+            )),
             ..Default::default()
         });
         ValidationContextType::ValidationContext(validation)

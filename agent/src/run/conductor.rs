@@ -15,10 +15,11 @@ use tokio::task::JoinHandle;
 use super::describe::{self, Facts};
 use super::directories::Directories;
 use super::engine::{Engine, Known};
-use super::instance::{Instance, Seen};
+use super::instance::Instance;
 use super::report::AgentReport;
+use super::seen::Seen;
 use super::wanted::{HostSettings, Wanted};
-use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server};
+use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy;
@@ -53,6 +54,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(1),
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
+        system_ca: system_ca::find(),
         directories: directories.clone(),
     };
     let (known_sender, mut known) = watch::channel(Known::default());

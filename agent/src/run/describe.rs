@@ -6,14 +6,17 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
-use sesame_controller::status::{Condition, GatewayStatus, Programmed, Statuses, program};
+use sesame_controller::status::{
+    Condition, GatewayStatus, Programmed, RefusedRules, Statuses, program, refuse_rules,
+};
 use sesame_controller::world::Kind;
 
 use super::engine::Known;
-use super::instance::Seen;
 use super::report::{
-    AgentReport, EnvoyReport, GatewayReport, GatewayState, ObjectReport, Report, SourceReport,
+    AgentReport, EnvoyReport, GatewayReport, GatewayState, ObjectReport, RefusedReport, Report,
+    SourceReport,
 };
+use super::seen::Seen;
 use super::transitions::{Section, Transitions};
 
 /// Everything that a report is made from.
@@ -96,16 +99,26 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
         .map(|wanted| wanted.revision().to_owned())
         .unwrap_or_default();
     let applied = seen.applied_revision().to_owned();
+    let answered = seen.answered_revision() == wanted;
+    let refused: Vec<RefusedReport> = seen.affected.refused.iter().map(Into::into).collect();
     let (state, message) = if !seen.live {
         (
             GatewayState::Down,
             seen.trouble_or("Envoy is not running yet"),
         )
-    } else if let Some(held) = known.held.as_ref().filter(|_| applied == wanted) {
+    } else if let Some(held) = known.held.as_ref().filter(|_| answered) {
         (GatewayState::Degraded, held.clone())
-    } else if applied == wanted {
+    } else if let (true, [first, ..]) = (answered, refused.as_slice()) {
+        (
+            GatewayState::Degraded,
+            format!(
+                "the rest is served, but this is refused by Envoy ({} in all): {first}",
+                refused.len()
+            ),
+        )
+    } else if answered {
         (GatewayState::Serving, seen.notes.join("; "))
-    } else if seen.refused.is_empty() && seen.trouble.is_none() {
+    } else if seen.refusal.is_empty() && seen.trouble.is_none() {
         (
             GatewayState::Applying,
             "the newest change is on its way".to_owned(),
@@ -124,7 +137,8 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
         wanted,
         applied,
         applied_at: seen.applied_at,
-        refused: seen.refused.clone(),
+        refused,
+        refusal: seen.refusal.clone(),
         envoy: EnvoyReport {
             state: seen.envoy_state.clone(),
             pid: seen.envoy_pid,
@@ -159,12 +173,41 @@ fn with_hosts(
                 addresses,
                 hosts_ready: u32::from(seen.live && seen.applied.is_some()),
                 hosts: 1,
-                refused_listeners: BTreeMap::new(),
+                refused_listeners: refused_listeners(name, seen),
                 unusable_addresses: seen.unusable_addresses.clone(),
             },
         );
     }
+    for (gateway, seen) in seen {
+        for (route, affected) in &seen.affected.routes {
+            let found = statuses
+                .routes
+                .iter_mut()
+                .find(|(key, _)| key.to_string() == *route);
+            if let Some((key, status)) = found {
+                let refused = RefusedRules {
+                    rules: affected.rules.clone(),
+                    backends: affected.shares.clone(),
+                    works: affected.works,
+                };
+                refuse_rules(status, &key.name.namespace, gateway, &refused);
+            }
+        }
+    }
     statuses
+}
+
+/// The Gateway's own listeners that are not open, by their names in it.
+fn refused_listeners(gateway: &NamespacedName, seen: &Seen) -> BTreeMap<String, String> {
+    let prefix = format!("Gateway/{gateway}/listeners/");
+    seen.affected
+        .listeners
+        .iter()
+        .filter_map(|(name, why)| {
+            let name = name.strip_prefix(&prefix)?;
+            Some((name.to_owned(), why.clone()))
+        })
+        .collect()
 }
 
 /// Conditions whose status is not the good one.
@@ -228,6 +271,8 @@ fn objects(
         }
         objects.push(object(Kind::Gateway, name, value));
     }
+    // What resolution did not say was said when something was applied.
+    let applied_at = seen.values().filter_map(|seen| seen.applied_at).max();
     for (key, status) in &statuses.routes {
         let mut value = value(status);
         for (index, parent) in status.parents.iter().enumerate() {
@@ -235,7 +280,9 @@ fn objects(
                 &mut value["parents"][index],
                 &parent.conditions,
                 |condition| {
-                    transitions.since(key.kind, &key.name, Section::Parent(index), condition)
+                    transitions
+                        .since(key.kind, &key.name, Section::Parent(index), condition)
+                        .or(applied_at)
                 },
             );
         }

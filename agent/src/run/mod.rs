@@ -1,7 +1,7 @@
 //! A running agent: from manifests to Envoys that serve them.
 //!
 //! `engine` (a thread) turns the manifests into what each Gateway wants; `conductor` keeps one `instance`
-//! (a task with its Envoy) for each Gateway; `server` answers what people ask. Values go one way, through
+//! (a task with its Envoy) for each Gateway, whose `publisher` brings that Envoy to it; `server` answers what people ask. Values go one way, through
 //! channels that keep only the newest.
 
 mod accepted;
@@ -13,8 +13,11 @@ mod engine;
 mod host_addresses;
 mod instance;
 mod keeper;
+mod publisher;
 pub mod report;
+mod seen;
 mod server;
+pub(crate) mod system_ca;
 mod transitions;
 mod wanted;
 

@@ -1,11 +1,13 @@
 //! What a running agent says of itself, its Gateways and every object: one value, asked for over its socket.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::quarantine::Refused;
 use crate::source::problem::{Problem, Severity};
 
 /// Everything.
@@ -128,11 +130,67 @@ pub struct GatewayReport {
     /// When Envoy accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// What Envoy refused, in its own words.
+    /// What is left out of what is served, because Envoy refuses it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<String>,
+    pub refused: Vec<RefusedReport>,
+    /// Why the newest change is refused as a whole, in Envoy's words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusal: Vec<String>,
     /// The Envoy.
     pub envoy: EnvoyReport,
+}
+
+/// One object, or a part of one, that Envoy refuses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedReport {
+    /// The kind.
+    pub kind: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// Which part of it: `rules/0/matches/1`; empty for all of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub section: String,
+    /// What happens instead.
+    pub effect: String,
+    /// Why, in Envoy's words.
+    pub envoy_words: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+impl From<&Refused> for RefusedReport {
+    fn from(refused: &Refused) -> Self {
+        let Refused {
+            object,
+            effect,
+            envoy_words,
+            since,
+        } = refused;
+        let mut parts = object.splitn(4, '/').map(str::to_owned);
+        let mut part = || parts.next().unwrap_or_default();
+        Self {
+            kind: part(),
+            namespace: part(),
+            name: part(),
+            section: part(),
+            effect: effect.clone(),
+            envoy_words: envoy_words.clone(),
+            since: *since,
+        }
+    }
+}
+
+impl fmt::Display for RefusedReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.kind, self.namespace, self.name)?;
+        if !self.section.is_empty() {
+            write!(f, "/{}", self.section)?;
+        }
+        write!(f, ": {}; {}", self.envoy_words, self.effect)
+    }
 }
 
 /// Where a Gateway stands.
@@ -142,7 +200,7 @@ pub enum GatewayState {
     Serving,
     /// Envoy is being brought to what is wanted.
     Applying,
-    /// Envoy serves what was accepted last, which is not what is wanted, or its source is away.
+    /// Envoy serves what is wanted without what it refuses of it, or what was accepted last, or its source is away.
     Degraded,
     /// Nothing is served.
     Down,

@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
+use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Snapshot, Transport};
 use sha2::{Digest as _, Sha256};
 
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
+use crate::quarantine::Served;
 use crate::render::{self, Rendered};
 
 /// What the host decides for all of its Gateways.
@@ -28,6 +31,8 @@ pub(super) struct HostSettings {
     pub(super) budget_each: Option<usize>,
     /// Proxies before Envoy.
     pub(super) trusted_hops: u32,
+    /// The system's certificate authorities.
+    pub(super) system_ca: PathBuf,
     /// Where things are.
     pub(super) directories: Directories,
 }
@@ -36,7 +41,9 @@ pub(super) struct HostSettings {
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// The Gateway, its snapshot and its keys.
-    pub(super) resolved: ResolvedGateway,
+    pub(super) resolved: Arc<ResolvedGateway>,
+    /// How it is rendered for this host.
+    pub(super) options: render::Options,
     /// Where it listens, and what it could not have.
     pub(super) assignment: Assignment,
     /// What Envoy gets.
@@ -51,6 +58,26 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// What is left of it.
+    pub(super) fn reduced_to(&self, served: Served) -> Self {
+        let Served { snapshot, rendered } = served;
+        let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
+        Self {
+            resolved: Arc::new(ResolvedGateway {
+                gateway: self.resolved.gateway.clone(),
+                keys: self.resolved.keys.iter().filter(named).cloned().collect(),
+                snapshot,
+            }),
+            options: self.options.clone(),
+            assignment: self.assignment.clone(),
+            rendered,
+            bootstrap: self.bootstrap.clone(),
+            restored: false,
+            cause: self.cause.clone(),
+            revision: OnceLock::new(),
+        }
+    }
+
     /// Hex SHA-256 over the snapshot with its endpoints and the digests of its keys. Computed when first
     /// asked for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
@@ -98,7 +125,7 @@ pub(super) fn render_all(
             let name = resolved.gateway.clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
             let unchanged = before.get(&name).filter(|wanted| {
-                wanted.resolved == resolved && wanted.assignment == assignment && !wanted.restored
+                *wanted.resolved == resolved && wanted.assignment == assignment && !wanted.restored
             });
             let wanted = match unchanged {
                 Some(wanted) => Arc::clone(wanted),
@@ -124,11 +151,13 @@ fn render_one(
         layout: directories.layout(),
         admin_socket: directories.admin_socket(),
         trusted_hops: host.trusted_hops,
+        system_ca: host.system_ca.clone(),
     };
     Wanted {
         rendered: render::render(&resolved.snapshot, &resolved.keys, &options),
         bootstrap: render::bootstrap(&options),
-        resolved,
+        resolved: Arc::new(resolved),
+        options,
         assignment,
         restored: matches!(origin, Origin::Accepted),
         cause: match origin {

@@ -432,8 +432,13 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// One request on a connection of its own: status and body.
 pub(crate) async fn get(address: SocketAddr) -> std::io::Result<(u16, String)> {
+    get_path(address, "/").await
+}
+
+/// The same for a path.
+pub(crate) async fn get_path(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut client = Client::connect(address).await?;
-    client.get().await
+    client.get(path).await
 }
 
 /// A keep-alive connection.
@@ -452,10 +457,9 @@ impl Client {
         })
     }
 
-    pub(crate) async fn get(&mut self) -> std::io::Result<(u16, String)> {
-        self.stream
-            .write_all(b"GET / HTTP/1.1\r\nhost: example.com\r\n\r\n")
-            .await?;
+    pub(crate) async fn get(&mut self, path: &str) -> std::io::Result<(u16, String)> {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: example.com\r\n\r\n");
+        self.stream.write_all(request.as_bytes()).await?;
         let head_end = loop {
             if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
                 break end;
@@ -498,12 +502,19 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn start(address: SocketAddr, clients: usize) -> Self {
+        Self::over(address, clients, &["/".to_owned()])
+    }
+
+    /// Each client asks for one path after the other.
+    pub(crate) fn over(address: SocketAddr, clients: usize, paths: &[String]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let requests = Arc::new(AtomicU64::new(0));
         let clients = (0..clients)
             .map(|_| {
                 let (stop, requests) = (Arc::clone(&stop), Arc::clone(&requests));
+                let paths = paths.to_vec();
                 tokio::spawn(async move {
+                    let mut paths = paths.iter().cycle();
                     let mut failures = Vec::new();
                     let mut client = None;
                     while !stop.load(Ordering::Relaxed) {
@@ -518,7 +529,7 @@ impl Load {
                             },
                         };
                         requests.fetch_add(1, Ordering::Relaxed);
-                        match open.get().await {
+                        match open.get(paths.next().unwrap()).await {
                             Ok((200, _)) if open.closing => {}
                             Ok((200, _)) => client = Some(open),
                             Ok((status, body)) => failures.push(format!("{status} {body}")),

@@ -1,5 +1,6 @@
 //! Object metadata, names and selectors.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -43,11 +44,49 @@ impl Metadata {
     }
 
     /// The order of age that the specification uses wherever two objects compete: creation time first
-    /// (an object without one counts as oldest), then `{namespace}/{name}`.
-    pub fn age(&self) -> (Option<Timestamp>, &str, &str) {
-        (self.creation_timestamp, &self.namespace, &self.name)
+    /// (an object without one counts as oldest), then the text `{namespace}/{name}`.
+    pub fn age(&self) -> Age<'_> {
+        Age(self)
     }
 }
+
+/// Compares as [`Metadata::age`] says.
+#[derive(Clone, Copy, Debug)]
+pub struct Age<'m>(&'m Metadata);
+
+impl Age<'_> {
+    /// `namespace/name` as one text: part by part, `-` would not sort before `/`.
+    fn text(&self) -> impl Iterator<Item = u8> + '_ {
+        let Self(Metadata {
+            namespace, name, ..
+        }) = self;
+        let slash = std::iter::once(b'/');
+        namespace.bytes().chain(slash).chain(name.bytes())
+    }
+}
+
+impl Ord for Age<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0
+            .creation_timestamp
+            .cmp(&other.0.creation_timestamp)
+            .then_with(|| self.text().cmp(other.text()))
+    }
+}
+
+impl PartialOrd for Age<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Age<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Age<'_> {}
 
 /// A namespace and a name; prints as `namespace/name`, or the name alone when cluster-scoped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,4 +151,30 @@ pub struct LabelSelectorRequirement {
     #[serde(default)]
     #[serde(deserialize_with = "super::exact::vec")]
     pub values: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_orders_by_time_and_then_by_the_text_of_both_names() {
+        let object = |time: Option<&str>, namespace: &str, name: &str| Metadata {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+            creation_timestamp: time.map(|time| time.parse().expect("a time")),
+            ..Metadata::default()
+        };
+        let ordered = [
+            object(None, "z", "z"),
+            object(Some("2020-01-01T00:00:00Z"), "z", "z"),
+            object(Some("2021-01-01T00:00:00Z"), "a-b", "x"),
+            object(Some("2021-01-01T00:00:00Z"), "a", "x"),
+            object(Some("2021-01-01T00:00:00Z"), "a", "x-y"),
+            object(Some("2021-01-01T00:00:00Z"), "a0", "a"),
+        ];
+        for pair in ordered.windows(2) {
+            assert!(pair[0].age() < pair[1].age(), "{pair:?}");
+        }
+    }
 }

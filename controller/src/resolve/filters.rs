@@ -147,7 +147,7 @@ pub(super) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
             FilterType::ExternalAuth | FilterType::Other(_) => {
                 // A rule that lost its check must not be served without it.
                 found.unserved = Some(Unserved::Type(format!(
-                    "filters[{i}].type {:?} is not supported; requests are answered with 500",
+                    "filters[{i}].type {:?} is not supported",
                     type_.as_str()
                 )));
             }

@@ -1,11 +1,11 @@
 //! Each Gateway of ours: what is wrong with it, its listeners, its status, its snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use sesame_proto::schema;
 
 use super::ResolvedGateway;
+use super::addresses::Addresses;
 use super::backends::Backends;
 use super::ca_bundles::CaBundles;
 use super::certificates::Certificates;
@@ -15,17 +15,16 @@ use super::frontend_tls::FrontendValidation;
 use super::listeners::{self, ListenerState, Owner};
 use super::names;
 use super::routes::Routes;
+use super::shadowed::Shadowed;
 use super::tables;
 use crate::api::{
-    AddressType, Gateway, GatewayAddress, GatewayBackendTls, GatewaySpec, GatewayTls,
-    Infrastructure, NamespacedName,
+    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, NamespacedName,
 };
 use crate::status::{Condition, ConditionStatus, ConditionType, GatewayStatus, Reason, Verdict};
 use crate::world::Kind;
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
 const MAX_LISTENERS: usize = 64;
-const MAX_ADDRESSES: usize = 16;
 const MAX_FRONTEND_PORTS: usize = 64;
 
 /// The message of Programmed until a host says more.
@@ -38,7 +37,7 @@ pub(super) struct GatewayState<'w> {
     accepted: Verdict,
     /// References that belong to no listener.
     resolved: Verdict,
-    addresses: Vec<String>,
+    addresses: Addresses,
     frontend: FrontendValidation,
 }
 
@@ -103,7 +102,7 @@ impl<'w> GatewayState<'w> {
                 ),
             );
         }
-        let addresses = read_addresses(addresses, &mut accepted);
+        let addresses = Addresses::read(addresses, &mut accepted);
         if default_scope
             .as_deref()
             .is_some_and(|scope| scope != "None")
@@ -216,6 +215,13 @@ impl<'w> GatewayState<'w> {
                 Reason::Invalid,
                 message,
             )
+        } else if let Some((reason, message)) = self.addresses.unusable.fault() {
+            condition(
+                ConditionType::Programmed,
+                ConditionStatus::False,
+                reason,
+                message,
+            )
         } else if self.listeners.iter().any(ListenerState::served) {
             condition(
                 ConditionType::Programmed,
@@ -259,10 +265,12 @@ impl<'w> GatewayState<'w> {
             ));
         }
         // Listeners of a Gateway that is refused as a whole are not served either.
-        let own = if self.accepted.good() {
-            &GOOD
-        } else {
+        let own = if !self.accepted.good() {
             &self.accepted
+        } else if self.addresses.nowhere() {
+            &self.addresses.unusable
+        } else {
+            &GOOD
         };
         GatewayStatus {
             addresses: Vec::new(),
@@ -276,15 +284,16 @@ impl<'w> GatewayState<'w> {
         }
     }
 
-    /// The snapshot and its keys; none if the Gateway is not accepted.
+    /// The snapshot and its keys; none if the Gateway is not accepted, or has no address to be served on.
     pub(super) fn snapshot(
         &self,
         routes: &Routes,
         backends: &mut Backends<'w>,
         certificates: &Certificates<'w, '_>,
+        shadowed: &mut Shadowed,
         cx: &mut Context<'w, '_>,
     ) -> Option<ResolvedGateway> {
-        if !self.verdict().good() {
+        if !self.verdict().good() || self.addresses.nowhere() {
             return None;
         }
         let served: Vec<&ListenerState<'w>> =
@@ -292,7 +301,7 @@ impl<'w> GatewayState<'w> {
         let tables::Served {
             ports,
             route_tables,
-        } = tables::build(&served, routes);
+        } = tables::build(&served, routes, shadowed);
 
         let mut names = BTreeSet::new();
         for table in &route_tables {
@@ -342,7 +351,7 @@ impl<'w> GatewayState<'w> {
         Some(ResolvedGateway {
             snapshot: schema::Snapshot {
                 gateway: self.owner.key().to_string(),
-                addresses: self.addresses.clone(),
+                addresses: self.addresses.usable.clone(),
                 keys: certificates
                     .iter()
                     .map(|certificate| certificate.key.clone())
@@ -367,40 +376,3 @@ static NO_TLS: GatewayTls = GatewayTls {
     frontend: None,
 };
 static GOOD: Verdict = Verdict::good_one();
-
-/// The IPs asked for, in the object's order; faults go to the verdict.
-fn read_addresses(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Vec<String> {
-    let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedAddress, message);
-    if addresses.len() > MAX_ADDRESSES {
-        unsupported(format!(
-            "spec.addresses has {} entries; at most {MAX_ADDRESSES} are allowed",
-            addresses.len()
-        ));
-    }
-    let mut found = Vec::new();
-    for (i, GatewayAddress { type_, value }) in addresses.iter().take(MAX_ADDRESSES).enumerate() {
-        match type_ {
-            None | Some(AddressType::IpAddress) => {}
-            Some(other) => {
-                unsupported(format!(
-                    "spec.addresses[{i}] has type {:?}; only IPAddress is supported",
-                    other.as_str()
-                ));
-                continue;
-            }
-        }
-        if value.is_empty() {
-            continue;
-        }
-        match value.parse::<IpAddr>() {
-            Ok(ip) if found.contains(&ip.to_string()) => {
-                unsupported(format!("spec.addresses[{i}] {value:?} is listed twice"));
-            }
-            Ok(ip) => found.push(ip.to_string()),
-            Err(_) => unsupported(format!(
-                "spec.addresses[{i}] {value:?} is not an IP address"
-            )),
-        }
-    }
-    found
-}

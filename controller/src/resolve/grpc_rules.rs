@@ -9,7 +9,7 @@ use super::filters::{self, RuleFault, Unserved};
 use super::matches::{self, Conditions, Grpc};
 use super::regexes::Regexes;
 use super::routes::Rules;
-use super::rules::{CheckedRule, RequestRule, Rule, RuleContext};
+use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Unsupported};
 use crate::api::{Filter, FilterType, GrpcMatch, GrpcMethodMatch, GrpcRule, StringMatchType};
 
 /// What a pattern is that takes every service, or every method.
@@ -34,7 +34,7 @@ impl Rule for GrpcRule {
         &'w self,
         index: usize,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<(CheckedRule, Option<String>), RuleFault> {
+    ) -> Result<(CheckedRule, Option<Unsupported>), RuleFault> {
         let Self {
             // Checked with those of the other rules.
             name: _,
@@ -57,6 +57,7 @@ impl Rule for GrpcRule {
             session_persistence: session_persistence.as_ref(),
             // A client says its own deadline.
             request_timeout_ms: 0,
+            request_timeout_disabled: false,
             backend_timeout_ms: 0,
             retry: None,
         })
@@ -76,7 +77,7 @@ fn unserved(filters: &[Filter]) -> Option<String> {
         )
         .then(|| {
             format!(
-                "filters[{i}].type {:?} is not supported in a GRPCRoute; requests are answered with 500",
+                "filters[{i}].type {:?} is not supported in a GRPCRoute",
                 filter.type_.as_str()
             )
         })

@@ -8,7 +8,7 @@ use super::filters::{self, RuleFault};
 use super::matches::{self, Conditions};
 use super::regexes::Regexes;
 use super::routes::Rules;
-use super::rules::{CheckedRule, RequestRule, Rule, RuleContext};
+use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Unsupported};
 use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
 
 impl Rule for HttpRule {
@@ -38,7 +38,7 @@ impl Rule for HttpRule {
         &'w self,
         index: usize,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<(CheckedRule, Option<String>), RuleFault> {
+    ) -> Result<(CheckedRule, Option<Unsupported>), RuleFault> {
         let Self {
             // Checked with those of the other rules.
             name: _,
@@ -64,8 +64,11 @@ impl Rule for HttpRule {
                 "backendRefs must be empty with a RequestRedirect filter".to_owned(),
             ));
         }
-        let (request_timeout_ms, backend_timeout_ms) =
-            read_timeouts(timeouts.as_ref()).map_err(unsupported)?;
+        let RuleTimeouts {
+            request_ms: request_timeout_ms,
+            request_disabled: request_timeout_disabled,
+            backend_ms: backend_timeout_ms,
+        } = read_timeouts(timeouts.as_ref()).map_err(unsupported)?;
         let retry = retry
             .as_ref()
             .map(read_retry)
@@ -78,6 +81,7 @@ impl Rule for HttpRule {
             backend_refs,
             session_persistence: session_persistence.as_ref(),
             request_timeout_ms,
+            request_timeout_disabled,
             backend_timeout_ms,
             retry,
         })
@@ -105,14 +109,23 @@ fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<Condit
         .collect()
 }
 
-/// Milliseconds for the request and for one try; 0 for none.
-fn read_timeouts(spec: Option<&Timeouts>) -> Result<(u64, u64), String> {
+/// In milliseconds; 0 for none.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RuleTimeouts {
+    request_ms: u64,
+    /// `0s`, where nothing said would leave the proxy its own limits.
+    request_disabled: bool,
+    /// For one try.
+    backend_ms: u64,
+}
+
+fn read_timeouts(spec: Option<&Timeouts>) -> Result<RuleTimeouts, String> {
     let Some(Timeouts {
         request,
         backend_request,
     }) = spec
     else {
-        return Ok((0, 0));
+        return Ok(RuleTimeouts::default());
     };
     let read = |field: &str, text: &Option<String>| match text {
         None => Ok(None),
@@ -132,7 +145,11 @@ fn read_timeouts(spec: Option<&Timeouts>) -> Result<(u64, u64), String> {
             request.as_deref().unwrap_or_default()
         ));
     }
-    Ok((whole.unwrap_or(0), one_try.unwrap_or(0)))
+    Ok(RuleTimeouts {
+        request_ms: whole.unwrap_or(0),
+        request_disabled: whole == Some(0),
+        backend_ms: one_try.unwrap_or(0),
+    })
 }
 
 fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
@@ -185,10 +202,21 @@ mod tests {
                 backend_request: backend.map(str::to_owned),
             }))
         };
-        assert_eq!(read_timeouts(None), Ok((0, 0)));
-        assert_eq!(read(Some("10s"), Some("2s")), Ok((10_000, 2_000)));
-        assert_eq!(read(Some("0s"), Some("2s")), Ok((0, 2_000)));
-        assert_eq!(read(None, Some("2s")), Ok((0, 2_000)));
+        let timeouts = |request_ms, request_disabled, backend_ms| {
+            Ok(RuleTimeouts {
+                request_ms,
+                request_disabled,
+                backend_ms,
+            })
+        };
+        assert_eq!(read_timeouts(None), timeouts(0, false, 0));
+        assert_eq!(
+            read(Some("10s"), Some("2s")),
+            timeouts(10_000, false, 2_000)
+        );
+        assert_eq!(read(Some("0s"), Some("2s")), timeouts(0, true, 2_000));
+        assert_eq!(read(Some("0h0ms"), None), timeouts(0, true, 0));
+        assert_eq!(read(None, Some("2s")), timeouts(0, false, 2_000));
         assert!(read(Some("1s"), Some("2s")).is_err());
         assert!(read(Some("one"), None).is_err());
     }

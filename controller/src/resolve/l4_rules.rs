@@ -4,7 +4,7 @@ use sesame_proto::schema::WeightedBackend;
 
 use super::filters::RuleFault;
 use super::routes::Rules;
-use super::rules::{self, Rule, RuleContext};
+use super::rules::{self, Rule, RuleContext, Unsupported};
 use crate::api::L4Rule;
 
 impl Rule for L4Rule {
@@ -25,7 +25,7 @@ impl Rule for L4Rule {
         &'w self,
         index: usize,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<(Vec<WeightedBackend>, Option<String>), RuleFault> {
+    ) -> Result<(Vec<WeightedBackend>, Option<Unsupported>), RuleFault> {
         let Self {
             // Checked with those of the other rules.
             name: _,
@@ -38,8 +38,10 @@ impl Rule for L4Rule {
             )));
         }
         let weights = rules::read_weights(backend_refs).map_err(RuleFault::unsupported)?;
-        // Where none is valid, or there is none: everything is refused.
-        Ok((cx.backends(index, backend_refs, &weights), None))
+        // Where none is valid, or there is none: everything is refused. Without filters, nothing else can be
+        // unsupported.
+        let backends = cx.backends(index, backend_refs, &weights, &mut Vec::new());
+        Ok((backends, None))
     }
 
     fn all(checked: Vec<Vec<WeightedBackend>>) -> Rules {

@@ -38,7 +38,7 @@ impl ListenerState<'_> {
                 ConditionType::Programmed,
                 ConditionStatus::False,
                 Reason::Invalid,
-                &format!("the Gateway is not accepted: {message}"),
+                &format!("the Gateway is not served: {message}"),
             ),
             _ => condition(
                 ConditionType::Programmed,

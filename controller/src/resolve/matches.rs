@@ -90,8 +90,9 @@ impl Conditions {
     }
 }
 
+/// Without CONNECT, which asks for a tunnel: it has no path, so no path match could hold.
 const METHODS: &[&str] = &[
-    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+    "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];
 
 /// Reads one match. The error names the field below the match.
@@ -103,6 +104,12 @@ pub(super) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<Conditions
         method,
     } = spec;
     let method = method.as_deref().unwrap_or_default();
+    if method == "CONNECT" {
+        return Err(
+            "method CONNECT is not supported: such requests have no path and are not forwarded"
+                .to_owned(),
+        );
+    }
     if !method.is_empty() && !METHODS.contains(&method) {
         return Err(format!(
             "method {method:?} is unknown; expected one of {}",

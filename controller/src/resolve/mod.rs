@@ -8,6 +8,7 @@
 //! `l4_rules`; `matches`, `filters`, `backends`; `attach` to listeners) → `tables` (virtual hosts in order of
 //! `precedence`; `l4_routes`).
 
+mod addresses;
 mod attach;
 mod backends;
 mod ca_bundles;
@@ -36,6 +37,7 @@ mod matches;
 mod names;
 mod pem;
 mod precedence;
+mod re2;
 mod regexes;
 mod rewrites;
 mod route_kinds;
@@ -43,6 +45,7 @@ mod routes;
 mod rules;
 mod selectors;
 mod sessions;
+mod shadowed;
 mod tables;
 
 use sesame_proto::keys::KeyPair;
@@ -55,6 +58,7 @@ use self::classes::Classes;
 use self::context::Context;
 use self::gateways::GatewayState;
 use self::regexes::Regexes;
+use self::shadowed::Shadowed;
 use crate::api::NamespacedName;
 use crate::status::Statuses;
 use crate::world::{ObjectKey, World};
@@ -140,10 +144,20 @@ impl Resolver {
             .collect();
         let (routes, route_statuses) =
             routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
+        let mut shadowed = Shadowed::default();
         let resolved = gateways
             .iter()
-            .filter_map(|gateway| gateway.snapshot(&routes, &mut backends, &certificates, &mut cx))
+            .filter_map(|gateway| {
+                gateway.snapshot(
+                    &routes,
+                    &mut backends,
+                    &certificates,
+                    &mut shadowed,
+                    &mut cx,
+                )
+            })
             .collect();
+        shadowed.tell(&routes, &mut cx.problems);
         let gateway_statuses = gateways
             .iter()
             .map(|gateway| {

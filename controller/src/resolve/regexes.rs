@@ -6,6 +6,8 @@ use std::collections::HashMap;
 
 use regex::bytes::RegexBuilder;
 
+use super::re2;
+
 /// Bytes that a compiled expression may take; bounds the time to compile it too.
 const SIZE_LIMIT: usize = 256 * 1024;
 
@@ -38,6 +40,9 @@ impl Regexes {
 }
 
 fn check(pattern: &str) -> Result<(), String> {
+    if pattern.is_empty() {
+        return Err("is empty; expected a regular expression".to_owned());
+    }
     // Byte classes first: smaller, and closer to RE2, whose \d and \w are ASCII.
     let build = |unicode| {
         RegexBuilder::new(pattern)
@@ -56,25 +61,7 @@ fn check(pattern: &str) -> Result<(), String> {
                 format!("is not a regular expression that is supported (RE2): {last}")
             }
         })?;
-    if large_repetition(pattern) {
-        return Err("repeats more than 1000 times, which RE2 refuses".to_owned());
-    }
-    Ok(())
-}
-
-/// Whether a counted repetition is above RE2's limit of 1000.
-fn large_repetition(pattern: &str) -> bool {
-    pattern.split('{').skip(1).any(|rest| {
-        let Some((inside, _)) = rest.split_once('}') else {
-            return false;
-        };
-        inside.split(',').any(|number| {
-            number
-                .trim()
-                .parse::<u64>()
-                .is_ok_and(|number| number > 1000)
-        })
-    })
+    re2::check(pattern)
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ pub(super) struct RedirectTo {
 
 impl RedirectTo {
     /// The redirect on a listener of this scheme and port: an explicit port, else that of the scheme, else
-    /// the listener's; never named where the scheme implies it.
+    /// the listener's; never named where the scheme implies it. A scheme's own port on a listener of another
+    /// names the scheme too: the proxy would otherwise keep the port that the client wrote.
     pub(super) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
         let scheme = if self.scheme.is_empty() {
             listener_scheme
@@ -32,8 +33,9 @@ impl RedirectTo {
         } else {
             implied
         });
+        let leaves_port = port == implied && listener_port != implied;
         schema::Redirect {
-            scheme: self.scheme.to_owned(),
+            scheme: if leaves_port { scheme } else { self.scheme }.to_owned(),
             host: self.host.clone(),
             port: if port == implied { 0 } else { port.into() },
             path: self.path.clone(),
@@ -102,9 +104,8 @@ fn read_hostname(hostname: Option<&str>) -> Result<String, String> {
     let Some(hostname) = hostname.filter(|hostname| !hostname.is_empty()) else {
         return Ok(String::new());
     };
-    let lower = hostname.to_ascii_lowercase();
-    hostnames::check_precise(&lower).map_err(|why| format!("hostname {why}"))?;
-    Ok(lower)
+    hostnames::check_precise(hostname).map_err(|why| format!("hostname {why}"))?;
+    Ok(hostname.to_owned())
 }
 
 fn read_path(
@@ -187,21 +188,26 @@ mod tests {
     #[test]
     fn redirect_ports() {
         for (scheme, port, on, expected) in [
-            ("", None, ("http", 80), 0),
-            ("", None, ("https", 443), 0),
-            ("", None, ("http", 8080), 8080),
-            ("", None, ("https", 8443), 8443),
-            ("", None, ("http", 443), 443),
-            ("https", None, ("http", 8080), 0),
-            ("http", None, ("https", 8443), 0),
-            ("https", Some(8443), ("http", 80), 8443),
-            ("https", Some(443), ("http", 80), 0),
-            ("", Some(80), ("http", 8080), 0),
-            ("", Some(80), ("https", 443), 80),
+            ("", None, ("http", 80), ("", 0)),
+            ("", None, ("https", 443), ("", 0)),
+            ("", None, ("http", 8080), ("", 8080)),
+            ("", None, ("https", 8443), ("", 8443)),
+            ("", None, ("http", 443), ("", 443)),
+            ("https", None, ("http", 8080), ("https", 0)),
+            ("http", None, ("https", 8443), ("http", 0)),
+            ("https", Some(8443), ("http", 80), ("https", 8443)),
+            ("https", Some(443), ("http", 80), ("https", 0)),
+            ("", Some(80), ("http", 80), ("", 0)),
+            ("", Some(80), ("http", 8080), ("http", 0)),
+            ("", Some(443), ("https", 8443), ("https", 0)),
+            ("", Some(80), ("https", 443), ("", 80)),
         ] {
             let made = redirect(scheme, port).on(on.0, on.1);
-            assert_eq!(made.port, expected, "{scheme:?} {port:?} on {on:?}");
-            assert_eq!(made.scheme, scheme);
+            assert_eq!(
+                (made.scheme.as_str(), made.port),
+                expected,
+                "{scheme:?} {port:?} on {on:?}"
+            );
         }
     }
 

@@ -17,7 +17,7 @@ use super::hostnames::Hostname;
 use super::names;
 use super::regexes::Regexes;
 use super::route_kinds::{Limits, Spec, oldest_first};
-use super::rules::{CheckedRule, Rule, RuleContext};
+use super::rules::{CheckedRule, Rule, RuleContext, Unsupported};
 use crate::api::{GATEWAY_GROUP, ParentRef, RouteSpec};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
@@ -30,6 +30,7 @@ const MAX_PARENTS: usize = 32;
 /// A route that names a Gateway of ours.
 #[derive(Debug)]
 pub(super) struct CheckedRoute {
+    pub(super) object: ObjectKey,
     /// `HTTPRoute/namespace/name`.
     pub(super) provenance: String,
     pub(super) rules: Rules,
@@ -192,6 +193,7 @@ fn check<'w, R: Rule>(
         );
     }
     let mut state = CheckedRoute {
+        object: object.clone(),
         provenance: object.to_string(),
         rules: R::all(Vec::new()),
         hostnames: names,
@@ -218,8 +220,9 @@ impl CheckedRoute {
         let rules = if rules.is_empty() { R::DEFAULT } else { rules };
         let mut names: HashSet<&str> = HashSet::new();
         let mut checked = Vec::with_capacity(rules.len());
-        let mut faults: Vec<(Reason, String)> = Vec::new();
-        let mut whole = 0_usize;
+        // With what follows from each as long as another rule stands.
+        let mut faults: Vec<(Reason, String, String)> = Vec::new();
+        let mut standing = 0_usize;
         let mut rule_context = RuleContext {
             referrer: Referrer {
                 group: GATEWAY_GROUP,
@@ -255,31 +258,39 @@ impl CheckedRoute {
                 rule.check(i, &mut rule_context)
             };
             match outcome {
-                Ok((rule, unserved)) => {
-                    match unserved {
-                        Some(why) => {
-                            faults.push((Reason::UnsupportedValue, format!("{at}: {why}")));
-                        }
-                        None => whole += 1,
+                Ok((rule, unsupported)) => {
+                    standing += usize::from(unsupported.as_ref().is_none_or(|part| part.stands));
+                    if let Some(Unsupported {
+                        message,
+                        stands: _,
+                        follows,
+                    }) = unsupported
+                    {
+                        let message = format!("{at}: {message}");
+                        faults.push((Reason::UnsupportedValue, message, follows));
                     }
                     checked.push(rule);
                 }
                 Err(RuleFault { reason, message }) => {
-                    faults.push((reason, format!("{at}: {message}")));
+                    faults.push((reason, format!("{at}: {message}"), String::new()));
                 }
             }
         }
-        let Some((first, _)) = faults.first() else {
+        let Some((first, ..)) = faults.first() else {
             self.rules = R::all(checked);
             return;
         };
         let reason = *first;
-        if whole > 0 {
-            let messages: Vec<String> = faults.into_iter().map(|(_, message)| message).collect();
+        if standing > 0 {
+            let messages: Vec<String> = faults
+                .into_iter()
+                .map(|(_, message, follows)| message + &follows)
+                .collect();
             self.dropped = Some((reason, format!("Dropped Rule: {}", messages.join("; "))));
             self.rules = R::all(checked);
         } else {
-            for (reason, message) in faults {
+            // Not attached at all: its requests are answered as if it were not there.
+            for (reason, message, _) in faults {
                 self.accepted.refuse(reason, message);
             }
         }

@@ -33,16 +33,25 @@ pub(super) trait Rule: Sized + 'static {
     /// How many matches it counts for in the limit of all rules.
     fn matches(&self) -> usize;
 
-    /// Checks it; `index` is its place in the route. Also says what of it cannot be served, so that its
-    /// requests get an error.
+    /// Checks it; `index` is its place in the route. Also says what of it is not supported.
     fn check<'w>(
         &'w self,
         index: usize,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<(Self::Checked, Option<String>), RuleFault>;
+    ) -> Result<(Self::Checked, Option<Unsupported>), RuleFault>;
 
     /// All rules of a route.
     fn all(checked: Vec<Self::Checked>) -> Rules;
+}
+
+/// What of a rule is not supported, so that its requests, or a backend's share of them, get an error.
+#[derive(Debug)]
+pub(super) struct Unsupported {
+    pub(super) message: String,
+    /// Whether the rest of the rule is served as it was asked for.
+    pub(super) stands: bool,
+    /// What becomes of the requests, to be put behind the message.
+    pub(super) follows: String,
 }
 
 /// A rule of an HTTPRoute or GRPCRoute that can be served.
@@ -89,6 +98,8 @@ pub(super) struct RequestRule<'w> {
     pub(super) session_persistence: Option<&'w SessionPersistence>,
     /// Milliseconds; 0 for none.
     pub(super) request_timeout_ms: u64,
+    /// Whether that 0 is meant to lift every limit.
+    pub(super) request_timeout_disabled: bool,
     /// Milliseconds; 0 for none.
     pub(super) backend_timeout_ms: u64,
     pub(super) retry: Option<schema::Retry>,
@@ -99,7 +110,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
-    ) -> Result<(CheckedRule, Option<String>), RuleFault> {
+    ) -> Result<(CheckedRule, Option<Unsupported>), RuleFault> {
         let RequestRule {
             index,
             matches,
@@ -107,6 +118,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             backend_refs,
             session_persistence,
             request_timeout_ms,
+            request_timeout_disabled,
             backend_timeout_ms,
             retry,
         } = rule;
@@ -132,12 +144,12 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 .problems
                 .add(self.object.clone(), format!("rules[{index}].{note}"));
         }
-        let backends = self.backends(index, backend_refs, &weights);
+        let mut faults = Vec::new();
+        let backends = self.backends(index, backend_refs, &weights, &mut faults);
         let mirrors = self.mirrors(index, &mirrors);
         let servable = backends
             .iter()
             .any(|backend| backend.weight > 0 && !backend.backend.is_empty());
-        let mut unserved_part = None;
         let action = match (unserved, redirect) {
             (Some(Unserved::Extension(message)), _) => {
                 self.resolved
@@ -145,7 +157,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 Action::Respond(500)
             }
             (Some(Unserved::Type(message)), _) => {
-                unserved_part = Some(message);
+                faults = vec![message];
                 Action::Respond(500)
             }
             (None, Some(redirect)) => Action::Redirect(redirect),
@@ -155,11 +167,25 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 rewrite,
                 mirrors,
                 request_timeout_ms,
+                request_timeout_disabled,
                 backend_timeout_ms,
                 retry,
                 session: session.map(|session| session.session),
             }),
         };
+        let stands = matches!(action, Action::Forward(_));
+        let unsupported = (!faults.is_empty()).then(|| Unsupported {
+            message: faults.join("; "),
+            stands,
+            follows: if stands {
+                format!(
+                    "; that share of its requests is answered with {}",
+                    self.traffic.refusal()
+                )
+            } else {
+                "; its requests are answered with 500".to_owned()
+            },
+        });
         let checked = CheckedRule {
             index,
             matches,
@@ -168,15 +194,16 @@ impl<'w> RuleContext<'_, 'w, '_> {
             response_headers,
             cors,
         };
-        Ok((checked, unserved_part))
+        Ok((checked, unsupported))
     }
 
-    /// The shares of the backends; an invalid one has no name.
+    /// The shares of the backends; an invalid one has no name. What is not supported goes to `faults`.
     pub(super) fn backends(
         &mut self,
         index: usize,
         references: &'w [BackendRef],
         weights: &[u32],
+        faults: &mut Vec<String>,
     ) -> Vec<schema::WeightedBackend> {
         let mut found = Vec::with_capacity(references.len());
         for (i, (reference, weight)) in references.iter().zip(weights).enumerate() {
@@ -192,15 +219,22 @@ impl<'w> RuleContext<'_, 'w, '_> {
                         self.resolved
                             .refuse(fault.reason, format!("{at}: {}", fault.message));
                     }
-                    if let Err(fault) = modifiers {
-                        self.resolved.refuse(
-                            fault.reason,
+                    match modifiers {
+                        Ok(_) => {}
+                        // A reference, unlike the others.
+                        Err(RuleFault {
+                            reason: Reason::InvalidKind,
+                            message,
+                        }) => self.resolved.refuse(
+                            Reason::InvalidKind,
                             format!(
-                                "{at}.{}; its share is answered with {}",
-                                fault.message,
+                                "{at}.{message}; its share is answered with {}",
                                 self.traffic.refusal()
                             ),
-                        );
+                        ),
+                        Err(RuleFault { reason: _, message }) => {
+                            faults.push(format!("backendRefs[{i}].{message}"));
+                        }
                     }
                     if *weight == 0 {
                         continue;

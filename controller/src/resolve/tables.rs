@@ -19,6 +19,7 @@ use super::matches::Conditions;
 use super::precedence::Order;
 use super::routes::{CheckedRoute, Routes, Rules};
 use super::rules::{Action, CheckedRule};
+use super::shadowed::{self, Shadowed};
 
 /// What a Gateway serves.
 pub(super) struct Served {
@@ -27,7 +28,13 @@ pub(super) struct Served {
 }
 
 /// Builds all ports and route tables of the listeners that are served.
-pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &Routes) -> Served {
+///
+/// Notes in `shadowed` which matches requests can reach, and which not.
+pub(super) fn build(
+    listeners: &[&ListenerState<'_>],
+    routes: &Routes,
+    shadowed: &mut Shadowed,
+) -> Served {
     let mut by_port: BTreeMap<(i32, u16), Vec<Placed<'_>>> = BTreeMap::new();
     for state in listeners {
         let (Some(protocol), Some(port), Some(hostname)) =
@@ -82,7 +89,7 @@ pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &Routes) -> Served
             let owners = Owners::new(&http);
             let mut hosts = VirtualHosts::default();
             for listener in &http {
-                hosts.add_listener(listener, &owners, routes);
+                hosts.add_listener(listener, &owners, routes, shadowed);
             }
             served.route_tables.push(hosts.into_table(http_table(port)));
         }
@@ -90,7 +97,7 @@ pub(super) fn build(listeners: &[&ListenerState<'_>], routes: &Routes) -> Served
         let owners = Owners::new(&https);
         for listener in &https {
             let mut hosts = VirtualHosts::default();
-            hosts.add_listener(listener, &owners, routes);
+            hosts.add_listener(listener, &owners, routes, shadowed);
             hosts.add_misdirected(listener, &https);
             served
                 .route_tables
@@ -206,7 +213,13 @@ impl VirtualHosts {
     }
 
     /// Adds the listener's own hostname and every domain of its routes that belongs to it.
-    fn add_listener(&mut self, listener: &Placed<'_>, owners: &Owners<'_>, routes: &Routes) {
+    fn add_listener(
+        &mut self,
+        listener: &Placed<'_>,
+        owners: &Owners<'_>,
+        routes: &Routes,
+        shadowed: &mut Shadowed,
+    ) {
         let mut by_domain: HashMap<&str, Vec<(&Host, &Attachment)>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
         domains.insert(listener.hostname.key(), listener.hostname);
@@ -256,7 +269,7 @@ impl VirtualHosts {
                 }
             }
             candidates.sort_unstable_by_key(|(order, _)| *order);
-            let reachable = reachable(candidates);
+            let reachable = shadowed::reachable(candidates, shadowed);
             let routes = reachable
                 .iter()
                 .map(|(order, candidate)| candidate.to_schema(order.match_, listener))
@@ -319,36 +332,10 @@ fn misdirected(other: &Placed<'_>) -> schema::Route {
 
 /// One match of one rule of one route.
 #[derive(Clone, Copy)]
-struct Candidate<'a> {
+pub(super) struct Candidate<'a> {
     route: &'a CheckedRoute,
     rule: &'a CheckedRule,
-    conditions: &'a Conditions,
-}
-
-/// What is left of sorted candidates when those are out that an earlier one hides completely: equal matches,
-/// all gRPC matches after one that takes every gRPC request, and all after one that takes every request.
-fn reachable(candidates: Vec<(Order, Candidate<'_>)>) -> Vec<(Order, Candidate<'_>)> {
-    let mut seen: HashSet<&Conditions> = HashSet::new();
-    let several = candidates.len() > 1;
-    let mut kept = Vec::with_capacity(candidates.len());
-    let mut all_grpc = false;
-    for (order, candidate) in candidates {
-        let grpc = candidate.conditions.grpc.is_some();
-        if grpc && all_grpc {
-            continue;
-        }
-        if several && !seen.insert(candidate.conditions) {
-            continue;
-        }
-        let all = candidate.conditions.is_all();
-        kept.push((order, candidate));
-        match (all, grpc) {
-            (true, true) => all_grpc = true,
-            (true, false) => break,
-            (false, _) => {}
-        }
-    }
-    kept
+    pub(super) conditions: &'a Conditions,
 }
 
 impl Candidate<'_> {

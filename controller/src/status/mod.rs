@@ -7,6 +7,7 @@ mod condition;
 mod fault;
 mod merge;
 mod program;
+mod refused;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use crate::world::ObjectKey;
 pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use self::merge::{TimedCondition, merge};
 pub use self::program::{Programmed, program};
+pub use self::refused::{RefusedRules, refuse_rules};
 pub(crate) use self::verdict::Verdict;
 
 /// The statuses of all objects that are ours to judge.

@@ -58,6 +58,14 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     }
 
     let Some(condition) = pending(&mut status.conditions) else {
+        // One address can never be used; where the others are is still worth saying.
+        let in_part = status.conditions.iter().any(|condition| {
+            condition.type_ == ConditionType::Programmed
+                && condition.reason == Reason::AddressNotUsable
+        });
+        if in_part && served {
+            status.addresses = addresses.iter().map(|a| status_address(a)).collect();
+        }
         return;
     };
     if !served {
@@ -102,16 +110,17 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         );
     }
 
-    status.addresses = addresses
-        .iter()
-        .map(|value| GatewayStatusAddress {
-            type_: match value.parse::<IpAddr>() {
-                Ok(_) => AddressType::IpAddress,
-                Err(_) => AddressType::Hostname,
-            },
-            value: value.clone(),
-        })
-        .collect();
+    status.addresses = addresses.iter().map(|a| status_address(a)).collect();
+}
+
+fn status_address(value: &str) -> GatewayStatusAddress {
+    GatewayStatusAddress {
+        type_: match value.parse::<IpAddr>() {
+            Ok(_) => AddressType::IpAddress,
+            Err(_) => AddressType::Hostname,
+        },
+        value: value.to_owned(),
+    }
 }
 
 /// The Programmed condition, if it is still open.
@@ -183,6 +192,21 @@ mod tests {
         assert_eq!(status.listeners[1].conditions[0].message, "bad");
         assert_eq!(status.addresses[0].type_, AddressType::IpAddress);
         assert_eq!(status.addresses[1].type_, AddressType::Hostname);
+    }
+
+    #[test]
+    fn a_gateway_with_an_impossible_address_still_says_where_it_is() {
+        let mut status = status();
+        set(
+            &mut status.conditions[0],
+            ConditionStatus::False,
+            Reason::AddressNotUsable,
+            "no IP",
+        );
+        program(&mut status, &report());
+        assert_eq!(status.conditions[0].message, "no IP");
+        assert_eq!(status.listeners[0].conditions[0].reason, Reason::Programmed);
+        assert_eq!(status.addresses.len(), 2);
     }
 
     #[test]

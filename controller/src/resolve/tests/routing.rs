@@ -257,7 +257,7 @@ fn redirects_name_the_port_that_the_listener_has_outside() {
             "308 https:8443",
             "308 https:8443",
         ),
-        ("{port: 80}", "302 :0", "302 :0"),
+        ("{port: 80}", "302 :0", "302 http:0"),
     ] {
         let resolution = resolved(&(gateway(listeners) + &route("r", &redirect(filter))));
         let snapshot = &resolution.gateways[0].snapshot;
@@ -307,5 +307,44 @@ fn names_carry_rule_and_match() {
     assert_eq!(
         found.map(|route| route.name.as_str()),
         Some("HTTPRoute/web/r/rules/1/matches/1")
+    );
+}
+
+#[test]
+fn a_match_that_is_hidden_everywhere_is_told_of_and_one_that_is_not_is_not() {
+    let all = "rules: [{backendRefs: [{name: a, port: 80}]}]";
+    let on = |port: u16| format!("parentRefs: [{{name: gw, port: {port}}}]\n{all}");
+    let listeners =
+        "- {name: http, port: 80, protocol: HTTP}\n- {name: alt, port: 8080, protocol: HTTP}";
+    let problems = |routes: String| {
+        let resolution = resolved(&(gateway(listeners) + &routes));
+        let told: Vec<String> = resolution
+            .problems
+            .iter()
+            .map(|problem| format!("{}: {}", problem.object, problem.message))
+            .collect();
+        told
+    };
+    // `b` is hidden on port 80, but not on 8080.
+    assert_eq!(
+        problems(route("a", &on(80)) + &route("b", all)),
+        Vec::<String>::new()
+    );
+    let told = problems(route("a", all) + &route("b", all));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with("HTTPRoute/web/b: rules[0].matches[0] is never reached")
+            && told[0].contains("HTTPRoute/web/a"),
+        "{told:?}"
+    );
+    // Of one route, and more than one.
+    let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";
+    let told = problems(route("a", &format!("rules: [{rule}]")));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("rules[0].matches[1] is never reached")
+            && told[0].contains("rules[0].matches[0] of this route")
+            && told[0].contains("nor are 1 other"),
+        "{told:?}"
     );
 }

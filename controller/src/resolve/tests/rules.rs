@@ -42,10 +42,6 @@ fn an_invalid_backend_keeps_its_weight_as_500() {
             Reason::RefNotPermitted,
         ),
         (
-            "{name: a, port: 80, weight: 3, filters: [{type: URLRewrite, urlRewrite: {hostname: x.com}}]}",
-            Reason::UnsupportedValue,
-        ),
-        (
             "{name: a, port: 80, weight: 3, filters: [{type: ExtensionRef, extensionRef: {group: x, kind: K, name: z}}]}",
             Reason::InvalidKind,
         ),
@@ -74,6 +70,37 @@ fn an_invalid_backend_keeps_its_weight_as_500() {
             conditions[1].message
         );
     }
+}
+
+#[test]
+fn an_unsupported_filter_of_a_backend_is_no_reference_and_costs_its_share() {
+    let filter = "filters: [{type: URLRewrite, urlRewrite: {hostname: x.com}}]";
+    let bad = format!("{{name: a, port: 80, weight: 3, {filter}}}");
+    let resolution = with_rules(&format!("- backendRefs: [{{name: b, port: 80}}, {bad}]"));
+    assert_eq!(answer_to(&resolution, "/"), "1xweb/b/80 3x500");
+    let conditions = resolution.route_conditions("r");
+    assert_eq!(said(conditions, ConditionType::ResolvedRefs), Said::True);
+    let partial = conditions
+        .iter()
+        .find(|condition| condition.type_ == ConditionType::PartiallyInvalid)
+        .expect("a condition");
+    assert_eq!(partial.reason, Reason::UnsupportedValue);
+    assert!(
+        partial
+            .message
+            .contains("rules[0]: backendRefs[1].filters[0]")
+            && partial.message.contains("that share"),
+        "{}",
+        partial.message
+    );
+    // Where nothing else is served, the route is refused.
+    let resolution = with_rules(&format!("- backendRefs: [{bad}]"));
+    let conditions = resolution.route_conditions("r");
+    assert_eq!(
+        said(conditions, ConditionType::Accepted),
+        Said::False(Reason::UnsupportedValue)
+    );
+    assert!(!conditions[0].message.contains("500"));
 }
 
 #[test]

@@ -272,9 +272,9 @@ fn addresses_and_parameters() {
             vec![],
         ),
         (
-            "addresses: [{value: nonsense}]",
-            Said::False(Reason::UnsupportedAddress),
-            vec![],
+            "addresses: [{value: nonsense}, {value: 192.0.2.1}]",
+            Said::True,
+            vec!["192.0.2.1"],
         ),
         (
             "infrastructure: {parametersRef: {group: x, kind: K, name: z}}",

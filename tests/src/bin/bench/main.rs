@@ -89,16 +89,17 @@ impl Times {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    if let Some(dir) = args.json.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
     let mut all = Vec::new();
     for routes in &args.routes {
         eprintln!("{routes} routes");
         all.push(measure(*routes, args.changes).with_context(|| format!("{routes} routes"))?);
+        // After each size, so that a failure of the next loses nothing.
+        std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
+        table::print(&all)?;
     }
-    if let Some(dir) = args.json.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
-    std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
-    table::print(&all)?;
     eprintln!("figures as JSON: {}", args.json.display());
     Ok(())
 }

@@ -26,6 +26,7 @@ pub(crate) fn measure(manifests: &Path) -> anyhow::Result<(f64, f64)> {
         layout: XdsLayout::new("/run/bench"),
         admin_socket: "/run/bench/admin.sock".into(),
         trusted_hops: 0,
+        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
     };
     let mut resolver = Resolver::default();
     let (mut resolve, mut rendered) = (Vec::new(), Vec::new());

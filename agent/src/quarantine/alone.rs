@@ -1,0 +1,268 @@
+//! Configurations that hold some pieces and nothing else, to be judged. Pure.
+//!
+//! Each piece gets the least that Envoy needs to look at it: a route a table and a listener, a key a listener that
+//! shows it. What it refers to is left out where Envoy does not look, so that a piece is never blamed for another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sesame_proto::schema::{
+    Backend, BackendTls, Forward, KeyRef, L4Route, Listener, Port, Protocol, Route, RouteTable,
+    Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost, WeightedBackend, route::Action,
+};
+
+use super::exclude::answering_500;
+use super::piece::{Content, Piece, Pieces};
+
+/// How much of each route is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Depth {
+    All,
+    /// Its match, with an answer of 500.
+    MatchOnly,
+}
+
+/// The pieces of the group, alone. Those that `pieces` does not have are ignored.
+pub(super) fn alone(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
+    let mut bed = Bed::default();
+    for piece in group {
+        let Some(content) = pieces.of.get(piece) else {
+            continue;
+        };
+        match content {
+            Content::Key(key) => bed.key(key),
+            Content::TrustBundle(bundle) => bed.trust_bundle(bundle),
+            Content::Endpoints(set) => {
+                bed.snapshot.endpoints.push((*set).clone());
+                bed.snapshot.backends.push(Backend {
+                    name: format!("alone/{}", set.name),
+                    endpoints: set.name.clone(),
+                    ..Backend::default()
+                });
+            }
+            Content::Backend(backend) => bed.backend(backend, pieces),
+            Content::VirtualHost(host) => {
+                if let Piece::VirtualHost { table, .. } = piece {
+                    bed.hosts
+                        .entry(table.clone())
+                        .or_default()
+                        .push(VirtualHost {
+                            domain: host.domain.clone(),
+                            routes: Vec::new(),
+                        });
+                }
+            }
+            Content::Route(copies) => {
+                for route in copies {
+                    bed.route(route, depth);
+                }
+            }
+            Content::L4Route(copies) => {
+                for (port, listener, route) in copies {
+                    for share in &route.backends {
+                        bed.plain_backends.insert(share.backend.clone());
+                    }
+                    bed.listener(port, listener, vec![(*route).clone()], pieces);
+                }
+            }
+            Content::Listener(port, listener) => {
+                // Without any route a TLS listener has nothing that Envoy would look at.
+                let routes = if listener.protocol() == Protocol::Tls {
+                    vec![nowhere("alone")]
+                } else {
+                    Vec::new()
+                };
+                bed.listener(port, listener, routes, pieces);
+            }
+        }
+    }
+    bed.finish()
+}
+
+/// A snapshot under construction.
+#[derive(Default)]
+struct Bed {
+    snapshot: Snapshot,
+    routes: Vec<Route>,
+    /// By route table: two tables may have the same domain.
+    hosts: BTreeMap<String, Vec<VirtualHost>>,
+    /// Those that are only referred to.
+    plain_backends: BTreeSet<String>,
+    keys: BTreeSet<String>,
+    bundles: BTreeSet<String>,
+}
+
+impl Bed {
+    /// A port that is not taken. There are more pieces than ports only where nobody would notice one unjudged:
+    /// the judgement of the whole comes last.
+    fn port(&self) -> u32 {
+        u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
+    }
+
+    fn listen(&mut self, transport: Transport, listener: Listener) {
+        let port = self.port();
+        self.snapshot.ports.push(Port {
+            transport: transport.into(),
+            port,
+            listeners: vec![listener],
+        });
+    }
+
+    fn http(&mut self, table: RouteTable) {
+        let listener = Listener {
+            name: format!("alone/{}", table.name),
+            protocol: Protocol::Http.into(),
+            route_table: table.name.clone(),
+            ..Listener::default()
+        };
+        self.snapshot.route_tables.push(table);
+        self.listen(Transport::Tcp, listener);
+    }
+
+    fn key(&mut self, key: &KeyRef) {
+        if !self.keys.insert(key.name.clone()) {
+            return;
+        }
+        self.snapshot.keys.push(key.clone());
+        let listener = Listener {
+            name: format!("alone/{}", key.name),
+            protocol: Protocol::Tls.into(),
+            tls: Some(TlsTermination {
+                keys: vec![key.name.clone()],
+                ..TlsTermination::default()
+            }),
+            l4_routes: vec![nowhere("alone")],
+            ..Listener::default()
+        };
+        self.listen(Transport::Tcp, listener);
+    }
+
+    fn trust_bundle(&mut self, bundle: &TrustBundle) {
+        if !self.bundles.insert(bundle.name.clone()) {
+            return;
+        }
+        self.snapshot.trust_bundles.push(bundle.clone());
+        self.snapshot.backends.push(Backend {
+            name: format!("alone/{}", bundle.name),
+            tls: Some(BackendTls {
+                trust_bundle: bundle.name.clone(),
+                dns_names: vec!["alone.invalid".to_owned()],
+                ..BackendTls::default()
+            }),
+            ..Backend::default()
+        });
+    }
+
+    /// With its secrets, which were judged before, and without its endpoints, which are judged for themselves.
+    fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
+        if let Some(tls) = &backend.tls {
+            self.refer(&tls.client_key, &tls.trust_bundle, pieces);
+        }
+        self.snapshot.backends.push(Backend {
+            endpoints: String::new(),
+            ..backend.clone()
+        });
+    }
+
+    fn route(&mut self, route: &Route, depth: Depth) {
+        if depth == Depth::MatchOnly {
+            self.routes.push(answering_500(route));
+            return;
+        }
+        if let Some(Action::Forward(Forward {
+            backends, mirrors, ..
+        })) = &route.action
+        {
+            let shares = backends.iter().map(|share| &share.backend);
+            let mirrored = mirrors.iter().map(|mirror| &mirror.backend);
+            self.plain_backends.extend(shares.chain(mirrored).cloned());
+        }
+        self.routes.push(route.clone());
+    }
+
+    fn listener(
+        &mut self,
+        port: &Port,
+        listener: &Listener,
+        l4_routes: Vec<L4Route>,
+        pieces: &Pieces<'_>,
+    ) {
+        if let Some(tls) = &listener.tls {
+            for key in &tls.keys {
+                self.refer(key, "", pieces);
+            }
+            self.refer("", &tls.client_trust_bundle, pieces);
+        }
+        let table = &listener.route_table;
+        if !table.is_empty() && !self.hosts.contains_key(table) {
+            self.hosts.insert(table.clone(), Vec::new());
+        }
+        self.listen(
+            port.transport(),
+            Listener {
+                l4_routes,
+                ..listener.clone()
+            },
+        );
+    }
+
+    /// Adds secrets that are referred to.
+    fn refer(&mut self, key: &str, bundle: &str, pieces: &Pieces<'_>) {
+        if let Some(Content::Key(key)) = pieces.of.get(&Piece::Key(key.to_owned()))
+            && self.keys.insert(key.name.clone())
+        {
+            self.snapshot.keys.push((*key).clone());
+        }
+        if let Some(Content::TrustBundle(bundle)) =
+            pieces.of.get(&Piece::TrustBundle(bundle.to_owned()))
+            && self.bundles.insert(bundle.name.clone())
+        {
+            self.snapshot.trust_bundles.push((*bundle).clone());
+        }
+    }
+
+    fn finish(mut self) -> Snapshot {
+        for (name, virtual_hosts) in std::mem::take(&mut self.hosts) {
+            self.http(RouteTable {
+                name,
+                virtual_hosts,
+            });
+        }
+        if !self.routes.is_empty() {
+            let routes = std::mem::take(&mut self.routes);
+            self.http(RouteTable {
+                name: "alone".to_owned(),
+                virtual_hosts: vec![VirtualHost {
+                    domain: "*".to_owned(),
+                    routes,
+                }],
+            });
+        }
+        let there: BTreeSet<String> = self
+            .snapshot
+            .backends
+            .iter()
+            .map(|backend| backend.name.clone())
+            .collect();
+        for name in self.plain_backends {
+            if !name.is_empty() && !there.contains(&name) {
+                self.snapshot.backends.push(Backend {
+                    name,
+                    ..Backend::default()
+                });
+            }
+        }
+        self.snapshot
+    }
+}
+
+/// A route that goes nowhere.
+fn nowhere(name: &str) -> L4Route {
+    L4Route {
+        name: name.to_owned(),
+        hostnames: Vec::new(),
+        backends: vec![WeightedBackend {
+            weight: 1,
+            ..WeightedBackend::default()
+        }],
+    }
+}

@@ -1,0 +1,240 @@
+//! A snapshot without its culprits. Pure.
+//!
+//! Nothing falls through to where it does not belong: a culprit's requests are answered with 500, its share of a
+//! weighted rule is refused, and what would go on without the protection that it asked for goes too.
+
+use std::collections::BTreeSet;
+
+use sesame_proto::schema::{
+    Backend, BackendTls, DirectResponse, Forward, L4Route, Listener, Port, Route, RouteTable,
+    Snapshot, VirtualHost, WeightedBackend, route::Action,
+};
+
+use super::memory::Culprits;
+use super::piece::Piece;
+
+/// The names of what goes: the culprits themselves and what cannot be without them.
+pub(super) struct Gone<'a> {
+    culprits: &'a Culprits,
+    pub(super) backends: BTreeSet<&'a str>,
+    pub(super) listeners: BTreeSet<&'a str>,
+}
+
+impl<'a> Gone<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, culprits: &'a Culprits) -> Self {
+        let mut gone = Self {
+            culprits,
+            backends: BTreeSet::new(),
+            listeners: BTreeSet::new(),
+        };
+        for backend in &snapshot.backends {
+            if gone.causes_of_backend(backend).next().is_some() {
+                gone.backends.insert(&backend.name);
+            }
+        }
+        for listener in snapshot.ports.iter().flat_map(|port| &port.listeners) {
+            if gone.causes_of_listener(listener).next().is_some() {
+                gone.listeners.insert(&listener.name);
+            }
+        }
+        gone
+    }
+
+    fn has(&self, piece: &Piece) -> bool {
+        self.culprits.contains_key(piece)
+    }
+
+    /// The culprits without which the backend cannot be.
+    pub(super) fn causes_of_backend(&self, backend: &Backend) -> impl Iterator<Item = Piece> {
+        let Backend {
+            name,
+            endpoints,
+            protocol: _,
+            tls,
+        } = backend;
+        let mut causes = vec![
+            Piece::Backend(name.clone()),
+            Piece::Endpoints(endpoints.clone()),
+        ];
+        if let Some(BackendTls {
+            sni: _,
+            trust_bundle,
+            dns_names: _,
+            uris: _,
+            client_key,
+        }) = tls
+        {
+            causes.push(Piece::TrustBundle(trust_bundle.clone()));
+            causes.push(Piece::Key(client_key.clone()));
+        }
+        causes.into_iter().filter(|piece| self.has(piece))
+    }
+
+    /// The culprits without which the listener cannot be: itself, its clients' trust bundle, or all of its keys.
+    pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
+        let mut causes = vec![Piece::Listener(listener.name.clone())];
+        if let Some(tls) = &listener.tls {
+            causes.push(Piece::TrustBundle(tls.client_trust_bundle.clone()));
+            let keys = tls.keys.iter().map(|key| Piece::Key(key.clone()));
+            if keys.clone().all(|key| self.has(&key)) {
+                causes.extend(keys);
+            }
+        }
+        causes.into_iter().filter(|piece| self.has(piece))
+    }
+}
+
+/// The snapshot without the culprits. Names of culprits that it does not have are ignored.
+pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
+    if culprits.is_empty() {
+        return snapshot.clone();
+    }
+    let gone = Gone::new(snapshot, culprits);
+    let Snapshot {
+        gateway,
+        addresses,
+        ports,
+        route_tables,
+        backends,
+        endpoints,
+        keys,
+        trust_bundles,
+    } = snapshot;
+    let ports: Vec<Port> = ports
+        .iter()
+        .filter_map(|port| without_listeners(port, &gone))
+        .collect();
+    let used: BTreeSet<&str> = ports
+        .iter()
+        .flat_map(|port| &port.listeners)
+        .map(|listener| listener.route_table.as_str())
+        .collect();
+    let route_tables = route_tables
+        .iter()
+        // A table whose listeners are all gone would be a file that nobody reads.
+        .filter(|table| gone.listeners.is_empty() || used.contains(table.name.as_str()))
+        .map(|table| without_routes(table, &gone))
+        .collect();
+    Snapshot {
+        gateway: gateway.clone(),
+        addresses: addresses.clone(),
+        route_tables,
+        backends: backends
+            .iter()
+            .filter(|backend| !gone.backends.contains(backend.name.as_str()))
+            .cloned()
+            .collect(),
+        endpoints: endpoints
+            .iter()
+            .filter(|set| !gone.has(&Piece::Endpoints(set.name.clone())))
+            .cloned()
+            .collect(),
+        keys: keys
+            .iter()
+            .filter(|key| !gone.has(&Piece::Key(key.name.clone())))
+            .cloned()
+            .collect(),
+        trust_bundles: trust_bundles
+            .iter()
+            .filter(|bundle| !gone.has(&Piece::TrustBundle(bundle.name.clone())))
+            .cloned()
+            .collect(),
+        ports,
+    }
+}
+
+fn without_listeners(port: &Port, gone: &Gone<'_>) -> Option<Port> {
+    let listeners: Vec<Listener> = port
+        .listeners
+        .iter()
+        .filter(|listener| !gone.listeners.contains(listener.name.as_str()))
+        .map(|listener| {
+            let mut listener = listener.clone();
+            if let Some(tls) = &mut listener.tls {
+                tls.keys.retain(|key| !gone.has(&Piece::Key(key.clone())));
+            }
+            listener
+                .l4_routes
+                .retain(|route| !gone.has(&Piece::L4Route(route.name.clone())));
+            for L4Route { backends, .. } in &mut listener.l4_routes {
+                refuse_shares(backends, gone);
+            }
+            listener
+        })
+        .collect();
+    (!listeners.is_empty()).then_some(Port { listeners, ..*port })
+}
+
+fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
+    let RouteTable {
+        name,
+        virtual_hosts,
+    } = table;
+    let host_is_there = |host: &&VirtualHost| {
+        !gone.has(&Piece::VirtualHost {
+            table: name.clone(),
+            domain: host.domain.clone(),
+        })
+    };
+    RouteTable {
+        name: name.clone(),
+        virtual_hosts: virtual_hosts
+            .iter()
+            .filter(host_is_there)
+            .map(|VirtualHost { domain, routes }| VirtualHost {
+                domain: domain.clone(),
+                routes: routes
+                    .iter()
+                    .filter_map(|route| without_culprit(route, gone))
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
+    match gone.culprits.get(&Piece::Route(route.name.clone())) {
+        Some(culprit) if culprit.dropped => None,
+        Some(_) => Some(answering_500(route)),
+        None => {
+            let mut route = route.clone();
+            if let Some(Action::Forward(Forward {
+                backends, mirrors, ..
+            })) = &mut route.action
+            {
+                refuse_shares(backends, gone);
+                mirrors.retain(|mirror| !gone.backends.contains(mirror.backend.as_str()));
+            }
+            Some(route)
+        }
+    }
+}
+
+/// The route's name and match, and 500 for everything that it matches.
+pub(super) fn answering_500(route: &Route) -> Route {
+    Route {
+        name: route.name.clone(),
+        path: route.path.clone(),
+        method: route.method.clone(),
+        headers: route.headers.clone(),
+        query_params: route.query_params.clone(),
+        action: Some(Action::DirectResponse(DirectResponse { status: 500 })),
+        request_headers: None,
+        response_headers: None,
+        cors: None,
+        grpc: route.grpc,
+    }
+}
+
+fn refuse_shares(backends: &mut [WeightedBackend], gone: &Gone<'_>) {
+    for share in backends {
+        if gone.backends.contains(share.backend.as_str()) {
+            *share = WeightedBackend {
+                backend: String::new(),
+                weight: share.weight,
+                request_headers: None,
+                response_headers: None,
+            };
+        }
+    }
+}

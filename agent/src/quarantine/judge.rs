@@ -1,0 +1,91 @@
+//! Who says whether a configuration is good: the Envoy binary, by `--mode validate`, beside the one that serves.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::schema::Snapshot;
+
+use crate::envoy::validate::{ValidateError, Verdict, validate};
+use crate::render::{self, Options};
+
+/// What is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// Some pieces without the rest: ports and addresses mean nothing.
+    Alone,
+    /// What would be served.
+    Whole,
+}
+
+/// Judges snapshots.
+pub trait Judge: Sync {
+    /// Envoy's words if it refuses, `None` if it does not.
+    fn judge(
+        &self,
+        snapshot: Snapshot,
+        trial: Trial,
+    ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
+}
+
+/// Why there is no verdict: nothing can be said of the configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum NoVerdict {
+    /// Envoy could not be run, or did not come to an end.
+    #[error(transparent)]
+    Validate(#[from] ValidateError),
+    /// Ours, not the configuration's.
+    #[error("the configuration cannot be put together for validation: {0}")]
+    Internal(String),
+}
+
+/// The real judge.
+#[derive(Clone, Debug)]
+pub struct EnvoyJudge {
+    /// The binary that serves.
+    pub binary: PathBuf,
+    /// For configurations while they are judged: they hold keys.
+    pub scratch: PathBuf,
+    /// Whose keys are used.
+    pub resolved: Arc<ResolvedGateway>,
+    /// As for rendering.
+    pub options: Options,
+}
+
+impl Judge for EnvoyJudge {
+    async fn judge(&self, snapshot: Snapshot, trial: Trial) -> Result<Option<String>, NoVerdict> {
+        // No file is watched by a configuration that is only validated.
+        let mut options = Options {
+            subscription_budget: usize::MAX,
+            ..self.options.clone()
+        };
+        if trial == Trial::Alone {
+            options.addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+            options.port_map.clear();
+        }
+        let resolved = Arc::clone(&self.resolved);
+        let bootstrap = tokio::task::spawn_blocking(move || {
+            render::static_bootstrap(&render::render(&snapshot, &resolved.keys, &options))
+        })
+        .await
+        .map_err(|error| NoVerdict::Internal(error.to_string()))?
+        .map_err(|error| NoVerdict::Internal(error.to_string()))?;
+        Ok(
+            match validate(&self.binary, &self.scratch, &bootstrap).await? {
+                Verdict::Valid => None,
+                Verdict::Invalid { envoy_words } => Some(reason(&envoy_words)),
+            },
+        )
+    }
+}
+
+/// Envoy's reason without what it says of the temporary file.
+fn reason(envoy_words: &str) -> String {
+    envoy_words
+        .split_once("error initializing configuration '")
+        .and_then(|(_, rest)| rest.split_once("': "))
+        .map_or(envoy_words, |(_, reason)| reason)
+        .trim()
+        .to_owned()
+}

@@ -1,0 +1,178 @@
+//! The pieces of a snapshot that can be left out one by one, and their digests.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prost::Message;
+use sesame_proto::schema::{
+    Backend, EndpointSet, KeyRef, L4Route, Listener, Port, Route, RouteTable, Snapshot,
+    TrustBundle, VirtualHost,
+};
+use sha2::{Digest as _, Sha256};
+
+/// SHA-256 of a piece's own content, without what it refers to.
+pub type Digest = [u8; 32];
+
+/// What can be left out, by its name in the snapshot. The order is that in which pieces that do not go together are
+/// looked for: listeners come before routes, because Envoy only looks at a route that a listener has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Piece {
+    /// A key pair.
+    Key(String),
+    /// A trust bundle.
+    TrustBundle(String),
+    /// A set of endpoints.
+    Endpoints(String),
+    /// A backend.
+    Backend(String),
+    /// A listener.
+    Listener(String),
+    /// A route of connections or datagrams.
+    L4Route(String),
+    /// The domain of a virtual host; its routes are pieces of their own.
+    VirtualHost {
+        /// The route table.
+        table: String,
+        /// The domain.
+        domain: String,
+    },
+    /// A route, in every virtual host that has it.
+    Route(String),
+}
+
+/// The snapshot's name, which is provenance except for virtual hosts.
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(name)
+            | Self::TrustBundle(name)
+            | Self::Endpoints(name)
+            | Self::Backend(name)
+            | Self::Route(name)
+            | Self::L4Route(name)
+            | Self::Listener(name) => f.write_str(name),
+            Self::VirtualHost { table, domain } => write!(f, "domain {domain} of {table}"),
+        }
+    }
+}
+
+/// What a piece is in one snapshot. Routes may stand in several virtual hosts, and differ there.
+pub(super) enum Content<'a> {
+    Key(&'a KeyRef),
+    TrustBundle(&'a TrustBundle),
+    Endpoints(&'a EndpointSet),
+    Backend(&'a Backend),
+    VirtualHost(&'a VirtualHost),
+    Route(Vec<&'a Route>),
+    L4Route(Vec<(&'a Port, &'a Listener, &'a L4Route)>),
+    Listener(&'a Port, &'a Listener),
+}
+
+impl Content<'_> {
+    pub(super) fn digest(&self) -> Digest {
+        let mut hash = Sha256::new();
+        match self {
+            Self::Key(key) => hash.update(key.encode_to_vec()),
+            Self::TrustBundle(bundle) => hash.update(bundle.encode_to_vec()),
+            Self::Endpoints(endpoints) => hash.update(endpoints.encode_to_vec()),
+            Self::Backend(backend) => hash.update(backend.encode_to_vec()),
+            Self::VirtualHost(host) => hash.update(&host.domain),
+            Self::Route(copies) => {
+                for route in copies {
+                    hash.update(route.encode_length_delimited_to_vec());
+                }
+            }
+            Self::L4Route(copies) => {
+                for (_, _, route) in copies {
+                    hash.update(route.encode_length_delimited_to_vec());
+                }
+            }
+            Self::Listener(port, listener) => {
+                hash.update([u8::from(port.transport != 0)]);
+                hash.update(port.port.to_be_bytes());
+                hash.update(
+                    Listener {
+                        l4_routes: Vec::new(),
+                        ..(*listener).clone()
+                    }
+                    .encode_to_vec(),
+                );
+            }
+        }
+        hash.finalize().into()
+    }
+}
+
+/// All pieces of one snapshot.
+pub(super) struct Pieces<'a> {
+    pub(super) of: BTreeMap<Piece, Content<'a>>,
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
+        let Snapshot {
+            gateway: _,
+            addresses: _,
+            ports,
+            route_tables,
+            backends,
+            endpoints,
+            keys,
+            trust_bundles,
+        } = snapshot;
+        let mut of = BTreeMap::new();
+        for key in keys {
+            of.insert(Piece::Key(key.name.clone()), Content::Key(key));
+        }
+        for bundle in trust_bundles {
+            of.insert(
+                Piece::TrustBundle(bundle.name.clone()),
+                Content::TrustBundle(bundle),
+            );
+        }
+        for set in endpoints {
+            of.insert(Piece::Endpoints(set.name.clone()), Content::Endpoints(set));
+        }
+        for backend in backends {
+            of.insert(
+                Piece::Backend(backend.name.clone()),
+                Content::Backend(backend),
+            );
+        }
+        for RouteTable {
+            name,
+            virtual_hosts,
+        } in route_tables
+        {
+            for host in virtual_hosts {
+                let piece = Piece::VirtualHost {
+                    table: name.clone(),
+                    domain: host.domain.clone(),
+                };
+                of.insert(piece, Content::VirtualHost(host));
+                for route in &host.routes {
+                    let piece = Piece::Route(route.name.clone());
+                    match of.entry(piece).or_insert(Content::Route(Vec::new())) {
+                        Content::Route(copies) if !copies.contains(&route) => copies.push(route),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        for port in ports {
+            for listener in &port.listeners {
+                let piece = Piece::Listener(listener.name.clone());
+                of.insert(piece, Content::Listener(port, listener));
+                for route in &listener.l4_routes {
+                    let piece = Piece::L4Route(route.name.clone());
+                    if let Content::L4Route(copies) =
+                        of.entry(piece).or_insert(Content::L4Route(Vec::new()))
+                    {
+                        copies.push((port, listener, route));
+                    }
+                }
+            }
+        }
+        Self { of }
+    }
+}

@@ -1,0 +1,283 @@
+//! The search and the exclusion, with a judge who knows the culprits.
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Mutex;
+
+use jiff::Timestamp;
+use sesame_proto::schema::{
+    Backend, EndpointSet, Forward, Listener, PathMatch, Port, Protocol, Route, RouteTable,
+    Snapshot, VirtualHost, WeightedBackend, path_match, route::Action,
+};
+
+use super::exclude::answering_500;
+use super::memory::still_there;
+use super::piece::Pieces;
+use super::sockets::Unbound;
+use super::*;
+
+const TABLE: &str = "http/80";
+
+fn route(number: usize) -> Route {
+    let name = format!("HTTPRoute/ns/r{number}/rules/0/matches/0");
+    Route {
+        name,
+        path: Some(PathMatch {
+            kind: Some(path_match::Kind::Prefix(format!("/{number}"))),
+        }),
+        action: Some(Action::Forward(Forward {
+            backends: vec![WeightedBackend {
+                backend: backend(number),
+                weight: 1,
+                ..WeightedBackend::default()
+            }],
+            ..Forward::default()
+        })),
+        ..Route::default()
+    }
+}
+
+fn backend(number: usize) -> String {
+    format!("Service/ns/s{number}/80")
+}
+
+fn snapshot(count: usize) -> Snapshot {
+    Snapshot {
+        gateway: "Gateway/ns/gw".to_owned(),
+        ports: vec![Port {
+            port: 80,
+            listeners: vec![Listener {
+                name: "Gateway/ns/gw/listeners/http".to_owned(),
+                protocol: Protocol::Http.into(),
+                route_table: TABLE.to_owned(),
+                ..Listener::default()
+            }],
+            ..Port::default()
+        }],
+        route_tables: vec![RouteTable {
+            name: TABLE.to_owned(),
+            virtual_hosts: vec![VirtualHost {
+                domain: "*".to_owned(),
+                routes: (0..count).map(route).collect(),
+            }],
+        }],
+        backends: (0..count)
+            .map(|number| Backend {
+                name: backend(number),
+                endpoints: backend(number),
+                ..Backend::default()
+            })
+            .collect(),
+        endpoints: (0..count)
+            .map(|number| EndpointSet {
+                name: backend(number),
+                endpoints: Vec::new(),
+            })
+            .collect(),
+        ..Snapshot::default()
+    }
+}
+
+/// Refuses these pieces wherever they are, and these pairs where both are.
+#[derive(Default)]
+struct KnowsAll {
+    bad: BTreeSet<Piece>,
+    enemies: Vec<(Piece, Piece)>,
+    /// Routes whose match is bad, too.
+    bad_matches: BTreeSet<Piece>,
+    judged: Mutex<usize>,
+}
+
+impl Judge for KnowsAll {
+    async fn judge(&self, snapshot: Snapshot, _: Trial) -> Result<Option<String>, NoVerdict> {
+        *self.judged.lock().unwrap() += 1;
+        let pieces = Pieces::new(&snapshot);
+        let has = |piece: &Piece| match pieces.of.get(piece) {
+            Some(super::piece::Content::Route(copies)) => {
+                // Forwarding to nowhere is a route that is out of the way.
+                copies.iter().any(|route| **route != answering_500(route))
+            }
+            Some(_) => true,
+            None => false,
+        };
+        let bad = self.bad.iter().find(|piece| has(piece));
+        let bad_match = self.bad_matches.iter().find(|p| pieces.of.contains_key(p));
+        let enemies = self.enemies.iter().find(|(a, b)| has(a) && has(b));
+        let found = bad.or(bad_match).or(enemies.map(|(_, b)| b));
+        Ok(found.map(|piece| format!("{piece} is bad")))
+    }
+}
+
+async fn search(
+    judge: &KnowsAll,
+    wanted: &Snapshot,
+    accepted: Option<&Snapshot>,
+) -> (SearchEnd, Culprits, usize) {
+    let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
+    let mut search = Search {
+        judge,
+        limits: Limits::default(),
+        stop: || false,
+        now: Timestamp::UNIX_EPOCH,
+        culprits: &mut culprits,
+        good: &mut good,
+        runs: 0,
+    };
+    let end = search.run(wanted, accepted).await.unwrap();
+    let runs = search.runs;
+    (end, culprits, runs)
+}
+
+fn route_piece(number: usize) -> Piece {
+    Piece::Route(route(number).name)
+}
+
+#[tokio::test]
+async fn one_culprit_among_many_costs_a_logarithm() {
+    let judge = KnowsAll {
+        bad: [Piece::Backend(backend(611))].into(),
+        ..KnowsAll::default()
+    };
+    let (end, culprits, runs) = search(&judge, &snapshot(1000), None).await;
+    assert!(matches!(end, SearchEnd::Clean), "{end:?}");
+    let culprit = &culprits[&Piece::Backend(backend(611))];
+    assert_eq!(culprit.envoy_words, "Service/ns/s611/80 is bad");
+    assert_eq!(culprits.len(), 1);
+    // 3,002 pieces; halves of each, and the whole.
+    assert!(runs <= 2 * 12 + 4, "{runs}");
+}
+
+#[tokio::test]
+async fn only_what_is_new_is_suspected_at_first() {
+    let judge = KnowsAll {
+        bad: [route_piece(7)].into(),
+        ..KnowsAll::default()
+    };
+    let (wanted, accepted) = (snapshot(1000), snapshot(1000));
+    let mut accepted = accepted;
+    accepted.route_tables[0].virtual_hosts[0].routes.remove(7);
+    let (end, culprits, runs) = search(&judge, &wanted, Some(&accepted)).await;
+    assert!(matches!(end, SearchEnd::Clean), "{end:?}");
+    assert_eq!(culprits.into_keys().collect::<Vec<_>>(), [route_piece(7)]);
+    // The route, its match, the whole.
+    assert_eq!(runs, 3);
+}
+
+#[tokio::test]
+async fn of_two_that_do_not_go_together_the_new_one_is_the_culprit() {
+    let judge = KnowsAll {
+        enemies: vec![(route_piece(3), route_piece(900))],
+        ..KnowsAll::default()
+    };
+    let wanted = snapshot(1000);
+    for new in [3, 900] {
+        let mut accepted = wanted.clone();
+        accepted.route_tables[0].virtual_hosts[0].routes.remove(new);
+        let (end, culprits, runs) = search(&judge, &wanted, Some(&accepted)).await;
+        assert!(matches!(end, SearchEnd::Clean), "{end:?}");
+        assert_eq!(culprits.into_keys().collect::<Vec<_>>(), [route_piece(new)]);
+        assert!(runs < 20, "{runs}");
+    }
+}
+
+#[tokio::test]
+async fn a_route_whose_match_is_bad_is_dropped_and_others_answer_500() {
+    let judge = KnowsAll {
+        bad: [route_piece(1), route_piece(2)].into(),
+        bad_matches: [route_piece(2)].into(),
+        ..KnowsAll::default()
+    };
+    let wanted = snapshot(4);
+    let (end, culprits, _) = search(&judge, &wanted, None).await;
+    assert!(matches!(end, SearchEnd::Clean), "{end:?}");
+    let left = exclude(&wanted, &culprits);
+    let routes = &left.route_tables[0].virtual_hosts[0].routes;
+    assert_eq!(*routes, [route(0), answering_500(&route(1)), route(3)]);
+}
+
+#[tokio::test]
+async fn a_search_that_is_interrupted_after_every_run_comes_to_its_end() {
+    let judge = KnowsAll {
+        bad: [route_piece(1), Piece::Backend(backend(17)), route_piece(30)].into(),
+        bad_matches: [route_piece(30)].into(),
+        ..KnowsAll::default()
+    };
+    let wanted = snapshot(40);
+    let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
+    for attempt in 0.. {
+        assert!(attempt < 200, "no progress: {culprits:?}");
+        let left = Cell::new(6);
+        let limits = Limits::default();
+        let mut search = Search {
+            judge: &judge,
+            limits,
+            stop: || left.replace(left.get() - 1) == 0,
+            now: Timestamp::UNIX_EPOCH,
+            culprits: &mut culprits,
+            good: &mut good,
+            runs: 0,
+        };
+        if let SearchEnd::Clean = search.run(&wanted, None).await.unwrap() {
+            break;
+        }
+    }
+    assert_eq!(culprits.len(), 3);
+    let dropped: Vec<bool> = culprits.values().map(|culprit| culprit.dropped).collect();
+    assert!(dropped.iter().filter(|dropped| **dropped).count() >= 1);
+}
+
+#[test]
+fn a_culprit_is_forgotten_when_it_changes_and_only_then() {
+    let wanted = snapshot(3);
+    let culprits: Culprits = [(
+        route_piece(1),
+        Culprit {
+            digest: Pieces::new(&wanted).of[&route_piece(1)].digest(),
+            envoy_words: "no".to_owned(),
+            since: Timestamp::UNIX_EPOCH,
+            dropped: false,
+        },
+    )]
+    .into();
+    let mut other = wanted.clone();
+    other.route_tables[0].virtual_hosts[0].routes[2].method = "GET".to_owned();
+    assert_eq!(still_there(&culprits, &other), culprits);
+    other.route_tables[0].virtual_hosts[0].routes[1].method = "GET".to_owned();
+    assert_eq!(still_there(&culprits, &other), Culprits::new());
+}
+
+#[test]
+fn a_culprit_backend_loses_its_share_and_its_route_says_so() {
+    let wanted = snapshot(2);
+    let culprits: Culprits = [(
+        Piece::Backend(backend(1)),
+        Culprit {
+            digest: Digest::default(),
+            envoy_words: "no such SNI".to_owned(),
+            since: Timestamp::UNIX_EPOCH,
+            dropped: false,
+        },
+    )]
+    .into();
+    let left = exclude(&wanted, &culprits);
+    assert_eq!(left.backends.len(), 1);
+    let routes = &left.route_tables[0].virtual_hosts[0].routes;
+    assert_eq!(routes[0], route(0));
+    let Some(Action::Forward(forward)) = &routes[1].action else {
+        panic!("{:?}", routes[1]);
+    };
+    assert_eq!(
+        (
+            forward.backends[0].backend.as_str(),
+            forward.backends[0].weight
+        ),
+        ("", 1)
+    );
+
+    let affected = affected(&wanted, &culprits, &Unbound::default(), |port| port);
+    assert_eq!(affected.refused[0].object, "Service/ns/s1/80");
+    assert_eq!(affected.routes.len(), 1);
+    let route = &affected.routes["HTTPRoute/ns/r1"];
+    assert!(route.works && route.rules.is_empty(), "{route:?}");
+    assert!(route.shares[&0].contains("no such SNI"), "{route:?}");
+}

@@ -1,0 +1,71 @@
+//! What Envoy's log says about refused resources. Pure.
+
+use super::piece::Piece;
+
+/// One refused resource in a log line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// A listener that Envoy could not bind: nothing is wrong with it but its address.
+    Unbound { listener: String, words: String },
+    /// A listener by Envoy's name, refused for another reason.
+    Listener { listener: String, words: String },
+    /// Something of the snapshot.
+    Piece { piece: Piece, words: String },
+}
+
+/// The resources that are named: `lds: listener 'x' config rejected: why`, `cds: cluster 'x' config rejected: why`.
+pub(super) fn named(words: &[String]) -> Vec<Named> {
+    words.iter().filter_map(|words| one(words)).collect()
+}
+
+fn one(words: &str) -> Option<Named> {
+    const REJECTED: &str = "' config rejected: ";
+    if let Some(rest) = words.strip_prefix("lds: listener '") {
+        let (listener, why) = rest.split_once(REJECTED)?;
+        let (listener, words) = (listener.to_owned(), why.to_owned());
+        return Some(if why.starts_with("cannot bind ") {
+            Named::Unbound { listener, words }
+        } else {
+            Named::Listener { listener, words }
+        });
+    }
+    let (cluster, why) = words.strip_prefix("cds: cluster '")?.split_once(REJECTED)?;
+    Some(Named::Piece {
+        piece: Piece::Backend(cluster.to_owned()),
+        words: why.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_and_clusters_are_named_and_conflicts_of_ports_told_apart() {
+        let lines = [
+            "lds: listener 'tcp/127.0.0.1/80' config rejected: cannot bind '127.0.0.1:80': Address already in use",
+            "lds: listener 'tcp/127.0.0.1/81' config rejected: no good",
+            "cds: cluster 'Service/ns/it's/80' config rejected: paths must refer",
+            "Filesystem config update rejected: Error adding/updating listener(s) tcp/127.0.0.1/80: cannot bind",
+        ]
+        .map(str::to_owned);
+        let named = named(&lines);
+        assert_eq!(
+            named,
+            [
+                Named::Unbound {
+                    listener: "tcp/127.0.0.1/80".to_owned(),
+                    words: "cannot bind '127.0.0.1:80': Address already in use".to_owned(),
+                },
+                Named::Listener {
+                    listener: "tcp/127.0.0.1/81".to_owned(),
+                    words: "no good".to_owned(),
+                },
+                Named::Piece {
+                    piece: Piece::Backend("Service/ns/it's/80".to_owned()),
+                    words: "paths must refer".to_owned(),
+                },
+            ]
+        );
+    }
+}

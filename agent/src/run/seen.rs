@@ -1,0 +1,138 @@
+//! What an instance has seen, newest only: what is served, what is left out of it, and why.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::wanted::Wanted;
+use crate::apply::Report;
+use crate::envoy::State;
+use crate::quarantine::Affected;
+
+/// What an instance has seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// Whether Envoy serves.
+    pub(super) live: bool,
+    /// Envoy's state in words.
+    pub(super) envoy_state: String,
+    /// Its process; 0 when there is none.
+    pub(super) envoy_pid: u32,
+    /// Its version.
+    pub(super) envoy_version: String,
+    /// Its admin socket.
+    pub(super) admin: PathBuf,
+    /// What it accepted last.
+    pub(super) applied: Option<Arc<Wanted>>,
+    /// What that is all of, or what is left of it.
+    pub(super) applied_for: Option<Arc<Wanted>>,
+    /// When.
+    pub(super) applied_at: Option<Timestamp>,
+    /// What of it Envoy refuses, and whom that concerns.
+    pub(super) affected: Arc<Affected>,
+    /// Why what is wanted now was refused as a whole, in Envoy's words.
+    pub(super) refusal: Vec<String>,
+    /// Why what is wanted is not served, if it is not because of a refusal.
+    pub(super) trouble: Option<String>,
+    /// What is left out of what is served.
+    pub(super) notes: Vec<String>,
+    /// Where it listens.
+    pub(super) addresses: Vec<IpAddr>,
+    /// Addresses asked for that this host does not have.
+    pub(super) unusable_addresses: BTreeMap<String, String>,
+}
+
+impl Seen {
+    /// The accepted revision; empty when there is none.
+    pub(super) fn applied_revision(&self) -> &str {
+        self.applied.as_ref().map_or("", |wanted| wanted.revision())
+    }
+
+    /// The wanted revision that is served, as far as Envoy accepts it; empty when there is none.
+    pub(super) fn answered_revision(&self) -> &str {
+        self.applied_for
+            .as_ref()
+            .map_or("", |wanted| wanted.revision())
+    }
+
+    /// What is wrong, or `otherwise`.
+    pub(super) fn trouble_or(&self, otherwise: &str) -> String {
+        self.trouble.clone().unwrap_or_else(|| otherwise.to_owned())
+    }
+
+    /// Takes note of Envoy's state.
+    pub(super) fn note_state(&mut self, state: &State) {
+        self.live = state.is_live();
+        self.envoy_pid = 0;
+        let (words, trouble) = match state {
+            State::Starting { pid } => {
+                self.envoy_pid = pid.unwrap_or(0);
+                ("Starting", None)
+            }
+            State::Live { pid, .. } => {
+                self.envoy_pid = *pid;
+                ("Live", None)
+            }
+            State::Backoff { deaths, reason, .. } => (
+                "Backoff",
+                Some(format!("Envoy died {deaths} times in a row: {reason}")),
+            ),
+            State::Stopping { pid } => {
+                self.envoy_pid = *pid;
+                ("Stopping", None)
+            }
+            State::Stopped => ("Stopped", None),
+        };
+        words.clone_into(&mut self.envoy_state);
+        self.trouble = trouble;
+    }
+
+    /// Takes note of what Envoy accepted: `served`, which is `wanted` or what is left of it.
+    pub(super) fn note_accepted(
+        &mut self,
+        wanted: &Arc<Wanted>,
+        served: &Arc<Wanted>,
+        affected: Affected,
+        report: &Report,
+    ) {
+        let same = self
+            .applied
+            .as_ref()
+            .is_some_and(|applied| Arc::ptr_eq(applied, served));
+        if !same {
+            self.applied_at = Some(Timestamp::now());
+        }
+        self.applied = Some(Arc::clone(served));
+        self.applied_for = Some(Arc::clone(wanted));
+        self.affected = Arc::new(affected);
+        self.refusal.clear();
+        self.trouble = None;
+        self.addresses.clone_from(&wanted.assignment.addresses);
+        self.notes.clone_from(&wanted.assignment.problems);
+        self.notes
+            .extend(wanted.rendered.problems.iter().map(ToString::to_string));
+        self.notes.extend(
+            report
+                .still_warming
+                .iter()
+                .map(|cluster| format!("cluster {cluster} is still warming")),
+        );
+        self.unusable_addresses = wanted
+            .resolved
+            .snapshot
+            .addresses
+            .iter()
+            .filter(|asked| {
+                !wanted
+                    .assignment
+                    .addresses
+                    .iter()
+                    .any(|ip| ip.to_string() == **asked)
+            })
+            .map(|asked| (asked.clone(), "this host does not offer it".to_owned()))
+            .collect();
+    }
+}

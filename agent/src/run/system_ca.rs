@@ -1,0 +1,48 @@
+//! Where this host keeps the certificate authorities that it trusts.
+
+use std::path::{Path, PathBuf};
+
+/// One PEM file each, by distribution. The first is taken where none is there.
+const USUAL: [&str; 5] = [
+    // Debian, Ubuntu, Arch, the distroless images.
+    "/etc/ssl/certs/ca-certificates.crt",
+    // Fedora, RHEL.
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    // SUSE.
+    "/etc/ssl/ca-bundle.pem",
+    // Alpine.
+    "/etc/ssl/cert.pem",
+];
+
+/// The host's bundle, or where Debian would have it.
+pub(crate) fn find() -> PathBuf {
+    first_that(Path::is_file)
+}
+
+fn first_that(is_there: impl Fn(&Path) -> bool) -> PathBuf {
+    USUAL
+        .iter()
+        .map(Path::new)
+        .find(|path| is_there(path))
+        .unwrap_or(Path::new(USUAL[0]))
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bundle_of_the_distribution_is_found_else_that_of_debian_is_named() {
+        for usual in USUAL {
+            assert_eq!(
+                first_that(|path| path == Path::new(usual)),
+                Path::new(usual)
+            );
+        }
+        let debian = "/etc/ssl/certs/ca-certificates.crt";
+        assert_eq!(first_that(|_| false), Path::new(debian));
+        assert_eq!(first_that(|_| true), Path::new(debian));
+    }
+}

@@ -1,0 +1,502 @@
+//! What the real Envoy refuses is found and left out alone.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "all of it is test code"
+)]
+
+mod kit;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kit::{Host, Load, backend, free_address, get_path};
+use sesame_agent::apply::{Applier, Outcome, Patience};
+use sesame_agent::envoy::{Admin, Supervisor};
+use sesame_agent::quarantine::{Candidate, Kept, Piece, Published, Quarantine, affected};
+use sesame_agent::render::{self, Options};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{
+    Backend, BackendTls, Cors, CorsOrigin, Endpoint, EndpointSet, Forward, KeyRef, Listener,
+    PathMatch, Port, Protocol, Route, RouteTable, Snapshot, StringMatch, TlsTermination,
+    TrustBundle, VirtualHost, WeightedBackend, cors_origin, path_match, route::Action,
+    string_match,
+};
+
+const TABLE: &str = "http/80";
+/// Rust takes it, RE2 does not.
+const BAD_REGEX: &str = "(?x)a";
+
+/// Good objects, to which poison is added.
+struct World {
+    resolved: ResolvedGateway,
+}
+
+fn forward(backend: &str) -> Action {
+    Action::Forward(Forward {
+        backends: vec![WeightedBackend {
+            backend: backend.to_owned(),
+            weight: 1,
+            ..WeightedBackend::default()
+        }],
+        ..Forward::default()
+    })
+}
+
+fn route(name: &str, backend: &str) -> Route {
+    Route {
+        name: format!("HTTPRoute/ns/{name}/rules/0/matches/0"),
+        path: Some(PathMatch {
+            kind: Some(path_match::Kind::Prefix(format!("/{name}"))),
+        }),
+        action: Some(forward(backend)),
+        ..Route::default()
+    }
+}
+
+fn bad_string(name: &str) -> StringMatch {
+    StringMatch {
+        name: name.to_owned(),
+        kind: Some(string_match::Kind::Regex(BAD_REGEX.to_owned())),
+    }
+}
+
+/// Kinds of poison.
+#[derive(Clone, Copy, Debug)]
+enum Poison {
+    PathRegex,
+    HeaderRegex,
+    QueryRegex,
+    CorsRegex,
+    LongSni,
+    TrustBundle,
+    KeyOfAnother,
+    DomainTwice,
+}
+
+impl Poison {
+    const ALL: [Self; 8] = [
+        Self::PathRegex,
+        Self::HeaderRegex,
+        Self::QueryRegex,
+        Self::CorsRegex,
+        Self::LongSni,
+        Self::TrustBundle,
+        Self::KeyOfAnother,
+        Self::DomainTwice,
+    ];
+}
+
+impl World {
+    /// So many routes to one endpoint, a listener, and an HTTPS listener with a good key.
+    fn new(routes: usize, endpoint: SocketAddr) -> Self {
+        let name = "Service/ns/good/80";
+        let mut world = Self {
+            resolved: ResolvedGateway {
+                gateway: NamespacedName::new("ns", "gw"),
+                snapshot: Snapshot {
+                    gateway: "Gateway/ns/gw".to_owned(),
+                    ports: vec![
+                        Port {
+                            port: 80,
+                            listeners: vec![Listener {
+                                name: "Gateway/ns/gw/listeners/http".to_owned(),
+                                protocol: Protocol::Http.into(),
+                                route_table: TABLE.to_owned(),
+                                ..Listener::default()
+                            }],
+                            ..Port::default()
+                        },
+                        Port {
+                            port: 443,
+                            ..Port::default()
+                        },
+                    ],
+                    route_tables: vec![RouteTable {
+                        name: TABLE.to_owned(),
+                        virtual_hosts: vec![VirtualHost {
+                            domain: "*".to_owned(),
+                            routes: (0..routes).map(|i| route(&format!("g{i}"), name)).collect(),
+                        }],
+                    }],
+                    backends: vec![Backend {
+                        name: name.to_owned(),
+                        endpoints: name.to_owned(),
+                        ..Backend::default()
+                    }],
+                    endpoints: vec![EndpointSet {
+                        name: name.to_owned(),
+                        endpoints: vec![Endpoint {
+                            address: endpoint.ip().to_string(),
+                            port: endpoint.port().into(),
+                        }],
+                    }],
+                    ..Snapshot::default()
+                },
+                keys: Vec::new(),
+            },
+        };
+        world.https("good", false);
+        world
+    }
+
+    fn routes(&mut self) -> &mut Vec<Route> {
+        &mut self.resolved.snapshot.route_tables[0].virtual_hosts[0].routes
+    }
+
+    /// An HTTPS listener with a key of its own.
+    fn https(&mut self, name: &str, wrong_key: bool) -> String {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let shown = if wrong_key {
+            rcgen::KeyPair::generate().unwrap()
+        } else {
+            rcgen::KeyPair::try_from(key.serialize_der()).unwrap()
+        };
+        let host = format!("{name}.example.com");
+        let mut params = rcgen::CertificateParams::new(vec![host.clone()]).unwrap();
+        let number = u8::try_from(self.resolved.keys.len() + 1).unwrap();
+        params.serial_number = Some(rcgen::SerialNumber::from(vec![0x4e, number]));
+        let pair = KeyPair {
+            name: format!("Secret/ns/{name}"),
+            certificate_chain: params.self_signed(&key).unwrap().pem().into_bytes(),
+            private_key: shown.serialize_pem().into_bytes(),
+        };
+        let snapshot = &mut self.resolved.snapshot;
+        snapshot.keys.push(KeyRef {
+            name: pair.name.clone(),
+            digest: pair.digest(),
+            serial: format!("4e{number:02x}"),
+            not_after: 0,
+        });
+        let listener = format!("Gateway/ns/gw/listeners/{name}");
+        snapshot.ports[1].listeners.push(Listener {
+            name: listener.clone(),
+            protocol: Protocol::Https.into(),
+            hostname: host,
+            route_table: TABLE.to_owned(),
+            tls: Some(TlsTermination {
+                keys: vec![pair.name.clone()],
+                ..TlsTermination::default()
+            }),
+            ..Listener::default()
+        });
+        self.resolved.keys.push(pair);
+        listener
+    }
+
+    /// Adds one; what is to be blamed.
+    fn poison(&mut self, poison: Poison, number: usize) -> Piece {
+        let name = format!("bad{number}");
+        let mut bad = route(&name, "Service/ns/good/80");
+        match poison {
+            Poison::PathRegex => {
+                bad.path = Some(PathMatch {
+                    kind: Some(path_match::Kind::Regex(BAD_REGEX.to_owned())),
+                });
+            }
+            Poison::HeaderRegex => bad.headers.push(bad_string("x-header")),
+            Poison::QueryRegex => bad.query_params.push(bad_string("q")),
+            Poison::CorsRegex => {
+                bad.cors = Some(Cors {
+                    allow_origins: vec![CorsOrigin {
+                        kind: Some(cors_origin::Kind::Regex(BAD_REGEX.to_owned())),
+                    }],
+                    ..Cors::default()
+                });
+            }
+            Poison::LongSni | Poison::TrustBundle => {
+                let backend = format!("Service/ns/{name}/80");
+                let bundle = format!("ConfigMap/ns/{name}");
+                let is_bundle = matches!(poison, Poison::TrustBundle);
+                let snapshot = &mut self.resolved.snapshot;
+                if is_bundle {
+                    snapshot.trust_bundles.push(TrustBundle {
+                        name: bundle.clone(),
+                        pem: "no certificate".to_owned(),
+                    });
+                }
+                snapshot.backends.push(Backend {
+                    name: backend.clone(),
+                    endpoints: "Service/ns/good/80".to_owned(),
+                    tls: Some(BackendTls {
+                        sni: "x".repeat(if is_bundle { 1 } else { 300 }),
+                        trust_bundle: if is_bundle {
+                            bundle.clone()
+                        } else {
+                            String::new()
+                        },
+                        dns_names: vec!["x".to_owned()],
+                        ..BackendTls::default()
+                    }),
+                    ..Backend::default()
+                });
+                bad.action = Some(forward(&backend));
+                self.routes().push(bad);
+                return if is_bundle {
+                    Piece::TrustBundle(bundle)
+                } else {
+                    Piece::Backend(backend)
+                };
+            }
+            Poison::KeyOfAnother => {
+                self.https(&name, true);
+                return Piece::Key(format!("Secret/ns/{name}"));
+            }
+            Poison::DomainTwice => {
+                let hosts = &mut self.resolved.snapshot.route_tables[0].virtual_hosts;
+                for domain in [
+                    format!("{name}.com"),
+                    format!("{}.com", name.to_uppercase()),
+                ] {
+                    hosts.push(VirtualHost {
+                        domain,
+                        routes: Vec::new(),
+                    });
+                }
+                // They come in the order of their names, and the first is fine.
+                return Piece::VirtualHost {
+                    table: TABLE.to_owned(),
+                    domain: format!("{name}.com"),
+                };
+            }
+        }
+        let piece = Piece::Route(bad.name.clone());
+        self.routes().push(bad);
+        piece
+    }
+}
+
+/// A host that publishes.
+struct Publisher {
+    host: Host,
+    at: SocketAddr,
+    options: Options,
+    applier: Applier,
+    supervisor: Supervisor,
+    envoy: Admin,
+    quarantine: Quarantine,
+    accepted: Option<Snapshot>,
+}
+
+impl Publisher {
+    /// Starts Envoy with these files, good or bad.
+    async fn start(world: &World) -> Self {
+        let host = Host::new();
+        let (at, tls) = (free_address(), free_address());
+        let options = Options {
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            port_map: BTreeMap::from([(80, at.port().into()), (443, tls.port().into())]),
+            subscription_budget: 24,
+            layout: host.layout.clone(),
+            admin_socket: host.admin_socket(),
+            trusted_hops: 0,
+        };
+        let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
+        let (applier, supervisor) = host.start(&render::render(snapshot, keys, &options)).await;
+        let applier = applier.with_patience(Patience {
+            serial: Duration::from_millis(200),
+            ..Patience::default()
+        });
+        Self {
+            quarantine: Quarantine::new(host.config().binary, host.directory.path().join("judge")),
+            envoy: supervisor.admin(),
+            host,
+            at,
+            options,
+            applier,
+            supervisor,
+            accepted: None,
+        }
+    }
+
+    async fn publish(&mut self, world: &World) -> Published {
+        let resolved = Arc::new(world.resolved.clone());
+        let rendered = render::render(&resolved.snapshot, &resolved.keys, &self.options);
+        let candidate = Candidate {
+            resolved: &resolved,
+            options: &self.options,
+            rendered: &rendered,
+        };
+        let published = self
+            .quarantine
+            .publish(
+                &mut self.applier,
+                &self.envoy,
+                candidate,
+                self.accepted.as_ref(),
+                || false,
+            )
+            .await
+            .unwrap();
+        if let Published::Accepted { served, .. } = &published {
+            let served = served.as_ref().map(|served| served.snapshot.clone());
+            self.accepted = Some(served.unwrap_or_else(|| resolved.snapshot.clone()));
+        }
+        published
+    }
+
+    /// Publishes; what was left out of it.
+    async fn accepted(&mut self, world: &World) -> BTreeSet<Piece> {
+        let published = self.publish(world).await;
+        let found: BTreeSet<Piece> = self.quarantine.culprits().keys().cloned().collect();
+        assert!(
+            matches!(published, Published::Accepted { .. }),
+            "{published:?}: {found:?}"
+        );
+        found
+    }
+
+    async fn stop(self) {
+        self.supervisor.stop(Duration::ZERO).await;
+        drop(self.host);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_kind_of_poison_is_left_out_alone_and_comes_back_when_it_is_mended() {
+    let endpoint = backend("good").await;
+    let world = World::new(20, endpoint);
+    let mut publisher = Publisher::start(&world).await;
+    let at = publisher.at;
+    assert!(publisher.accepted(&world).await.is_empty());
+    let load = Load::over(
+        at,
+        2,
+        &(0..20).map(|i| format!("/g{i}")).collect::<Vec<_>>(),
+    );
+    for (number, poison) in Poison::ALL.into_iter().enumerate() {
+        let mut bad = World {
+            resolved: world.resolved.clone(),
+        };
+        let culprit = bad.poison(poison, number);
+        let found = publisher.accepted(&bad).await;
+        assert_eq!(found, BTreeSet::from([culprit.clone()]), "{poison:?}");
+        let words = &publisher.quarantine.culprits()[&culprit].envoy_words;
+        assert!(!words.is_empty(), "{poison:?}");
+        eprintln!("{poison:?}: {words}");
+        let status = get_path(at, &format!("/bad{number}")).await.unwrap().0;
+        let answered = matches!(
+            poison,
+            Poison::CorsRegex | Poison::LongSni | Poison::TrustBundle
+        );
+        assert_eq!(status, if answered { 500 } else { 404 }, "{poison:?}");
+        load.more(20).await;
+        assert!(publisher.accepted(&world).await.is_empty(), "{poison:?}");
+    }
+    assert_eq!(load.finish().await, Vec::<String>::new());
+    publisher.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request_fails() {
+    let endpoint = backend("good").await;
+    let good = World::new(500, endpoint);
+    let mut publisher = Publisher::start(&good).await;
+    assert!(publisher.accepted(&good).await.is_empty());
+    let paths: Vec<String> = (0..500).map(|i| format!("/g{i}")).collect();
+    let load = Load::over(publisher.at, 4, &paths);
+    load.more(200).await;
+
+    let mut bad = World {
+        resolved: good.resolved.clone(),
+    };
+    let culprits: BTreeSet<Piece> = (0..40)
+        .map(|number| bad.poison(Poison::ALL[number % Poison::ALL.len()], number))
+        .collect();
+    assert_eq!(culprits.len(), 40);
+    assert_eq!(publisher.accepted(&bad).await, culprits);
+    load.more(200).await;
+
+    // What changes beside them goes through at once.
+    bad.routes().push(route("new", "Service/ns/good/80"));
+    let Published::Accepted { report, served } = publisher.publish(&bad).await else {
+        panic!("an unrelated change is refused");
+    };
+    assert_eq!(report.outcome, Outcome::Applied);
+    assert!(served.is_some());
+    assert_eq!(
+        get_path(publisher.at, "/new").await.unwrap(),
+        (200, "good".to_owned())
+    );
+
+    let affected = affected(
+        &bad.resolved.snapshot,
+        publisher.quarantine.culprits(),
+        publisher.quarantine.unbound(),
+        |port| port,
+    );
+    assert_eq!(affected.refused.len(), 40);
+    // Keys concern their listeners; bundles and backends their routes.
+    assert_eq!(affected.listeners.len(), 5);
+    let lost = affected
+        .routes
+        .values()
+        .filter(|route| !route.works)
+        .count();
+    assert_eq!((lost, affected.routes.len()), (20, 30));
+
+    assert!(publisher.accepted(&good).await.is_empty());
+    assert_eq!(load.finish().await, Vec::<String>::new());
+    publisher.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cold_start_with_poison_serves_what_is_good() {
+    let endpoint = backend("good").await;
+    let mut world = World::new(50, endpoint);
+    let culprits: BTreeSet<Piece> = Poison::ALL
+        .into_iter()
+        .enumerate()
+        .map(|(number, poison)| world.poison(poison, number))
+        .collect();
+    let mut publisher = Publisher::start(&world).await;
+    publisher.quarantine.suspect();
+    assert_eq!(publisher.accepted(&world).await, culprits);
+    for i in 0..50 {
+        let answer = get_path(publisher.at, &format!("/g{i}")).await.unwrap();
+        assert_eq!(answer, (200, "good".to_owned()));
+    }
+    publisher.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
+    let endpoint = backend("good").await;
+    let good = World::new(20, endpoint);
+    let mut publisher = Publisher::start(&good).await;
+    assert!(publisher.accepted(&good).await.is_empty());
+    let mut bad = World {
+        resolved: good.resolved.clone(),
+    };
+    let culprit = bad.poison(Poison::HeaderRegex, 0);
+    let resolved = Arc::new(bad.resolved.clone());
+    let rendered = render::render(&resolved.snapshot, &resolved.keys, &publisher.options);
+    let candidate = Candidate {
+        resolved: &resolved,
+        options: &publisher.options,
+        rendered: &rendered,
+    };
+    let outcome = publisher
+        .quarantine
+        .publish(
+            &mut publisher.applier,
+            &publisher.envoy,
+            candidate,
+            publisher.accepted.as_ref(),
+            || true,
+        )
+        .await
+        .unwrap();
+    assert!(
+        matches!(outcome, Published::Kept(Kept::Searching { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(get_path(publisher.at, "/g1").await.unwrap().0, 200);
+    assert_eq!(publisher.accepted(&bad).await, BTreeSet::from([culprit]));
+    publisher.stop().await;
+}

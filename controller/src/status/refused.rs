@@ -1,0 +1,211 @@
+//! What Envoy refuses of a route on the hosts of a Gateway, put into the route's status.
+
+use std::collections::BTreeMap;
+
+use super::{Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus};
+use crate::api::NamespacedName;
+
+/// What hosts refuse of one route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefusedRules {
+    /// Rules that do not work as they say, with Envoy's reason.
+    pub rules: BTreeMap<usize, String>,
+    /// Rules of which a backend is refused, with Envoy's reason.
+    pub backends: BTreeMap<usize, String>,
+    /// Whether anything of the route works.
+    pub works: bool,
+}
+
+/// Says in `status`, for the parents that are this Gateway, what its hosts refuse.
+///
+/// `PartiallyInvalid` is for routes of which something works; otherwise the route is not accepted. A refused backend
+/// is a reference that is not resolved: its share of requests is answered as such.
+pub fn refuse_rules(
+    status: &mut RouteStatus,
+    namespace: &str,
+    gateway: &NamespacedName,
+    refused: &RefusedRules,
+) {
+    let RefusedRules {
+        rules,
+        backends,
+        works,
+    } = refused;
+    for parent in &mut status.parents {
+        if !is(parent, namespace, gateway) {
+            continue;
+        }
+        let conditions = &mut parent.conditions;
+        let accepted = conditions
+            .iter()
+            .find(|condition| condition.type_ == ConditionType::Accepted)
+            .filter(|condition| condition.status == ConditionStatus::True);
+        let Some(generation) = accepted.map(|condition| condition.observed_generation) else {
+            continue;
+        };
+        if !backends.is_empty() {
+            let said = listed("backend of rule", backends);
+            let resolved = ConditionType::ResolvedRefs;
+            add(
+                conditions,
+                resolved,
+                ConditionStatus::False,
+                &said,
+                generation,
+            );
+        }
+        if rules.is_empty() {
+            continue;
+        }
+        if *works {
+            let said = listed("Dropped Rule", rules);
+            let partial = ConditionType::PartiallyInvalid;
+            add(
+                conditions,
+                partial,
+                ConditionStatus::True,
+                &said,
+                generation,
+            );
+        } else {
+            let said = listed("rule", rules);
+            conditions.retain(|condition| condition.type_ != ConditionType::PartiallyInvalid);
+            let accepted = ConditionType::Accepted;
+            add(
+                conditions,
+                accepted,
+                ConditionStatus::False,
+                &said,
+                generation,
+            );
+        }
+    }
+}
+
+fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> bool {
+    let reference = &parent.parent_ref;
+    reference.kind.as_deref().unwrap_or("Gateway") == "Gateway"
+        && reference.name == gateway.name
+        && reference.namespace.as_deref().unwrap_or(namespace) == gateway.namespace
+}
+
+/// `Dropped Rule 0: why; Dropped Rule 2: why`, as the specification wants the message to begin.
+fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
+    let said: Vec<String> = rules
+        .iter()
+        .map(|(rule, why)| format!("{what} {rule}: {why}"))
+        .collect();
+    said.join("; ")
+}
+
+/// Sets the condition; a message that says something wrong already is kept before the new one.
+fn add(
+    conditions: &mut Vec<Condition>,
+    type_: ConditionType,
+    status: ConditionStatus,
+    said: &str,
+    generation: i64,
+) {
+    let new = |message: &str, reason| Condition::new(type_, status, reason, message, generation);
+    match conditions.iter_mut().find(|c| c.type_ == type_) {
+        Some(before) if before.is_fault() => {
+            *before = new(&format!("{}; {said}", before.message), before.reason);
+        }
+        Some(before) => *before = new(said, Reason::UnsupportedValue),
+        None => conditions.push(new(said, Reason::UnsupportedValue)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ParentRef;
+
+    fn status(gateways: &[&str]) -> RouteStatus {
+        let good = |type_, reason| Condition::new(type_, ConditionStatus::True, reason, "good", 3);
+        RouteStatus {
+            parents: gateways
+                .iter()
+                .map(|name| RouteParentStatus {
+                    parent_ref: ParentRef {
+                        name: (*name).to_owned(),
+                        ..ParentRef::default()
+                    },
+                    controller_name: "ours".to_owned(),
+                    conditions: vec![
+                        good(ConditionType::Accepted, Reason::Accepted),
+                        good(ConditionType::ResolvedRefs, Reason::ResolvedRefs),
+                    ],
+                })
+                .collect(),
+        }
+    }
+
+    fn said(status: &RouteStatus, parent: usize) -> Vec<(ConditionType, ConditionStatus, &str)> {
+        status.parents[parent]
+            .conditions
+            .iter()
+            .map(|c| (c.type_, c.status, c.message.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn a_refused_rule_of_several_is_said_to_the_gateway_that_refuses_it() {
+        let mut status = status(&["one", "two"]);
+        let refused = RefusedRules {
+            rules: [(1, "bad regex".to_owned())].into(),
+            works: true,
+            ..RefusedRules::default()
+        };
+        refuse_rules(
+            &mut status,
+            "ns",
+            &NamespacedName::new("ns", "two"),
+            &refused,
+        );
+        assert_eq!(said(&status, 0).len(), 2);
+        assert_eq!(
+            said(&status, 1)[2],
+            (
+                ConditionType::PartiallyInvalid,
+                ConditionStatus::True,
+                "Dropped Rule 1: bad regex"
+            )
+        );
+        let other = NamespacedName::new("other", "one");
+        refuse_rules(&mut status, "ns", &other, &refused);
+        assert_eq!(said(&status, 0).len(), 2);
+    }
+
+    #[test]
+    fn a_route_of_which_nothing_works_is_not_accepted() {
+        let mut status = status(&["one"]);
+        let refused = RefusedRules {
+            rules: [(0, "bad".to_owned())].into(),
+            backends: [(0, "bad SNI".to_owned())].into(),
+            works: false,
+        };
+        refuse_rules(
+            &mut status,
+            "ns",
+            &NamespacedName::new("ns", "one"),
+            &refused,
+        );
+        let said = said(&status, 0);
+        assert_eq!(
+            said,
+            [
+                (
+                    ConditionType::Accepted,
+                    ConditionStatus::False,
+                    "rule 0: bad"
+                ),
+                (
+                    ConditionType::ResolvedRefs,
+                    ConditionStatus::False,
+                    "backend of rule 0: bad SNI"
+                ),
+            ]
+        );
+    }
+}
