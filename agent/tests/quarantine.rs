@@ -295,6 +295,7 @@ impl Publisher {
             layout: host.layout.clone(),
             admin_socket: host.admin_socket(),
             trusted_hops: 0,
+            system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         };
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let (applier, supervisor) = host.start(&render::render(snapshot, keys, &options)).await;

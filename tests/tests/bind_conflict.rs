@@ -1,5 +1,7 @@
 //! A port that another process holds costs its listener, and nothing else.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
 use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::Value;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::apply::Subscription;
+pub use super::answers::{AdminError, Readiness, ServerInfo, VersionTexts, Warming};
 
 /// An answer larger than this is refused: a dump of everything belongs into a support bundle.
 const MAX_ANSWER: usize = 32 << 20;
@@ -27,121 +27,6 @@ const MAX_ANSWER: usize = 32 << 20;
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// A path of a Unix socket has at most 108 bytes with its final zero.
 pub const MAX_SOCKET_PATH: usize = 107;
-
-/// Why the admin interface did not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AdminError {
-    /// Nobody listens: Envoy is not running, or not yet.
-    #[error("{socket}: cannot connect to the admin socket, is Envoy running? {source}", socket = .socket.display())]
-    Connect {
-        /// The socket.
-        socket: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The connection broke while a request was on its way.
-    #[error("{path}: the admin connection broke: {reason}")]
-    Broken {
-        /// The request.
-        path: String,
-        /// Why.
-        reason: String,
-    },
-    /// No answer in time: the main thread is busy or stuck.
-    #[error("{path}: no answer from the admin interface within {} s", .after.as_secs_f32())]
-    Timeout {
-        /// The request.
-        path: String,
-        /// How long it was waited for.
-        after: Duration,
-    },
-    /// An answer that is not what was asked for.
-    #[error("{path}: unexpected answer from the admin interface: {reason}")]
-    Answer {
-        /// The request.
-        path: String,
-        /// What was wrong.
-        reason: String,
-    },
-}
-
-impl AdminError {
-    /// Whether the process behind the socket is gone, rather than busy or unhelpful.
-    pub fn is_gone(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Broken { .. })
-    }
-}
-
-/// The state that Envoy reports of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Readiness {
-    /// Serves. Says nothing about whether its configuration was accepted.
-    Live,
-    /// Fails its health check on purpose.
-    Draining,
-    /// Has not loaded its bootstrap's clusters yet.
-    PreInitializing,
-    /// Has not loaded its listeners yet.
-    Initializing,
-}
-
-/// The parts of `/server_info` that are of use.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct ServerInfo {
-    /// `commit/1.40.0/Clean/RELEASE/BoringSSL`.
-    pub version: String,
-    /// See [`Readiness`].
-    pub state: Readiness,
-    /// `12s`.
-    #[serde(default)]
-    pub uptime_current_epoch: String,
-    /// `11.104`, or `disabled`.
-    #[serde(default)]
-    pub hot_restart_version: String,
-}
-
-/// The version that each subscription has accepted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VersionTexts {
-    by_scope: HashMap<String, String>,
-}
-
-impl VersionTexts {
-    /// The accepted version; empty if nothing was accepted yet, `None` if Envoy has no such subscription.
-    /// When several statistics are of one subscription, `wanted` wins.
-    pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
-        if let Some(scope) = subscription.stat_scope() {
-            return self.by_scope.get(&scope).map(String::as_str);
-        }
-        let mut found = None;
-        for (scope, version) in &self.by_scope {
-            if subscription.owns_stat(scope) {
-                found = Some(version.as_str());
-                if version == wanted {
-                    break;
-                }
-            }
-        }
-        found
-    }
-}
-
-/// What is still warming: received, but not used yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Warming {
-    /// Clusters that wait for endpoints, secrets or a first health check.
-    pub clusters: u64,
-    /// Listeners that wait for route tables or secrets.
-    pub listeners: u64,
-}
-
-impl Warming {
-    /// Whether nothing is.
-    pub fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-}
 
 /// A client of one Envoy's admin socket. Clones share the connection.
 #[derive(Clone)]

@@ -4,13 +4,16 @@
 //! it.
 
 pub mod admin;
+pub mod answers;
 pub mod identity;
 pub mod locate;
 pub mod log;
 pub mod process;
+pub mod settings;
 pub mod stop;
 pub mod supervisor;
 pub mod validate;
 
 pub use admin::Admin;
-pub use supervisor::{State, Supervisor, SupervisorConfig};
+pub use settings::{State, SupervisorConfig};
+pub use supervisor::Supervisor;

@@ -11,6 +11,7 @@
 
 mod affected;
 mod alone;
+mod candidate;
 mod exclude;
 pub mod holder;
 mod judge;
@@ -25,10 +26,11 @@ mod words;
 mod tests;
 
 pub use affected::{Affected, AffectedRoute, Refused, affected};
+pub use candidate::{Candidate, Kept, Published, Served};
 pub use exclude::exclude;
 pub use judge::{EnvoyJudge, Judge, NoVerdict, Trial};
 pub use memory::{Culprit, Culprits};
 pub use piece::{Digest, Piece};
-pub use publish::{Candidate, Kept, Published, Quarantine, Served};
+pub use publish::Quarantine;
 pub use search::{Limits, Search, SearchEnd};
 pub use sockets::{Unbound, UnboundSocket};

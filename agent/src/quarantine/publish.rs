@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::schema::Snapshot;
 
+use super::candidate::{Candidate, Kept, Published, Served};
 use super::exclude::exclude;
 use super::judge::{EnvoyJudge, NoVerdict};
 use super::memory::{Culprit, Culprits, still_there};
@@ -18,64 +18,10 @@ use super::sockets::Unbound;
 use super::words::{Named, named};
 use crate::apply::{self, Applier, ApplyError, Kind, Outcome, Refusal, Report, Wanted};
 use crate::envoy::Admin;
-use crate::render::{self, Options, Rendered};
+use crate::render::{self, Rendered};
 
 /// How often one publication is tried: each time with less.
 const ROUNDS: usize = 12;
-
-/// What is to be served.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
-    /// The snapshot and the key pairs.
-    pub resolved: &'a Arc<ResolvedGateway>,
-    /// As for rendering.
-    pub options: &'a Options,
-    /// What they render to.
-    pub rendered: &'a Rendered,
-}
-
-/// What is served instead of a candidate.
-#[derive(Clone, Debug)]
-pub struct Served {
-    /// Without the culprits.
-    pub snapshot: Snapshot,
-    /// What it renders to, without the listeners that cannot be opened.
-    pub rendered: Rendered,
-}
-
-/// Why what was accepted last goes on being served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// Envoy refuses, and nothing was found that could be left out. To be tried again when something changes.
-    Refused {
-        /// Its words.
-        envoy_words: Vec<String>,
-    },
-    /// The search has not come to an end; to be gone on with.
-    Searching {
-        /// Envoy's words.
-        envoy_words: Vec<String>,
-    },
-    /// Envoy could not be asked; to be tried again.
-    NotYet {
-        /// Why.
-        reason: String,
-    },
-}
-
-/// How a publication ended.
-#[derive(Debug)]
-pub enum Published {
-    /// Envoy serves the candidate, or what is left of it.
-    Accepted {
-        /// Of the transaction.
-        report: Report,
-        /// What it serves instead, if something was left out.
-        served: Option<Box<Served>>,
-    },
-    /// Nothing has changed.
-    Kept(Kept),
-}
 
 /// What is left out at one Envoy, and why.
 #[derive(Debug)]

@@ -183,6 +183,7 @@ fn reporter(
         started: Timestamp::now(),
     };
     let manifests = options.manifests.clone();
+    let resolve = options.resolve.clone();
     let host_addresses: Vec<String> = host_addresses::usable()
         .iter()
         .map(IpAddr::to_string)
@@ -201,6 +202,7 @@ fn reporter(
                 manifests: manifests.clone(),
                 transitions: &known.transitions,
                 known: &known,
+                resolve: &resolve,
                 seen: &seen,
                 host_addresses: &host_addresses,
             },

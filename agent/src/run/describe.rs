@@ -24,18 +24,21 @@ pub(super) struct Facts<'a> {
     pub(super) agent: AgentReport,
     pub(super) manifests: PathBuf,
     pub(super) known: &'a Known,
+    pub(super) resolve: &'a sesame_controller::resolve::Options,
     pub(super) transitions: &'a Transitions,
     pub(super) seen: &'a BTreeMap<NamespacedName, Seen>,
     /// The host's own addresses, for listeners on all of them.
     pub(super) host_addresses: &'a [String],
 }
 
-/// Puts the report together; `objects` is left empty unless asked for.
+/// Puts the report together. Without objects, which take long where they are many, their conditions do not
+/// count for its health either.
 pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     let Facts {
         agent,
         manifests,
         known,
+        resolve,
         transitions,
         seen,
         host_addresses,
@@ -66,7 +69,10 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     if errors > 0 {
         reasons.push(format!("{errors} errors in the manifests"));
     }
-    let statuses = known.statuses.as_deref().cloned().unwrap_or_default();
+    let statuses = match &known.world {
+        Some(world) if with_objects => sesame_controller::resolve::resolve(world, resolve).statuses,
+        _ => Statuses::default(),
+    };
     let programmed = with_hosts(statuses, seen, host_addresses);
     let bad = count_bad(&programmed);
     if bad > 0 {

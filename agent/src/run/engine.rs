@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use sesame_controller::resolve::{Resolution, ResolvedGateway, Resolver};
-use sesame_controller::status::Statuses;
+use sesame_controller::world::World;
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
@@ -21,8 +21,9 @@ use crate::source::watch::{Change, Watch};
 pub(super) struct Known {
     /// What each Gateway is to serve.
     pub(super) gateways: WantedGateways,
-    /// Statuses as resolution gives them; `None` until the manifests were read once.
-    pub(super) statuses: Option<Arc<Statuses>>,
+    /// The objects that were resolved last; `None` until the manifests were read once. Statuses are resolved
+    /// again when somebody asks: they take more memory than everything else, and are rarely asked for.
+    pub(super) world: Option<Arc<World>>,
     /// Since when each condition has its status.
     pub(super) transitions: Arc<Transitions>,
     /// Everything wrong in the manifests.
@@ -93,7 +94,7 @@ impl Engine {
             self.hold(scan, "the manifests hold no object at all; what was accepted last is served until one appears");
             return;
         }
-        let first = self.known.borrow().statuses.is_none();
+        let first = self.known.borrow().world.is_none();
         if scan.changed.is_empty() && !first && self.known.borrow().held.is_none() {
             self.publish_problems(scan);
             return;
@@ -128,8 +129,10 @@ impl Engine {
             .collect();
         let mut transitions = Transitions::clone(&self.known.borrow().transitions);
         transitions.observe(&statuses, Timestamp::now());
+        drop(statuses);
+        let world = Arc::new(self.manifests.world().clone());
         self.known.send_modify(|known| {
-            known.statuses = Some(Arc::new(statuses));
+            known.world = Some(world);
             known.transitions = Arc::new(transitions);
         });
         self.publish_problems(scan);

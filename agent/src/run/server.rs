@@ -61,7 +61,15 @@ where
             let _slot = slot;
             let service = service_fn(move |request: Request<Incoming>| {
                 let report = Arc::clone(&report);
-                async move { Ok::<_, Infallible>(answer(&request, &*report)) }
+                async move {
+                    let (method, path) =
+                        (request.method().clone(), request.uri().path().to_owned());
+                    let answer = move || answer(&method, &path, &*report);
+                    Ok::<_, Infallible>(match tokio::task::spawn_blocking(answer).await {
+                        Ok(response) => response,
+                        Err(error) => failed(&error.to_string()),
+                    })
+                }
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -74,15 +82,12 @@ where
     }
 }
 
-fn answer<F: Fn(bool) -> Report>(request: &Request<Incoming>, report: &F) -> Response<Full<Bytes>> {
-    let (status, body) = match (request.method(), request.uri().path()) {
+fn answer<F: Fn(bool) -> Report>(method: &Method, path: &str, report: &F) -> Response<Full<Bytes>> {
+    let (status, body) = match (method, path) {
         (&Method::GET, path @ ("/status" | "/gateways")) => {
             match serde_json::to_vec(&report(path == "/status")) {
                 Ok(body) => (StatusCode::OK, body),
-                Err(error) => (
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    format!("{{\"error\":\"{error}\"}}").into_bytes(),
-                ),
+                Err(error) => return failed(&error.to_string()),
             }
         }
         _ => (
@@ -90,6 +95,17 @@ fn answer<F: Fn(bool) -> Report>(request: &Request<Incoming>, report: &F) -> Res
             br#"{"error":"not found; try GET /status"}"#.to_vec(),
         ),
     };
+    json(status, body)
+}
+
+fn failed(error: &str) -> Response<Full<Bytes>> {
+    let body = serde_json::json!({ "error": error })
+        .to_string()
+        .into_bytes();
+    json(StatusCode::INTERNAL_SERVER_ERROR, body)
+}
+
+fn json(status: StatusCode, body: Vec<u8>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     response

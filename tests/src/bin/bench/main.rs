@@ -134,7 +134,7 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
         let route = pick(change, routes);
         let revision = format!("r{change}");
         let started = Instant::now();
-        manifests::write_route(host.manifests(), route, ports[0], &revision)?;
+        manifests::write_app(host.manifests(), route, ports[0], &revision)?;
         figures.errors += client.wait_for(
             &manifests::hostname(route),
             Duration::from_secs(30),
@@ -161,7 +161,7 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
             // There and back, so that every change is one whatever was picked before.
             for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
                 let started = Instant::now();
-                manifests::write_endpoints(host.manifests(), route, port)?;
+                manifests::write_app(host.manifests(), route, port, "endpoints")?;
                 figures.errors += client.wait_for(
                     &manifests::hostname(route),
                     Duration::from_secs(30),
@@ -184,7 +184,7 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
     let hostname = manifests::hostname(0);
     let mut variants = Vec::new();
     for revision in ["floor-a", "floor-b"] {
-        manifests::write_route(host.manifests(), 0, ports[0], revision)?;
+        manifests::write_app(host.manifests(), 0, ports[0], revision)?;
         client.wait_for(&hostname, Duration::from_secs(30), |answer| {
             answer.revision == revision
         })?;

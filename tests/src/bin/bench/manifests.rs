@@ -34,31 +34,31 @@ pub(crate) fn write_all(dir: &Path, routes: usize, port: u16) -> anyhow::Result<
         ],
     )?;
     for route in 0..routes {
-        write(
-            dir,
-            &format!("s{route}.yaml"),
-            &[json!({
-                "apiVersion": "v1", "kind": "Service",
-                "metadata": {"name": format!("s{route}"), "namespace": "bench"},
-                "spec": {"ports": [{"port": 80}]},
-            })],
-        )?;
-        write_endpoints(dir, route, port)?;
-        write_route(dir, route, port, "first")?;
+        write_app(dir, route, port, "first")?;
     }
     Ok(())
 }
 
-pub(crate) fn write_route(
-    dir: &Path,
-    route: usize,
-    _port: u16,
-    revision: &str,
-) -> anyhow::Result<()> {
-    write(
-        dir,
-        &format!("r{route}.yaml"),
-        &[json!({
+/// One file for each application: its Service, its endpoints and its route.
+pub(crate) fn write_app(dir: &Path, route: usize, port: u16, revision: &str) -> anyhow::Result<()> {
+    let service = format!("s{route}");
+    let documents = [
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": service, "namespace": "bench"},
+            "spec": {"ports": [{"port": 80}]},
+        }),
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": format!("s{route}-1"), "namespace": "bench",
+                "labels": {"kubernetes.io/service-name": service},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["127.0.0.1"]}],
+            "ports": [{"port": port}],
+        }),
+        json!({
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"name": format!("r{route}"), "namespace": "bench"},
             "spec": {
@@ -69,28 +69,12 @@ pub(crate) fn write_route(
                         "type": "ResponseHeaderModifier",
                         "responseHeaderModifier": {"set": [{"name": "x-revision", "value": revision}]},
                     }],
-                    "backendRefs": [{"name": format!("s{route}"), "port": 80}],
+                    "backendRefs": [{"name": service, "port": 80}],
                 }],
             },
-        })],
-    )
-}
-
-pub(crate) fn write_endpoints(dir: &Path, route: usize, port: u16) -> anyhow::Result<()> {
-    write(
-        dir,
-        &format!("e{route}.yaml"),
-        &[json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {
-                "name": format!("s{route}-1"), "namespace": "bench",
-                "labels": {"kubernetes.io/service-name": format!("s{route}")},
-            },
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": ["127.0.0.1"]}],
-            "ports": [{"port": port}],
-        })],
-    )
+        }),
+    ];
+    write(dir, &format!("app{route}.yaml"), &documents)
 }
 
 /// Writes beside and renames, as careful tools do.

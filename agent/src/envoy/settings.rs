@@ -1,0 +1,147 @@
+//! What a supervisor is told, and what it says of its Envoy: values.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use super::identity::PID_FILE;
+use super::log::EnvoyLog;
+use super::process::CommandLine;
+
+/// How soon a dead Envoy is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Before the first restart.
+    pub first: Duration,
+    /// Doubles up to this.
+    pub longest: Duration,
+    /// An Envoy that was live this long starts from `first` again.
+    pub reset_after: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(10),
+            reset_after: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Backoff {
+    /// The pause after this many deaths in a row, at least one.
+    pub(super) fn pause(self, deaths: u32) -> Duration {
+        let doublings = deaths.saturating_sub(1).min(16);
+        self.first.saturating_mul(1 << doublings).min(self.longest)
+    }
+}
+
+/// What a supervisor needs to know.
+#[derive(Clone, Debug)]
+pub struct SupervisorConfig {
+    /// The Envoy binary.
+    pub binary: PathBuf,
+    /// Where bootstrap, pid file and log go; on the host's runtime file system, 0700.
+    pub runtime_dir: PathBuf,
+    /// The encoded bootstrap.
+    pub bootstrap: Bytes,
+    /// The admin socket, as the bootstrap names it.
+    pub admin_socket: PathBuf,
+    /// Worker threads; one for each core if absent.
+    pub concurrency: Option<u32>,
+    /// How long a removed listener drains.
+    pub drain_time: Duration,
+    /// Envoy's own log level.
+    pub log_level: String,
+    /// See [`Backoff`].
+    pub backoff: Backoff,
+    /// How long an Envoy with another bootstrap, left by an earlier agent, may drain before it is replaced.
+    pub replace_grace: Duration,
+}
+
+impl SupervisorConfig {
+    /// The usual settings.
+    pub fn new(
+        binary: impl Into<PathBuf>,
+        runtime_dir: impl Into<PathBuf>,
+        admin_socket: impl Into<PathBuf>,
+        bootstrap: impl Into<Bytes>,
+    ) -> Self {
+        Self {
+            binary: binary.into(),
+            runtime_dir: runtime_dir.into(),
+            bootstrap: bootstrap.into(),
+            admin_socket: admin_socket.into(),
+            concurrency: None,
+            drain_time: Duration::from_secs(60),
+            log_level: "info".to_owned(),
+            backoff: Backoff::default(),
+            replace_grace: Duration::from_secs(5),
+        }
+    }
+
+    /// Envoy's log.
+    pub fn log(&self) -> EnvoyLog {
+        EnvoyLog::new(self.runtime_dir.join("envoy.log"))
+    }
+
+    pub(super) fn pid_file(&self) -> PathBuf {
+        self.runtime_dir.join(PID_FILE)
+    }
+
+    pub(super) fn command(&self) -> CommandLine {
+        CommandLine {
+            binary: self.binary.clone(),
+            bootstrap: self.runtime_dir.join("bootstrap.pb"),
+            concurrency: self.concurrency,
+            drain_time: self.drain_time,
+            log_level: self.log_level.clone(),
+        }
+    }
+}
+
+/// What the supervised Envoy is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Started, not live yet; no number before the process exists.
+    Starting {
+        /// The process.
+        pid: Option<u32>,
+    },
+    /// Serves.
+    Live {
+        /// The process.
+        pid: u32,
+        /// Since when this agent knows it to be live.
+        since: SystemTime,
+        /// Whether an earlier agent started it.
+        adopted: bool,
+        /// Whether it accepted listeners and clusters; if not, it serves nothing.
+        loaded: bool,
+    },
+    /// Died, and will be started again.
+    Backoff {
+        /// How often in a row.
+        deaths: u32,
+        /// When the next start is.
+        until: SystemTime,
+        /// How it died, in its own words if it said some.
+        reason: String,
+    },
+    /// Drains, then ends.
+    Stopping {
+        /// The process.
+        pid: u32,
+    },
+    /// Ended because it was asked to.
+    Stopped,
+}
+
+impl State {
+    /// Whether Envoy serves.
+    pub fn is_live(&self) -> bool {
+        matches!(self, Self::Live { .. })
+    }
+}
