@@ -18,7 +18,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 22] = [
+const ROOTS: [&str; 24] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -35,6 +35,8 @@ const ROOTS: [&str; 22] = [
     ".envoy.extensions.filters.udp.udp_proxy.v3.Route",
     ".envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState",
     ".envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState",
+    ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
+    ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
     ".envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
     ".envoy.extensions.transport_sockets.tls.v3.Secret",

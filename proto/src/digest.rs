@@ -10,11 +10,22 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::keys::hex;
-use crate::schema::{EndpointSet, Snapshot};
+use crate::schema::{Backend, EndpointSet, Snapshot};
 
 /// Hex SHA-256.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
+}
+
+/// What tells the Backends of one Service port apart: 16 hex digits over everything but the name.
+pub fn backend(backend: &Backend) -> String {
+    let nameless = Backend {
+        name: String::new(),
+        ..backend.clone()
+    };
+    let mut digest = sha256(&nameless.encode_to_vec());
+    digest.truncate(16);
+    digest
 }
 
 /// Puts every list whose order means nothing into its canonical order.

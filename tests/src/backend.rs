@@ -1,7 +1,7 @@
 //! An echo backend in this process: it answers each request with what it saw of it.
 //!
-//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, and upgrades to `websocket` (then it sends every byte
-//! back). Two consecutive path elements ask for more: `status/503` answers with that status, `delay/500ms`
+//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, both also over TLS, gRPC (see `grpc`), and upgrades to `websocket`
+//! (then it sends every byte back). Two consecutive path elements ask for more: `status/503` answers with that status, `delay/500ms`
 //! waits first.
 
 use std::convert::Infallible;
@@ -13,16 +13,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
+use crate::certs::Leaf;
 use crate::echo::Echo;
+use crate::grpc;
 
 /// The longest delay that a request can ask for.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
@@ -55,11 +59,28 @@ impl Backend {
 
     /// Starts one on this address.
     pub async fn start_at(name: &str, address: SocketAddr) -> io::Result<Self> {
+        Self::listen(name, address, None).await
+    }
+
+    /// Starts one on a free port of 127.0.0.1 that speaks TLS only, and shows this certificate.
+    pub async fn start_tls(name: &str, leaf: &Leaf) -> Self {
+        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::listen(name, anywhere, Some(leaf.acceptor()))
+            .await
+            .expect("127.0.0.1 has a free port")
+    }
+
+    async fn listen(name: &str, address: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (closing, closed) = watch::channel(false);
         let seen = Arc::new(Seen::default());
-        tokio::spawn(accept(listener, name.to_owned(), Arc::clone(&seen), closed));
+        let echo = Echoing {
+            name: name.to_owned(),
+            seen: Arc::clone(&seen),
+            tls,
+        };
+        tokio::spawn(accept(listener, echo, closed));
         Ok(Self {
             name: name.to_owned(),
             address,
@@ -105,12 +126,15 @@ impl Drop for Backend {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
+/// What every connection of one backend shares.
+#[derive(Clone)]
+struct Echoing {
     name: String,
     seen: Arc<Seen>,
-    mut closed: watch::Receiver<bool>,
-) {
+    tls: Option<TlsAcceptor>,
+}
+
+async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receiver<bool>) {
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -122,16 +146,19 @@ async fn accept(
         };
         // An echo is a small answer that somebody waits for.
         let _ = stream.set_nodelay(true);
-        tokio::spawn(serve(
-            stream,
-            name.clone(),
-            Arc::clone(&seen),
-            closed.clone(),
-        ));
+        tokio::spawn(start(stream, echo.clone(), closed.clone()));
     }
 }
 
-async fn serve(stream: TcpStream, name: String, seen: Arc<Seen>, closed: watch::Receiver<bool>) {
+async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) {
+    if let Some(tls) = &echo.tls {
+        // A client that does not like what it is shown goes away.
+        if let Ok(stream) = tls.accept(stream).await {
+            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            serve(stream, http2, echo, closed).await;
+        }
+        return;
+    }
     // Every HTTP/2 connection starts with "PRI * HTTP/2.0"; no HTTP/1 request uses that method.
     let mut start = [0; 3];
     let http2 = loop {
@@ -141,7 +168,25 @@ async fn serve(stream: TcpStream, name: String, seen: Arc<Seen>, closed: watch::
             Ok(_) | Err(_) => return,
         }
     };
-    let service = service_fn(move |request| answer(request, name.clone(), Arc::clone(&seen)));
+    serve(stream, http2, echo, closed).await;
+}
+
+async fn serve<S>(stream: S, http2: bool, echo: Echoing, closed: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(move |request| {
+        let Echoing { name, seen, tls: _ } = echo.clone();
+        async move {
+            let grpc = grpc::is_request(request.headers());
+            let response = answer(request, name, seen).await?;
+            Ok::<_, Infallible>(if grpc {
+                grpc::answer(response).await
+            } else {
+                response.map(BodyExt::boxed)
+            })
+        }
+    });
     let io = TokioIo::new(stream);
     if http2 {
         let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use rustls::RootCertStore;
-use rustls_pki_types::CertificateDer;
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use tokio_rustls::TlsAcceptor;
 
 use crate::manifests::NAMESPACE;
 
@@ -70,6 +72,20 @@ pub struct Leaf {
 }
 
 impl Leaf {
+    /// What a server needs to show this certificate; offers HTTP/2 and HTTP/1.1.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).expect("a key");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![self.der.clone()], key)
+            .expect("a certificate with its key");
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    }
+
     /// The Secret that holds this pair.
     pub fn secret(&self, name: &str) -> Value {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);

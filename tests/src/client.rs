@@ -215,6 +215,8 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+    /// What came after the body.
+    pub trailers: HeaderMap,
     /// The leaf certificate that the server showed.
     pub certificate: Option<CertificateDer<'static>>,
 }
@@ -314,11 +316,12 @@ impl Connection {
                 Sender::Http2(sender) => sender.send_request(message).await,
             };
             let (parts, body) = response.context("send")?.into_parts();
-            let body = body.collect().await.context("read the body")?.to_bytes();
+            let body = body.collect().await.context("read the body")?;
             Ok(Reply {
                 status: parts.status.as_u16(),
                 headers: parts.headers,
-                body,
+                trailers: body.trailers().cloned().unwrap_or_default(),
+                body: body.to_bytes(),
                 certificate,
             })
         };

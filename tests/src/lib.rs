@@ -1,4 +1,4 @@
-//! What tests that cross crates are made of: echo backends, a client and a load generator that count every
+//! What tests that cross crates are made of: echo backends for HTTP, gRPC, TLS and datagrams, a client and a load generator that count every
 //! failed request, certificates, manifests, and a real `sesame-agent` with its real Envoy.
 //!
 //! All traffic stays on the loopback. Whatever cannot be set up panics and says why: a test that cannot
@@ -16,10 +16,12 @@ pub mod certs;
 pub mod checks;
 pub mod client;
 pub mod cluster;
+pub mod datagrams;
 pub mod demo;
 pub mod echo;
 pub mod envoy;
 pub mod golden;
+pub mod grpc;
 pub mod load;
 pub mod manifests;
 pub mod ports;

@@ -69,6 +69,34 @@ pub fn https_listener(name: &str, port: u16, hostname: &str, secret: &str) -> Va
     listener
 }
 
+/// A listener that routes connections or datagrams by port alone: `TCP` or `UDP`.
+pub fn l4_listener(name: &str, port: u16, protocol: &str) -> Value {
+    json!({"name": name, "port": port, "protocol": protocol})
+}
+
+/// A TLS listener that terminates with one Secret's certificate, or passes through where there is none.
+pub fn tls_listener(name: &str, port: u16, hostname: &str, secret: Option<&str>) -> Value {
+    let tls = match secret {
+        Some(secret) => json!({"mode": "Terminate", "certificateRefs": [{"name": secret}]}),
+        None => json!({"mode": "Passthrough"}),
+    };
+    let mut listener = json!({"name": name, "port": port, "protocol": "TLS", "tls": tls});
+    set_unless_empty(&mut listener, "hostname", hostname);
+    listener
+}
+
+/// Services and slices with UDP in place of TCP.
+pub fn over_udp(mut objects: Vec<Value>) -> Vec<Value> {
+    for object in &mut objects {
+        for at in ["/spec/ports/0/protocol", "/ports/0/protocol"] {
+            if let Some(protocol) = object.pointer_mut(at) {
+                *protocol = json!("UDP");
+            }
+        }
+    }
+    objects
+}
+
 /// A Service with port 80; an empty protocol is none.
 pub fn service(name: &str, app_protocol: &str) -> Value {
     let mut port = json!({"name": "http", "port": 80, "protocol": "TCP"});
@@ -132,6 +160,18 @@ pub fn http_route(name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
             "rules": rules,
         },
     })
+}
+
+/// A route of another kind on [`GATEWAY`]; without hostnames where the kind has none.
+pub fn route(kind: &str, name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
+    let mut route = http_route(name, hostnames, rules);
+    route["kind"] = json!(kind);
+    if hostnames.is_empty()
+        && let Some(spec) = route["spec"].as_object_mut()
+    {
+        spec.remove("hostnames");
+    }
+    route
 }
 
 /// Attaches a route to one listener only.

@@ -222,6 +222,7 @@ pub(super) fn answering_500(route: &Route) -> Route {
         request_headers: None,
         response_headers: None,
         cors: None,
+        grpc: route.grpc,
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a TCP port does with a connection, by its server name.
 //!
 //! HTTP listeners of a port share one chain and one route table. Each HTTPS listener has its own, and each
-//! TLS route. A chain's name is the listener's, so that Envoy recognises it in an update and leaves its
+//! TLS route; a TLS listener's server names that no route of it has are refused, rather than left to a wider
+//! listener. A chain's name is the listener's, so that Envoy recognises it in an update and leaves its
 //! connections alone.
 
 use std::collections::BTreeSet;
@@ -141,7 +142,15 @@ fn tls_chains(
         }
     }
     chains.problems.append(&mut problems);
-    Ok(())
+    chains.push_unless_taken(
+        Kind::Tls,
+        &listener.hostname,
+        FilterChain {
+            name: listener.name.clone(),
+            filters: vec![l4::refuse("tls", port)],
+            ..Default::default()
+        },
+    )
 }
 
 /// A route table that is there and may be watched.
@@ -216,6 +225,22 @@ impl Chains {
         }
         self.ready.push((kind, chain));
         Ok(())
+    }
+
+    /// Adds a chain for this server name, if no other has it.
+    fn push_unless_taken(
+        &mut self,
+        kind: Kind,
+        hostname: &str,
+        chain: FilterChain,
+    ) -> Result<(), String> {
+        if self
+            .matched
+            .contains(&(kind, hostname.to_ascii_lowercase()))
+        {
+            return Ok(());
+        }
+        self.push(kind, &[hostname], chain)
     }
 
     /// Adds a chain that several listeners share; the first adds it.

@@ -158,9 +158,10 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
         action(names),
         prop::option::of(modifier()),
         prop::option::of(cors),
+        any::<bool>(),
     )
         .prop_map(
-            |(name, path, method, (header, query), action, headers, cors)| Route {
+            |(name, path, method, (header, query), action, headers, cors, grpc)| Route {
                 name,
                 path: path.map(|kind| PathMatch { kind: Some(kind) }),
                 method,
@@ -170,6 +171,7 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
                 request_headers: headers.clone(),
                 response_headers: headers,
                 cors,
+                grpc,
             },
         )
 }

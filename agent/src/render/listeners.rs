@@ -19,7 +19,7 @@ use envoy_types::util::pack_any;
 use prost::Message as _;
 use sesame_proto::schema::{self, Port};
 
-use super::{Context, Problem, Resource, filter_chains, l4, wrappers};
+use super::{Context, Problem, Resource, filter_chains, l4, udp, wrappers};
 
 /// How much Envoy buffers of one connection. Its default of 1 MiB is for trusted clients.
 pub(super) const CONNECTION_BUFFER: u32 = 32 * 1024;
@@ -70,7 +70,7 @@ fn tcp(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> Envoy
         // Bound, so that clients see the same whether or not a route is there; every connection is closed.
         filter_chains.push(FilterChain {
             name: format!("refused/{}", port.port),
-            filters: vec![l4::refuse(port.port)],
+            filters: vec![l4::refuse("tcp", port.port)],
             ..Default::default()
         });
     }
@@ -96,7 +96,7 @@ fn udp(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> Envoy
     EnvoyListener {
         listener_filters: vec![listener_filter(
             "envoy.filters.udp_listener.udp_proxy",
-            l4::udp_proxy(port, context, problems),
+            udp::proxy(port, context, problems),
         )],
         udp_listener_config: Some(UdpListenerConfig::default()),
         ..Default::default()

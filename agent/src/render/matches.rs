@@ -2,7 +2,8 @@
 
 use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
-    query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
+    query_parameter_matcher::QueryParameterMatchSpecifier, route_match::GrpcRouteMatchOptions,
+    route_match::PathSpecifier,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
 use sesame_proto::schema::{PathMatch, StringMatch, path_match, string_match};
@@ -15,6 +16,7 @@ pub(super) fn render(
     method: &str,
     header_matches: &[StringMatch],
     query_params: &[StringMatch],
+    grpc: bool,
 ) -> Result<RouteMatch, String> {
     let mut headers = Vec::with_capacity(header_matches.len() + usize::from(!method.is_empty()));
     if !method.is_empty() {
@@ -45,6 +47,7 @@ pub(super) fn render(
         path_specifier: Some(self::path(path)?),
         headers,
         query_parameters,
+        grpc: grpc.then(GrpcRouteMatchOptions::default),
         ..Default::default()
     })
 }

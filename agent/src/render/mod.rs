@@ -28,6 +28,7 @@ mod secrets;
 mod sessions;
 mod static_bootstrap;
 mod tls;
+mod udp;
 mod weights;
 mod wrappers;
 

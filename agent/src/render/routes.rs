@@ -46,8 +46,9 @@ pub(super) fn render(
         request_headers,
         response_headers,
         cors,
+        grpc,
     } = route;
-    let route_match = match matches::render(path.as_ref(), method, headers, query_params) {
+    let route_match = match matches::render(path.as_ref(), method, headers, query_params, *grpc) {
         Ok(route_match) => route_match,
         Err(reason) => {
             problems.push(Problem::new(
@@ -89,6 +90,7 @@ pub(super) fn render(
             name,
             path.as_ref(),
             forward,
+            if *grpc { Refusal::Grpc } else { Refusal::Http },
             &rule_request,
             context,
             problems,
@@ -184,10 +186,36 @@ fn answer(status: u32) -> route::Action {
     })
 }
 
+/// How the share of an invalid backend is answered.
+#[derive(Clone, Copy)]
+enum Refusal {
+    /// 500.
+    Http,
+    /// 503, which Envoy tells gRPC clients as UNAVAILABLE; it would tell them 500 as UNKNOWN.
+    Grpc,
+}
+
+impl Refusal {
+    fn status(self) -> u32 {
+        match self {
+            Self::Http => 500,
+            Self::Grpc => 503,
+        }
+    }
+
+    fn of_cluster(self) -> ClusterNotFoundResponseCode {
+        match self {
+            Self::Http => ClusterNotFoundResponseCode::InternalServerError,
+            Self::Grpc => ClusterNotFoundResponseCode::ServiceUnavailable,
+        }
+    }
+}
+
 fn forward(
     name: &str,
     path: Option<&PathMatch>,
     forward: &Forward,
+    refusal: Refusal,
     rule_request: &Changes,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
@@ -220,15 +248,14 @@ fn forward(
         [] => return Err("no backend has weight".to_owned()),
         shares if shares.iter().all(|share| share.cluster == REFUSED_CLUSTER) => {
             // Shorter than a cluster that is never there.
-            return Ok(answer(500));
+            return Ok(answer(refusal.status()));
         }
         [only] if !changes_headers(only.backend) => {
             action.cluster_specifier = Some(ClusterSpecifier::Cluster(only.cluster.to_owned()));
         }
         shares => {
             if shares.iter().any(|share| share.cluster == REFUSED_CLUSTER) {
-                action.cluster_not_found_response_code =
-                    ClusterNotFoundResponseCode::InternalServerError.into();
+                action.cluster_not_found_response_code = refusal.of_cluster().into();
             }
             action.cluster_specifier = Some(ClusterSpecifier::WeightedClusters(WeightedCluster {
                 clusters: shares

@@ -120,6 +120,15 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
     };
     let routes = vec![
         Route {
+            name: "GRPCRoute/ns/grpc/rules/0/matches/0".into(),
+            path: Some(PathMatch {
+                kind: Some(path_match::Kind::Exact("/shop.Cart/Add".into())),
+            }),
+            action: Some(Action::Forward(forward(&[to(API, 1), to("", 1)]))),
+            grpc: true,
+            ..Default::default()
+        },
+        Route {
             name: "HTTPRoute/ns/matches/rules/0/matches/0".into(),
             path: Some(PathMatch {
                 kind: Some(path_match::Kind::Regex("/v[0-9]+/.*".into())),
@@ -149,6 +158,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             request_headers: modifier("100%"),
             response_headers: modifier(""),
             cors: Some(cors(true)),
+            grpc: false,
         },
         Route {
             path: Some(PathMatch {
@@ -357,7 +367,11 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     l4_routes: vec![l4(
                         "UDPRoute/ns/udp/rules/0",
                         &[],
-                        &[to("Service/ns/udp/53", 1)],
+                        &[
+                            to("Service/ns/udp/53", 7),
+                            to("", 2),
+                            to("Service/ns/udp/53", 1),
+                        ],
                     )],
                     ..listener("udp", Protocol::RawUdp, "")
                 }],

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use sesame_controller::api::NamespacedName;
+use sesame_proto::schema::Transport;
 
 /// What one Gateway needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +17,8 @@ pub(super) struct Need {
     pub gateway: NamespacedName,
     /// Addresses it asks for; empty leaves the choice to the host.
     pub requested: Vec<IpAddr>,
-    /// The ports it binds, after the port map.
-    pub ports: BTreeSet<u32>,
+    /// The ports it binds, after the port map. TCP and UDP have ports of their own.
+    pub ports: BTreeSet<(Transport, u32)>,
 }
 
 /// The outcome for one Gateway.
@@ -37,7 +38,7 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
         .count();
     let one_each = undecided > 1 && specific(pool).count() >= undecided;
     let mut own = specific(pool);
-    let mut taken: Vec<(IpAddr, u32)> = Vec::new();
+    let mut taken: Vec<(IpAddr, (Transport, u32))> = Vec::new();
     let mut result = BTreeMap::new();
     for need in needs {
         let mut assignment = Assignment::default();
@@ -63,8 +64,9 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
                     .any(|(other, taken)| taken == *port && overlap(*other, ip))
             });
             match conflict {
-                Some(port) => assignment.problems.push(format!(
-                    "port {port} of address {ip} is already taken by another Gateway; give the host one address for each Gateway"
+                Some((transport, port)) => assignment.problems.push(format!(
+                    "{} port {port} of address {ip} is already taken by another Gateway; give the host one address for each Gateway",
+                    transport.as_str_name()
                 )),
                 None => assignment.addresses.push(ip),
             }
@@ -105,7 +107,7 @@ mod tests {
         Need {
             gateway: NamespacedName::new("default", name),
             requested: requested.iter().map(|ip| ip.parse().unwrap()).collect(),
-            ports: ports.iter().copied().collect(),
+            ports: ports.iter().map(|port| (Transport::Tcp, *port)).collect(),
         }
     }
 
@@ -156,6 +158,13 @@ mod tests {
         );
         let assigned = assign(&needs, &["0.0.0.0".parse().unwrap()]);
         assert!(assigned[&needs[2].gateway].problems[0].contains("port 80"));
+    }
+
+    #[test]
+    fn tcp_and_udp_ports_do_not_clash() {
+        let mut needs = [need("a", &[], &[53]), need("b", &[], &[53])];
+        needs[1].ports = BTreeSet::from([(Transport::Udp, 53)]);
+        assert_eq!(addresses(&needs, &["0.0.0.0"]), [["0.0.0.0"], ["0.0.0.0"]]);
     }
 
     #[test]

@@ -169,11 +169,13 @@ fn render_one(
 }
 
 fn need(gateway: &NamespacedName, snapshot: &Snapshot, host: &HostSettings) -> Need {
-    let ports: BTreeSet<u32> = snapshot
+    let ports: BTreeSet<(Transport, u32)> = snapshot
         .ports
         .iter()
-        .filter(|port| port.transport() == Transport::Tcp)
-        .map(|port| *host.port_map.get(&port.port).unwrap_or(&port.port))
+        .map(|port| {
+            let bound = host.port_map.get(&port.port).unwrap_or(&port.port);
+            (port.transport(), *bound)
+        })
         .collect();
     Need {
         gateway: gateway.clone(),

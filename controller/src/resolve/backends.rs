@@ -1,10 +1,11 @@
 //! Backend references: which Service port each means, or why it is no good.
 //!
-//! One Backend for each Service port that is referred to, however many routes do; an invalid reference
+//! One Backend for each Service port and way to speak to it, however many routes do; an invalid reference
 //! is a value, so that its share of the traffic can be refused.
 
 use std::collections::{HashMap, HashSet};
 
+use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, EndpointSet};
 
 use super::context::Context;
@@ -14,6 +15,37 @@ use super::names;
 use crate::api::{BackendRef, NamespacedName, Service, ServicePort, ServiceSpec};
 use crate::status::Reason;
 use crate::world::World;
+
+/// What a route sends to its backends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Traffic {
+    /// Requests of HTTPRoutes.
+    Http,
+    /// Requests of GRPCRoutes.
+    Grpc,
+    /// Of TLSRoutes and TCPRoutes.
+    Connections,
+    /// Of UDPRoutes.
+    Datagrams,
+}
+
+impl Traffic {
+    /// The status of a request whose backend is invalid. A gRPC client reads 503 as UNAVAILABLE.
+    pub(super) fn refusal(self) -> u32 {
+        match self {
+            Self::Grpc => 503,
+            Self::Http | Self::Connections | Self::Datagrams => 500,
+        }
+    }
+
+    /// As Services name it.
+    fn transport(self) -> &'static str {
+        match self {
+            Self::Http | Self::Grpc | Self::Connections => "TCP",
+            Self::Datagrams => "UDP",
+        }
+    }
+}
 
 /// Why a reference is no good.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +60,7 @@ pub(super) struct Backends<'w> {
     /// Services that a BackendTLSPolicy is for. Until such policies are served, traffic to them is refused:
     /// it must never go out in plain text.
     with_policy: HashSet<(&'w str, &'w str)>,
-    ports: HashMap<(&'w str, &'w str, i32), Result<usize, RefFault>>,
+    ports: HashMap<(&'w str, &'w str, i32, Traffic), Result<usize, RefFault>>,
     entries: Vec<Entry<'w>>,
     by_name: HashMap<String, usize>,
 }
@@ -64,10 +96,11 @@ impl<'w> Backends<'w> {
     }
 
     /// The name of the Backend that `reference` means where `referrer` says it.
-    pub(super) fn resolve_http(
+    pub(super) fn resolve(
         &mut self,
         referrer: Referrer<'w>,
         reference: &'w BackendRef,
+        traffic: Traffic,
         cx: &Context<'w, '_>,
     ) -> Result<String, RefFault> {
         let BackendRef {
@@ -117,11 +150,12 @@ impl<'w> Backends<'w> {
                 format!("port is missing; set the port of Service {namespace}/{name}"),
             );
         };
-        let found = if let Some(found) = self.ports.get(&(namespace, name, port)) {
+        let found = if let Some(found) = self.ports.get(&(namespace, name, port, traffic)) {
             found.clone()
         } else {
-            let found = self.find(namespace, name, port, cx);
-            self.ports.insert((namespace, name, port), found.clone());
+            let found = self.find(namespace, name, port, traffic, cx);
+            self.ports
+                .insert((namespace, name, port, traffic), found.clone());
             found
         };
         let index = found?;
@@ -137,6 +171,7 @@ impl<'w> Backends<'w> {
         namespace: &'w str,
         name: &'w str,
         port: i32,
+        traffic: Traffic,
         cx: &Context<'w, '_>,
     ) -> Result<usize, RefFault> {
         let fault = |reason, message| Err(RefFault { reason, message });
@@ -155,17 +190,15 @@ impl<'w> Backends<'w> {
                 ),
             );
         }
-        let (port, protocol) = http_port(key, service, port)?;
-        let set = format!("Service/{key}/{}", port.port);
+        let port = service_port(key, service, port, traffic)?;
+        let backend = backend(key, port, traffic)?;
+        if let Some(known) = self.by_name.get(&backend.name) {
+            return Ok(*known);
+        }
         let index = self.entries.len();
-        self.by_name.insert(set.clone(), index);
+        self.by_name.insert(backend.name.clone(), index);
         self.entries.push(Entry {
-            backend: Backend {
-                name: set.clone(),
-                endpoints: set,
-                protocol: protocol.into(),
-                tls: None,
-            },
+            backend,
             service: key,
             port,
             endpoints: None,
@@ -173,7 +206,7 @@ impl<'w> Backends<'w> {
         Ok(index)
     }
 
-    /// A Backend by the name that [`Self::resolve_http`] gave, and its endpoints.
+    /// A Backend by the name that [`Self::resolve`] gave, and its endpoints.
     pub(super) fn named(
         &mut self,
         name: &str,
@@ -194,12 +227,13 @@ impl<'w> Backends<'w> {
     }
 }
 
-/// The port of a Service with this number, and what is spoken on it.
-fn http_port<'w>(
+/// The port of a Service with this number.
+fn service_port<'w>(
     key: &NamespacedName,
     service: &'w Service,
     number: i32,
-) -> Result<(&'w ServicePort, AppProtocol), RefFault> {
+    traffic: Traffic,
+) -> Result<&'w ServicePort, RefFault> {
     let fault = |reason, message| Err(RefFault { reason, message });
     let ServiceSpec {
         type_,
@@ -225,33 +259,80 @@ fn http_port<'w>(
             ),
         );
     }
-    let Some(port) = same_number.find(|port| matches!(port.protocol.as_str(), "" | "TCP")) else {
-        return fault(
-            Reason::UnsupportedProtocol,
-            format!("port {number} of Service {key} is not TCP"),
-        );
+    let transport = traffic.transport();
+    let found = same_number.find(|port| match port.protocol.as_str() {
+        "" => transport == "TCP",
+        protocol => protocol == transport,
+    });
+    found.ok_or_else(|| RefFault {
+        reason: Reason::UnsupportedProtocol,
+        message: format!("port {number} of Service {key} is not {transport}"),
+    })
+}
+
+/// The Backend that gets this traffic on this port. HTTP has the port's own name; what is spoken to
+/// differently is another Backend of the port.
+fn backend(
+    key: &NamespacedName,
+    port: &ServicePort,
+    traffic: Traffic,
+) -> Result<Backend, RefFault> {
+    let number = port.port;
+    let app_protocol = port.app_protocol.as_deref();
+    let http = http_protocol(app_protocol);
+    let expected = "http, kubernetes.io/h2c or kubernetes.io/ws";
+    let (protocol, expected) = match (traffic, http) {
+        (Traffic::Connections, _) => (Some(AppProtocol::TcpBytes), ""),
+        (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
+        (Traffic::Http, http) => (http, expected),
+        // Nothing else carries gRPC.
+        (Traffic::Grpc, Some(AppProtocol::Http1 | AppProtocol::Http2)) => {
+            (Some(AppProtocol::Http2), "")
+        }
+        (Traffic::Grpc, _) => (None, "grpc or kubernetes.io/h2c"),
     };
-    let protocol = match port.app_protocol.as_deref() {
-        None | Some("") => AppProtocol::Http1,
+    let Some(protocol) = protocol else {
+        return Err(RefFault {
+            reason: Reason::UnsupportedProtocol,
+            message: format!(
+                "port {number} of Service {key} has appProtocol {:?}; expected {expected}",
+                app_protocol.unwrap_or_default()
+            ),
+        });
+    };
+    let name = format!("Service/{key}/{number}");
+    let mut backend = Backend {
+        name: String::new(),
+        // TCP and UDP ports may share a number.
+        endpoints: match traffic {
+            Traffic::Datagrams => format!("{name}/UDP"),
+            Traffic::Http | Traffic::Grpc | Traffic::Connections => name.clone(),
+        },
+        protocol: protocol.into(),
+        tls: None,
+    };
+    backend.name = if Some(protocol) == http {
+        name
+    } else {
+        format!("{name}/{}", digest::backend(&backend))
+    };
+    Ok(backend)
+}
+
+/// What is spoken on a port where a route says no more than HTTP; none if it is unknown.
+fn http_protocol(app_protocol: Option<&str>) -> Option<AppProtocol> {
+    match app_protocol {
+        None | Some("") => Some(AppProtocol::Http1),
         // Names of IANA are the same in upper case.
         Some(name)
             if ["http", "https"]
                 .iter()
                 .any(|known| name.eq_ignore_ascii_case(known)) =>
         {
-            AppProtocol::Http1
+            Some(AppProtocol::Http1)
         }
-        Some("kubernetes.io/h2c") => AppProtocol::Http2,
-        Some("kubernetes.io/ws") => AppProtocol::Websocket,
-        Some(other) => {
-            return fault(
-                Reason::UnsupportedProtocol,
-                format!(
-                    "port {number} of Service {key} has appProtocol {other:?}; expected http, kubernetes.io/h2c or \
-                     kubernetes.io/ws"
-                ),
-            );
-        }
-    };
-    Ok((port, protocol))
+        Some("kubernetes.io/h2c" | "grpc") => Some(AppProtocol::Http2),
+        Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
+        Some(_) => None,
+    }
 }

@@ -13,6 +13,8 @@ use crate::world::World;
 /// What the whole of Sesame does, in the words of the conformance suite; by name. Nothing is listed that is
 /// not served.
 const FEATURES: &[&str] = &[
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
     "Gateway",
     "GatewayAddressEmpty",
     "GatewayFrontendClientCertificateValidation",
@@ -49,6 +51,11 @@ const FEATURES: &[&str] = &[
     "HTTPRouteRetryConnectionError",
     "HTTPRouteSchemeRedirect",
     "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
+    "UDPRoute",
 ];
 
 /// The classes that name our controller, with what is wrong with each.

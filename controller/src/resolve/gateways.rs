@@ -12,9 +12,9 @@ use super::certificates::Certificates;
 use super::classes::Classes;
 use super::context::Context;
 use super::frontend_tls::FrontendValidation;
-use super::http_routes::HttpRoutes;
 use super::listeners::{self, ListenerState, Owner};
 use super::names;
+use super::routes::Routes;
 use super::shadowed::Shadowed;
 use super::tables;
 use crate::api::{
@@ -287,7 +287,7 @@ impl<'w> GatewayState<'w> {
     /// The snapshot and its keys; none if the Gateway is not accepted, or has no address to be served on.
     pub(super) fn snapshot(
         &self,
-        routes: &HttpRoutes,
+        routes: &Routes,
         backends: &mut Backends<'w>,
         certificates: &Certificates<'w, '_>,
         shadowed: &mut Shadowed,
@@ -306,6 +306,15 @@ impl<'w> GatewayState<'w> {
         let mut names = BTreeSet::new();
         for table in &route_tables {
             tables::backends_of(table, &mut names);
+        }
+        let l4_routes = ports
+            .iter()
+            .flat_map(|port| &port.listeners)
+            .flat_map(|listener| &listener.l4_routes);
+        for backend in l4_routes.flat_map(|route| &route.backends) {
+            if !backend.backend.is_empty() {
+                names.insert(backend.backend.as_str());
+            }
         }
         let mut resolved_backends = Vec::with_capacity(names.len());
         let mut endpoints = BTreeMap::new();

@@ -1,75 +1,45 @@
-//! One rule of an HTTPRoute: checked, its references resolved, ready to be put into route tables.
-//!
-//! A rule that is invalid is dropped and harms no sibling; a reference that is invalid keeps its share of
-//! the traffic, as an error.
+//! One rule of an HTTPRoute: its matches, timeouts and retries.
 
 use sesame_proto::schema;
 use sesame_proto::schema::path_match::Kind as PathKind;
 
-use super::backends::Backends;
-use super::context::Context;
 use super::durations;
-use super::filters::{self, RuleFault, RuleFilters, Unserved};
-use super::grants::Referrer;
+use super::filters::{self, RuleFault};
 use super::matches::{self, Conditions};
-use super::names;
 use super::regexes::Regexes;
-use super::rewrites::RedirectTo;
-use super::sessions;
-use crate::api::{BackendRef, HttpMatch, HttpRule, Retry, Timeouts};
-use crate::status::{Reason, Verdict};
-use crate::world::ObjectKey;
+use super::routes::Rules;
+use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Unsupported};
+use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
 
-/// A rule that can be served.
-#[derive(Debug)]
-pub(super) struct CheckedRule {
-    /// Its place in the route.
-    pub(super) index: usize,
-    pub(super) matches: Vec<Conditions>,
-    pub(super) action: Action,
-    pub(super) request_headers: Option<schema::HeaderModifier>,
-    pub(super) response_headers: Option<schema::HeaderModifier>,
-    pub(super) cors: Option<schema::Cors>,
-    /// What of it is not supported, so that its requests, or a backend's share of them, get 500.
-    pub(super) unsupported: Option<String>,
-}
+impl Rule for HttpRule {
+    type Checked = CheckedRule;
 
-impl CheckedRule {
-    /// Whether anything of it is served as it was asked for.
-    pub(super) fn stands(&self) -> bool {
-        self.unsupported.is_none() || matches!(self.action, Action::Forward(_))
+    /// Every path, and no backend.
+    const DEFAULT: &'static [Self] = &[Self {
+        name: None,
+        matches: Vec::new(),
+        filters: Vec::new(),
+        backend_refs: Vec::new(),
+        timeouts: None,
+        retry: None,
+        session_persistence: None,
+    }];
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
     }
-}
 
-/// What is done with a request.
-#[derive(Debug)]
-pub(super) enum Action {
-    Forward(schema::Forward),
-    /// Depends on the listener.
-    Redirect(RedirectTo),
-    Respond(u32),
-}
+    /// A rule without matches has one.
+    fn matches(&self) -> usize {
+        self.matches.len().max(1)
+    }
 
-/// What the rules of one route have in common.
-pub(super) struct RuleContext<'a, 'w, 'o> {
-    pub(super) referrer: Referrer<'w>,
-    /// The route, and its provenance.
-    pub(super) object: &'a ObjectKey,
-    pub(super) route: &'a str,
-    pub(super) cx: &'a mut Context<'w, 'o>,
-    pub(super) backends: &'a mut Backends<'w>,
-    pub(super) regexes: &'a mut Regexes,
-    /// Collects invalid references.
-    pub(super) resolved: &'a mut Verdict,
-}
-
-impl<'w> RuleContext<'_, 'w, '_> {
-    pub(super) fn check(
-        &mut self,
+    fn check<'w>(
+        &'w self,
         index: usize,
-        rule: &'w HttpRule,
-    ) -> Result<CheckedRule, RuleFault> {
-        let HttpRule {
+        cx: &mut RuleContext<'_, 'w, '_>,
+    ) -> Result<(CheckedRule, Option<Unsupported>), RuleFault> {
+        let Self {
             // Checked with those of the other rules.
             name: _,
             matches,
@@ -78,9 +48,9 @@ impl<'w> RuleContext<'_, 'w, '_> {
             timeouts,
             retry,
             session_persistence,
-        } = rule;
+        } = self;
         let unsupported = RuleFault::unsupported;
-        let matches = self.matches(matches).map_err(unsupported)?;
+        let matches = read_matches(matches, cx.regexes).map_err(unsupported)?;
         let one_prefix = matches!(
             matches.as_slice(),
             [Conditions {
@@ -88,16 +58,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 ..
             }]
         );
-        let RuleFilters {
-            request_headers,
-            response_headers,
-            mirrors,
-            redirect,
-            rewrite,
-            cors,
-            unserved,
-        } = filters::read(filters, one_prefix)?;
-        if redirect.is_some() && !backend_refs.is_empty() {
+        let filters = filters::read(filters, one_prefix)?;
+        if filters.redirect.is_some() && !backend_refs.is_empty() {
             return Err(unsupported(
                 "backendRefs must be empty with a RequestRedirect filter".to_owned(),
             ));
@@ -112,172 +74,38 @@ impl<'w> RuleContext<'_, 'w, '_> {
             .map(read_retry)
             .transpose()
             .map_err(unsupported)?;
-        let session = session_persistence
-            .as_ref()
-            .map(|session| sessions::read(session, self.route, index))
-            .transpose()
-            .map_err(unsupported)?;
-        let weights = read_weights(backend_refs).map_err(unsupported)?;
-
-        // From here on the rule is valid; what follows may only cost it shares of its traffic.
-        if let Some(note) = session.as_ref().and_then(|session| session.note.as_ref()) {
-            self.cx
-                .problems
-                .add(self.object.clone(), format!("rules[{index}].{note}"));
-        }
-        let mut faults = Vec::new();
-        let backends = self.backends(index, backend_refs, &weights, &mut faults);
-        let mut mirrored = Vec::new();
-        for mirror in &mirrors {
-            let found = self
-                .backends
-                .resolve_http(self.referrer, mirror.backend, self.cx);
-            match found {
-                Ok(backend) if mirror.numerator > 0 => mirrored.push(schema::Mirror {
-                    backend,
-                    numerator: mirror.numerator,
-                    denominator: mirror.denominator,
-                }),
-                Ok(_) => {}
-                Err(fault) => self.resolved.refuse(
-                    fault.reason,
-                    format!(
-                        "rules[{index}].filters[{}].requestMirror.backendRef: {}",
-                        mirror.index, fault.message
-                    ),
-                ),
-            }
-        }
-        let servable = backends
-            .iter()
-            .any(|backend| backend.weight > 0 && !backend.backend.is_empty());
-        let action = match (unserved, redirect) {
-            (Some(Unserved::Extension(message)), _) => {
-                self.resolved
-                    .refuse(Reason::InvalidKind, format!("rules[{index}].{message}"));
-                Action::Respond(500)
-            }
-            (Some(Unserved::Type(message)), _) => {
-                faults = vec![message];
-                Action::Respond(500)
-            }
-            (None, Some(redirect)) => Action::Redirect(redirect),
-            (None, None) if !servable => Action::Respond(500),
-            (None, None) => Action::Forward(schema::Forward {
-                backends,
-                rewrite,
-                mirrors: mirrored,
-                request_timeout_ms,
-                request_timeout_disabled,
-                backend_timeout_ms,
-                retry,
-                session: session.map(|session| session.session),
-            }),
-        };
-        Ok(CheckedRule {
+        cx.requests(RequestRule {
             index,
             matches,
-            action,
-            request_headers,
-            response_headers,
-            cors,
-            unsupported: (!faults.is_empty()).then(|| faults.join("; ")),
+            filters,
+            backend_refs,
+            session_persistence: session_persistence.as_ref(),
+            request_timeout_ms,
+            request_timeout_disabled,
+            backend_timeout_ms,
+            retry,
         })
     }
 
-    fn matches(&mut self, specs: &[HttpMatch]) -> Result<Vec<Conditions>, String> {
-        if specs.len() > 64 {
-            return Err(format!(
-                "matches has {} entries; at most 64 are allowed",
-                specs.len()
-            ));
-        }
-        if specs.is_empty() {
-            return Ok(vec![Conditions::all()]);
-        }
-        specs
-            .iter()
-            .enumerate()
-            .map(|(i, spec)| {
-                matches::read(spec, self.regexes).map_err(|why| format!("matches[{i}].{why}"))
-            })
-            .collect()
-    }
-
-    fn backends(
-        &mut self,
-        index: usize,
-        references: &'w [BackendRef],
-        weights: &[u32],
-        faults: &mut Vec<String>,
-    ) -> Vec<schema::WeightedBackend> {
-        let mut found = Vec::with_capacity(references.len());
-        for (i, (reference, weight)) in references.iter().zip(weights).enumerate() {
-            let resolved = self
-                .backends
-                .resolve_http(self.referrer, reference, self.cx);
-            let modifiers = filters::read_backend(&reference.filters);
-            let (backend, modifiers) = match (resolved, modifiers) {
-                (Ok(backend), Ok(modifiers)) => (backend, modifiers),
-                (resolved, modifiers) => {
-                    let at = format!("rules[{index}].backendRefs[{i}]");
-                    if let Err(fault) = resolved {
-                        self.resolved
-                            .refuse(fault.reason, format!("{at}: {}", fault.message));
-                    }
-                    match modifiers {
-                        Ok(_) => {}
-                        // A reference, unlike the others.
-                        Err(RuleFault {
-                            reason: Reason::InvalidKind,
-                            message,
-                        }) => self.resolved.refuse(
-                            Reason::InvalidKind,
-                            format!("{at}.{message}; its share is answered with 500"),
-                        ),
-                        Err(RuleFault { reason: _, message }) => {
-                            faults.push(format!("backendRefs[{i}].{message}"));
-                        }
-                    }
-                    if *weight == 0 {
-                        continue;
-                    }
-                    (String::new(), (None, None))
-                }
-            };
-            let (request_headers, response_headers) = modifiers;
-            found.push(schema::WeightedBackend {
-                backend,
-                weight: *weight,
-                request_headers,
-                response_headers,
-            });
-        }
-        found
+    fn all(checked: Vec<CheckedRule>) -> Rules {
+        Rules::Requests(checked)
     }
 }
 
-fn read_weights(references: &[BackendRef]) -> Result<Vec<u32>, String> {
-    if references.len() > 16 {
+fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<Conditions>, String> {
+    if specs.len() > 64 {
         return Err(format!(
-            "backendRefs has {} entries; at most 16 are allowed",
-            references.len()
+            "matches has {} entries; at most 64 are allowed",
+            specs.len()
         ));
     }
-    references
+    if specs.is_empty() {
+        return Ok(vec![Conditions::all()]);
+    }
+    specs
         .iter()
         .enumerate()
-        .map(|(i, reference)| {
-            let weight = reference.weight.unwrap_or(1);
-            u32::try_from(weight)
-                .ok()
-                .filter(|weight| *weight <= 1_000_000)
-                .ok_or_else(|| {
-                    format!(
-                        "backendRefs[{i}].weight {weight} is out of range; expected 0 to 1000000"
-                    )
-                })
-        })
+        .map(|(i, spec)| matches::read(spec, regexes).map_err(|why| format!("matches[{i}].{why}")))
         .collect()
 }
 
@@ -360,17 +188,6 @@ fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
         attempts,
         backoff_ms,
     })
-}
-
-/// Whether a rule's name may stand.
-pub(super) fn check_name(name: &str) -> Result<(), String> {
-    if names::is_dns_subdomain(name) {
-        Ok(())
-    } else {
-        Err(format!(
-            "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'"
-        ))
-    }
 }
 
 #[cfg(test)]

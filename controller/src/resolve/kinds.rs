@@ -9,8 +9,10 @@ use crate::world::Kind;
 /// nothing is routed on it, so listeners of it are not accepted.
 fn table(protocol: schema::Protocol) -> &'static [Kind] {
     match protocol {
-        schema::Protocol::Http | schema::Protocol::Https => &[Kind::HttpRoute],
-        schema::Protocol::Tls | schema::Protocol::RawTcp | schema::Protocol::RawUdp => &[],
+        schema::Protocol::Http | schema::Protocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
+        schema::Protocol::Tls => &[Kind::TlsRoute],
+        schema::Protocol::RawTcp => &[Kind::TcpRoute],
+        schema::Protocol::RawUdp => &[Kind::UdpRoute],
     }
 }
 

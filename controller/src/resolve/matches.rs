@@ -1,5 +1,6 @@
-//! Matches of an HTTPRoute rule: checked, with duplicates and defaults resolved, and ranked.
+//! Matches of HTTPRoute and GRPCRoute rules: checked, with duplicates and defaults resolved, and ranked.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use sesame_proto::schema;
@@ -19,6 +20,49 @@ pub(super) struct Conditions {
     pub(super) headers: Vec<schema::StringMatch>,
     /// By name.
     pub(super) query_params: Vec<schema::StringMatch>,
+    /// Of a GRPCRoute: only gRPC requests match.
+    pub(super) grpc: Option<Grpc>,
+}
+
+/// What a GRPCRoute's match says of service and method; less is more specific.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Grpc {
+    service: Part,
+    method: Part,
+}
+
+/// One of the two. The specification compares their lengths and leaves regular expressions open: here they
+/// come after every exact value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Part {
+    Exact(Reverse<usize>),
+    Regex(Reverse<usize>),
+    #[default]
+    Any,
+}
+
+impl Grpc {
+    pub(super) fn exact(service: &str, method: &str) -> Self {
+        let part = |text: &str| match text.len() {
+            0 => Part::Any,
+            length => Part::Exact(Reverse(length)),
+        };
+        Self {
+            service: part(service),
+            method: part(method),
+        }
+    }
+
+    pub(super) fn regex(service: &str, method: &str) -> Self {
+        let part = |text: &str| match text.len() {
+            0 => Part::Any,
+            length => Part::Regex(Reverse(length)),
+        };
+        Self {
+            service: part(service),
+            method: part(method),
+        }
+    }
 }
 
 impl Conditions {
@@ -29,10 +73,11 @@ impl Conditions {
             method: String::new(),
             headers: Vec::new(),
             query_params: Vec::new(),
+            grpc: None,
         }
     }
 
-    /// Whether every request matches.
+    /// Whether every request matches, or every gRPC request.
     pub(super) fn is_all(&self) -> bool {
         matches!(&self.path, schema::path_match::Kind::Prefix(prefix) if prefix.is_empty())
             && self.method.is_empty()
@@ -77,9 +122,18 @@ pub(super) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<Conditions
             None => schema::path_match::Kind::Prefix(String::new()),
         },
         method: method.to_owned(),
-        headers: read_list("headers", headers, 4096, str::to_ascii_lowercase, regexes)?,
+        headers: read_headers(headers, regexes)?,
         query_params: read_list("queryParams", query_params, 1024, str::to_owned, regexes)?,
+        grpc: None,
     })
+}
+
+/// Reads header matches; of several with one name only the first counts.
+pub(super) fn read_headers(
+    headers: &[StringMatch],
+    regexes: &mut Regexes,
+) -> Result<Vec<schema::StringMatch>, String> {
+    read_list("headers", headers, 4096, str::to_ascii_lowercase, regexes)
 }
 
 fn read_path(spec: &PathMatch, regexes: &mut Regexes) -> Result<schema::path_match::Kind, String> {

@@ -4,8 +4,9 @@
 //! gets and what a status says come from one value.
 //!
 //! The steps: `classes` (which are ours) → `gateways` and their `listeners` (`conflicts`, `kinds`,
-//! `selectors`, `certificates`, `frontend_tls`) → `http_routes` (`http_rules`, `matches`, `filters`,
-//! `backends`; `attach` to listeners) → `tables` (virtual hosts in order of `precedence`).
+//! `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`, `grpc_rules`,
+//! `l4_rules`; `matches`, `filters`, `backends`; `attach` to listeners) → `tables` (virtual hosts in order of
+//! `precedence`; `l4_routes`).
 
 mod addresses;
 mod attach;
@@ -22,11 +23,13 @@ mod filters;
 mod frontend_tls;
 mod gateways;
 mod grants;
+mod grpc_rules;
 mod header_filters;
 mod hostnames;
-mod http_routes;
 mod http_rules;
 mod kinds;
+mod l4_routes;
+mod l4_rules;
 mod listener_status;
 mod listener_tls;
 mod listeners;
@@ -37,6 +40,9 @@ mod precedence;
 mod re2;
 mod regexes;
 mod rewrites;
+mod route_kinds;
+mod routes;
+mod rules;
 mod selectors;
 mod sessions;
 mod shadowed;
@@ -137,7 +143,7 @@ impl Resolver {
             })
             .collect();
         let (routes, route_statuses) =
-            http_routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
+            routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
         let mut shadowed = Shadowed::default();
         let resolved = gateways
             .iter()

@@ -1,19 +1,29 @@
-//! Which of several matches comes first (Gateway API, `HTTPRouteRule.matches` and `HTTPRouteSpec.hostnames`).
+//! Which of several matches comes first (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and
+//! `GRPCRouteRule.matches`).
 //!
-//! Most specific hostname; Exact path; longest path; method; most headers; most query parameters; oldest
+//! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query parameters; oldest
 //! route; first rule; first match. The specification leaves regular expressions open: here they come after
 //! Exact and are compared with prefixes by their length, a prefix first when equal. So `/api/.*` comes
 //! before the prefix `/api`, and `.*` after every real prefix.
+//!
+//! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as above. They take gRPC
+//! requests only, and come before the HTTPRoutes of the same hostname.
 
 use std::cmp::Reverse;
 
 use sesame_proto::schema::path_match::Kind;
 
-use super::matches::Conditions;
+use super::matches::{Conditions, Grpc};
 
 /// The rank of a match by what it asks; less comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct MatchRank {
+pub(super) enum MatchRank {
+    Grpc(Grpc, Reverse<usize>),
+    Http(HttpRank),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HttpRank {
     not_exact: bool,
     path_length: Reverse<usize>,
     regex: bool,
@@ -24,19 +34,22 @@ pub(super) struct MatchRank {
 
 impl MatchRank {
     pub(super) fn of(conditions: &Conditions) -> Self {
+        if let Some(grpc) = conditions.grpc {
+            return Self::Grpc(grpc, Reverse(conditions.headers.len()));
+        }
         let (not_exact, length, regex) = match &conditions.path {
             Kind::Exact(path) => (false, path.len(), false),
             Kind::Prefix(prefix) => (true, prefix.len(), false),
             Kind::Regex(pattern) => (true, pattern.len(), true),
         };
-        Self {
+        Self::Http(HttpRank {
             not_exact,
             path_length: Reverse(length),
             regex,
             any_method: conditions.method.is_empty(),
             headers: Reverse(conditions.headers.len()),
             query_params: Reverse(conditions.query_params.len()),
-        }
+        })
     }
 }
 
@@ -64,6 +77,29 @@ mod tests {
             method: method.to_owned(),
             headers: vec![StringMatch::default(); headers],
             query_params: vec![StringMatch::default(); query_params],
+            grpc: None,
+        }
+    }
+
+    #[test]
+    fn grpc_matches_come_first_in_an_order_of_their_own() {
+        let grpc = |grpc: Grpc, headers: usize| Conditions {
+            grpc: Some(grpc),
+            ..conditions(Kind::Prefix(String::new()), "", headers, 0)
+        };
+        let ordered = [
+            grpc(Grpc::exact("a.longer.Service", "Get"), 1),
+            grpc(Grpc::exact("a.longer.Service", "Get"), 0),
+            grpc(Grpc::exact("a.longer.Service", ""), 9),
+            grpc(Grpc::exact("a", "Method"), 0),
+            grpc(Grpc::regex("a.*", "Get"), 0),
+            grpc(Grpc::exact("", "Get"), 0),
+            grpc(Grpc::default(), 1),
+            grpc(Grpc::default(), 0),
+            conditions(Kind::Exact("/a".to_owned()), "GET", 9, 9),
+        ];
+        for pair in ordered.windows(2) {
+            assert!(pair[0].rank() < pair[1].rank(), "{pair:?}");
         }
     }
 

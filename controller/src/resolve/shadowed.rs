@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::context::Problems;
-use super::http_routes::HttpRoutes;
 use super::matches::Conditions;
 use super::precedence::Order;
+use super::routes::Routes;
 use super::tables::Candidate;
 
 /// A match: of which route, rule and match of the rule.
@@ -56,7 +56,7 @@ impl Shadowed {
     }
 
     /// Tells the author of each route of the first of its matches that is never reached.
-    pub(super) fn tell(self, routes: &HttpRoutes, problems: &mut Problems) {
+    pub(super) fn tell(self, routes: &Routes, problems: &mut Problems) {
         let Self { reached, hidden } = self;
         let mut by_route: BTreeMap<usize, Vec<(Place, Place)>> = BTreeMap::new();
         for (place, winner) in hidden {
@@ -99,18 +99,22 @@ impl Shadowed {
 }
 
 /// What is left of sorted candidates when those are out that an earlier one hides completely: equal matches,
-/// and all after one that takes every request.
+/// all of GRPCRoutes after one that takes every gRPC request, and all after one that takes every request.
 pub(super) fn reachable<'a>(
     candidates: Vec<(Order, Candidate<'a>)>,
     shadowed: &mut Shadowed,
 ) -> Vec<(Order, Candidate<'a>)> {
     let mut seen: HashMap<&Conditions, Place> = HashMap::new();
     let mut takes_all: Option<Place> = None;
+    let mut takes_all_grpc: Option<Place> = None;
     let several = candidates.len() > 1;
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
         let place = Place::of(&order);
-        let before = takes_all.or_else(|| seen.get(candidate.conditions).copied());
+        let grpc = candidate.conditions.grpc.is_some();
+        let before = takes_all
+            .or(takes_all_grpc.filter(|_| grpc))
+            .or_else(|| seen.get(candidate.conditions).copied());
         if let Some(winner) = before {
             shadowed.hidden(place, winner);
             continue;
@@ -119,7 +123,11 @@ pub(super) fn reachable<'a>(
             seen.insert(candidate.conditions, place);
         }
         if candidate.conditions.is_all() {
-            takes_all = Some(place);
+            if grpc {
+                takes_all_grpc = Some(place);
+            } else {
+                takes_all = Some(place);
+            }
         }
         shadowed.reached(place);
         kept.push((order, candidate));

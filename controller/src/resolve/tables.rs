@@ -13,11 +13,12 @@ use sesame_proto::schema::route::Action as RouteAction;
 
 use super::attach::{Attachment, Host};
 use super::hostnames::Hostname;
-use super::http_routes::{CheckedRoute, HttpRoutes};
-use super::http_rules::{Action, CheckedRule};
+use super::l4_routes;
 use super::listeners::ListenerState;
 use super::matches::Conditions;
 use super::precedence::Order;
+use super::routes::{CheckedRoute, Routes, Rules};
+use super::rules::{Action, CheckedRule};
 use super::shadowed::{self, Shadowed};
 
 /// What a Gateway serves.
@@ -31,7 +32,7 @@ pub(super) struct Served {
 /// Notes in `shadowed` which matches requests can reach, and which not.
 pub(super) fn build(
     listeners: &[&ListenerState<'_>],
-    routes: &HttpRoutes,
+    routes: &Routes,
     shadowed: &mut Shadowed,
 ) -> Served {
     let mut by_port: BTreeMap<(i32, u16), Vec<Placed<'_>>> = BTreeMap::new();
@@ -66,20 +67,24 @@ pub(super) fn build(
                 placed.state.provenance.as_str(),
             )
         });
-        let listeners = placed.iter().map(Placed::to_schema).collect();
+        let of = |protocols: &[schema::Protocol]| -> Vec<&Placed<'_>> {
+            placed
+                .iter()
+                .filter(|placed| protocols.contains(&placed.protocol))
+                .collect()
+        };
+        let by_server_name = of(&[schema::Protocol::Https, schema::Protocol::Tls]);
+        let owners = Owners::new(&by_server_name);
         served.ports.push(schema::Port {
             transport,
             port: port.into(),
-            listeners,
+            listeners: placed
+                .iter()
+                .map(|placed| placed.to_schema(&owners, routes))
+                .collect(),
         });
 
-        let of = |protocol| -> Vec<&Placed<'_>> {
-            placed
-                .iter()
-                .filter(|placed| placed.protocol == protocol)
-                .collect()
-        };
-        let http = of(schema::Protocol::Http);
+        let http = of(&[schema::Protocol::Http]);
         if !http.is_empty() {
             let owners = Owners::new(&http);
             let mut hosts = VirtualHosts::default();
@@ -88,7 +93,7 @@ pub(super) fn build(
             }
             served.route_tables.push(hosts.into_table(http_table(port)));
         }
-        let https = of(schema::Protocol::Https);
+        let https = of(&[schema::Protocol::Https]);
         let owners = Owners::new(&https);
         for listener in &https {
             let mut hosts = VirtualHosts::default();
@@ -128,7 +133,9 @@ impl Placed<'_> {
         }
     }
 
-    fn to_schema(&self) -> schema::Listener {
+    /// `owners` are the listeners of the port that server names are shared out among.
+    fn to_schema(&self, owners: &Owners<'_>, routes: &Routes) -> schema::Listener {
+        let attachments = &self.state.attachments;
         schema::Listener {
             name: self.state.provenance.clone(),
             protocol: self.protocol.into(),
@@ -139,7 +146,15 @@ impl Placed<'_> {
                 _ => String::new(),
             },
             tls: self.state.tls.clone(),
-            l4_routes: Vec::new(),
+            l4_routes: match self.protocol {
+                schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
+                schema::Protocol::Tls => l4_routes::by_server_name(attachments, routes, |domain| {
+                    owners.owns(self.hostname, domain)
+                }),
+                schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
+                    l4_routes::oldest(attachments, routes)
+                }
+            },
         }
     }
 }
@@ -202,7 +217,7 @@ impl VirtualHosts {
         &mut self,
         listener: &Placed<'_>,
         owners: &Owners<'_>,
-        routes: &HttpRoutes,
+        routes: &Routes,
         shadowed: &mut Shadowed,
     ) {
         let mut by_domain: HashMap<&str, Vec<(&Host, &Attachment)>> = HashMap::new();
@@ -230,7 +245,10 @@ impl VirtualHosts {
                 let Some(route) = routes.get(attachment.route) else {
                     continue;
                 };
-                for rule in &route.rules {
+                let Rules::Requests(rules) = &route.rules else {
+                    continue;
+                };
+                for rule in rules {
                     for (i, conditions) in rule.matches.iter().enumerate() {
                         let order = Order {
                             hostname: Reverse(host.rank),
@@ -327,6 +345,7 @@ impl Candidate<'_> {
             method,
             headers,
             query_params,
+            grpc,
         } = self.conditions;
         let CheckedRule {
             index,
@@ -335,7 +354,6 @@ impl Candidate<'_> {
             request_headers,
             response_headers,
             cors,
-            unsupported: _,
         } = self.rule;
         schema::Route {
             name: format!("{}/rules/{index}/matches/{match_}", self.route.provenance),
@@ -357,6 +375,7 @@ impl Candidate<'_> {
             request_headers: request_headers.clone(),
             response_headers: response_headers.clone(),
             cors: cors.clone(),
+            grpc: grpc.is_some(),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use sesame_proto::schema::Snapshot;
 use sesame_proto::schema::route::Action;
+use sesame_proto::schema::{Protocol, Snapshot};
 
 use super::{BASE, objects, resolve};
 use crate::resolve::{Options, Resolver};
@@ -106,15 +106,72 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn grpc_rule()(
+        service in prop_oneof![Just("a.B".to_owned()), text()],
+        method in prop_oneof![Just("C".to_owned()), Just(String::new()), text()],
+        kind in prop_oneof![Just("Exact"), Just("RegularExpression"), Just("Glob")],
+        filters in prop::collection::vec(filter(), 0..3),
+        backend in prop_oneof![Just("a"), Just("none")],
+        weight in prop_oneof![Just(1), Just(0), any::<i32>()],
+    ) -> String {
+        format!("{{matches: [{{method: {{type: {kind}, service: {}, method: {}}}}}, {{}}], filters: [{}], backendRefs: \
+                 [{{name: {backend}, port: 80, weight: {weight}}}]}}", quoted(&service), quoted(&method), filters.join(", "))
+    }
+}
+
+prop_compose! {
+    fn l4_rule()(
+        backends in prop::collection::vec(
+            (prop_oneof![Just("a"), Just("b"), Just("none")], prop_oneof![Just(1), Just(0), any::<i32>()]),
+            0..3,
+        ),
+    ) -> String {
+        let backends: Vec<String> = backends
+            .iter()
+            .map(|(name, weight)| format!("{{name: {name}, port: 80, weight: {weight}}}"))
+            .collect();
+        format!("{{backendRefs: [{}]}}", backends.join(", "))
+    }
+}
+
+/// A route of a kind other than HTTPRoute.
+fn other_route() -> impl Strategy<Value = String> {
+    let l4 = prop_oneof![Just("TLSRoute"), Just("TCPRoute"), Just("UDPRoute")];
+    let rules = prop_oneof![
+        (Just("GRPCRoute"), prop::collection::vec(grpc_rule(), 0..3)),
+        (l4, prop::collection::vec(l4_rule(), 0..3)),
+    ];
+    (rules, "[a-c]", prop::collection::vec(host(), 0..3)).prop_map(|((kind, rules), name, hostnames)| {
+        let hostnames: Vec<String> = hostnames.iter().map(|host| quoted(host)).collect();
+        format!(
+            "---\nkind: {kind}\nmetadata: {{name: {name}, namespace: web}}\nspec: {{parentRefs: [{{name: gw}}], hostnames: \
+             [{}], rules: [{}]}}\n",
+            hostnames.join(", "),
+            rules.join(", ")
+        )
+    })
+}
+
+/// Listeners that routes of every kind find.
+const LISTENERS: [&str; 4] = [
+    "{name: tcp, port: 1, protocol: TCP}",
+    "{name: udp, port: 1, protocol: UDP}",
+    "{name: tls, port: 2, protocol: TLS, tls: {mode: Passthrough}}",
+    "{name: tls-a, port: 2, protocol: TLS, hostname: '*.a.com', tls: {mode: Passthrough}}",
+];
+
+prop_compose! {
     fn any_objects()(
         listeners in prop::collection::vec(listener(), 0..5),
-        routes in prop::collection::vec(http_route(), 0..6),
+        routes in prop::collection::vec(prop_oneof![http_route(), other_route()], 0..10),
+        by_port in prop::sample::subsequence(&LISTENERS, 0..=LISTENERS.len()),
         address in text(),
         addressed in any::<bool>(),
     ) -> Vec<AnyObject> {
         let addresses = if addressed { format!(", addresses: [{{value: {}}}]", quoted(&address)) } else { String::new() };
         let gateway = format!("---\nkind: Gateway\nmetadata: {{name: gw, namespace: web}}\nspec: {{gatewayClassName: \
-                               sesame, listeners: [{}]{addresses}}}\n", listeners.join(", "));
+                               sesame, listeners: [{}]{addresses}}}\n",
+                              listeners.iter().map(String::as_str).chain(by_port).collect::<Vec<_>>().join(", "));
         objects(&format!("{BASE}{gateway}{}", routes.concat()))
     }
 }
@@ -158,12 +215,29 @@ fn check(snapshot: &Snapshot) {
             .iter()
             .all(|backend| endpoints.contains(backend.endpoints.as_str()))
     );
-    for listener in snapshot.ports.iter().flat_map(|port| &port.listeners) {
-        assert!(
-            tables.contains(listener.route_table.as_str()),
-            "{}",
-            listener.route_table
-        );
+    for port in &snapshot.ports {
+        let mut server_names = HashSet::new();
+        for listener in &port.listeners {
+            let http = matches!(listener.protocol(), Protocol::Http | Protocol::Https);
+            assert_eq!(
+                tables.contains(listener.route_table.as_str()),
+                http,
+                "{listener:?}"
+            );
+            assert!(!http || listener.l4_routes.is_empty());
+            for route in &listener.l4_routes {
+                assert_eq!(
+                    listener.protocol() == Protocol::Tls,
+                    !route.hostnames.is_empty()
+                );
+                for name in &route.hostnames {
+                    assert!(server_names.insert(name), "{name} twice");
+                }
+                for share in route.backends.iter().filter(|b| !b.backend.is_empty()) {
+                    assert!(backends.contains(share.backend.as_str()));
+                }
+            }
+        }
     }
     for table in &snapshot.route_tables {
         let mut domains = HashSet::new();

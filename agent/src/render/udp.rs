@@ -1,0 +1,105 @@
+//! Routes of datagrams.
+//!
+//! A session is a client's address and port. Envoy's UDP proxy knows no weights, so a session is given its
+//! share by a hash of the client's port: sessions of one client spread as weighted, and each stays where it is. A
+//! client that always sends from the same port always has the same share.
+
+use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
+    Route, UdpProxyConfig, udp_proxy_config::RouteSpecifier,
+};
+use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::SourcePortInput;
+use envoy_types::pb::envoy::extensions::matching::input_matchers::consistent_hashing::v3::ConsistentHashing;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig;
+use envoy_types::pb::xds::r#type::matcher::v3::{
+    Matcher,
+    matcher::{
+        MatcherList, MatcherType, OnMatch,
+        matcher_list::{
+            FieldMatcher, Predicate,
+            predicate::{
+                MatchType, SinglePredicate, single_predicate::Matcher as PredicateMatcher,
+            },
+        },
+        on_match,
+    },
+};
+use envoy_types::util::pack_any;
+use prost::{Message, Name};
+use sesame_proto::schema::Port;
+
+use super::weights::{self, Share};
+use super::{Context, Problem, REFUSED_CLUSTER};
+
+/// Sends datagrams to the backends of the first route; drops them without one.
+pub(super) fn proxy(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> Any {
+    let route = port.listeners.iter().find_map(|l| l.l4_routes.first());
+    let shares = route.map_or_else(Vec::new, |route| {
+        weights::shares(&route.name, &route.backends, context, problems)
+    });
+    pack_any(UdpProxyConfig {
+        stat_prefix: format!("udp-{}", port.port),
+        route_specifier: Some(RouteSpecifier::Matcher(matcher(&shares))),
+        ..Default::default()
+    })
+}
+
+/// The first backend takes the highest hashes, the next those below, and the last takes the rest.
+fn matcher(shares: &[Share<'_>]) -> Matcher {
+    let Some((last, others)) = shares.split_last() else {
+        return Matcher {
+            on_no_match: Some(Box::new(to(REFUSED_CLUSTER))),
+            ..Default::default()
+        };
+    };
+    let modulo: u32 = shares.iter().map(|share| share.weight).sum();
+    let mut threshold = modulo;
+    let matchers: Vec<FieldMatcher> = others
+        .iter()
+        .map(|share| {
+            threshold -= share.weight;
+            FieldMatcher {
+                predicate: Some(hash_is_at_least(threshold, modulo)),
+                on_match: Some(to(share.cluster)),
+            }
+        })
+        .collect();
+    Matcher {
+        matcher_type: (!matchers.is_empty())
+            .then_some(MatcherType::MatcherList(MatcherList { matchers })),
+        on_no_match: Some(Box::new(to(last.cluster))),
+    }
+}
+
+fn hash_is_at_least(threshold: u32, modulo: u32) -> Predicate {
+    Predicate {
+        match_type: Some(MatchType::SinglePredicate(SinglePredicate {
+            input: Some(extension("source_port", &SourcePortInput::default())),
+            matcher: Some(PredicateMatcher::CustomMatch(extension(
+                "consistent_hashing",
+                &ConsistentHashing {
+                    threshold,
+                    modulo,
+                    seed: 0,
+                },
+            ))),
+        })),
+    }
+}
+
+fn to(cluster: &str) -> OnMatch {
+    let route = Route {
+        cluster: cluster.to_owned(),
+    };
+    OnMatch {
+        on_match: Some(on_match::OnMatch::Action(extension("route", &route))),
+        ..Default::default()
+    }
+}
+
+fn extension<M: Message + Name + Clone>(name: &str, config: &M) -> TypedExtensionConfig {
+    TypedExtensionConfig {
+        name: name.to_owned(),
+        typed_config: Some(pack_any(config.clone())),
+    }
+}

@@ -1,0 +1,370 @@
+//! All routes of all kinds: what each may do, to which listeners it attaches, and what its status says.
+//!
+//! One path for every kind; kinds differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in what
+//! their schema allows (`route_kinds`).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use sesame_proto::schema;
+
+use super::attach::{self, Attachment};
+use super::backends::{Backends, Traffic};
+use super::context::Context;
+use super::filters::RuleFault;
+use super::gateways::GatewayState;
+use super::grants::Referrer;
+use super::hostnames::Hostname;
+use super::names;
+use super::regexes::Regexes;
+use super::route_kinds::{Limits, Spec, oldest_first};
+use super::rules::{CheckedRule, Rule, RuleContext, Unsupported};
+use crate::api::{GATEWAY_GROUP, ParentRef, RouteSpec};
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
+};
+use crate::world::ObjectKey;
+
+/// What the API's schema allows. What is beyond is refused, and not looked at.
+const MAX_PARENTS: usize = 32;
+
+/// A route that names a Gateway of ours.
+#[derive(Debug)]
+pub(super) struct CheckedRoute {
+    pub(super) object: ObjectKey,
+    /// `HTTPRoute/namespace/name`.
+    pub(super) provenance: String,
+    pub(super) rules: Rules,
+    hostnames: Vec<Hostname>,
+    /// Why the route as a whole is refused.
+    accepted: Verdict,
+    resolved: Verdict,
+    /// The rules that are not served, in words; empty if all or none are.
+    dropped: Option<(Reason, String)>,
+}
+
+/// The rules of a route that are served.
+#[derive(Debug)]
+pub(super) enum Rules {
+    /// Of an HTTPRoute or GRPCRoute.
+    Requests(Vec<CheckedRule>),
+    /// Of a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
+    Connections(Vec<schema::WeightedBackend>),
+}
+
+/// Where references and expressions are looked up.
+struct Lookup<'a, 'w, 'o> {
+    cx: &'a mut Context<'w, 'o>,
+    backends: &'a mut Backends<'w>,
+    regexes: &'a mut Regexes,
+}
+
+/// The checked routes of all kinds, oldest first: the order in which equal matches win.
+#[derive(Debug, Default)]
+pub(super) struct Routes(Vec<CheckedRoute>);
+
+impl Routes {
+    pub(super) fn get(&self, index: usize) -> Option<&CheckedRoute> {
+        self.0.get(index)
+    }
+}
+
+/// Checks all routes and attaches them to the listeners of `gateways`.
+pub(super) fn attach_all<'w>(
+    gateways: &mut [GatewayState<'w>],
+    cx: &mut Context<'w, '_>,
+    backends: &mut Backends<'w>,
+    regexes: &mut Regexes,
+) -> (Routes, BTreeMap<ObjectKey, RouteStatus>) {
+    let by_name: HashMap<(&'w str, &'w str), usize> = gateways
+        .iter()
+        .enumerate()
+        .map(|(i, gateway)| ((gateway.owner.namespace, gateway.owner.name), i))
+        .collect();
+    let mut lookup = Lookup {
+        cx,
+        backends,
+        regexes,
+    };
+    let mut checked = Vec::new();
+    let mut statuses = BTreeMap::new();
+    for route in oldest_first(lookup.cx.world) {
+        let own = route.metadata.namespace.as_str();
+        let mut parents: Vec<(&'w ParentRef, usize)> = Vec::new();
+        for parent in route.parent_refs.iter().take(MAX_PARENTS) {
+            let gateway = attach::gateway_of(parent, own).and_then(|name| by_name.get(&name));
+            if let Some(gateway) = gateway
+                && !parents.iter().any(|(known, _)| *known == parent)
+            {
+                parents.push((parent, *gateway));
+            }
+        }
+        if parents.is_empty() {
+            continue;
+        }
+        let object = ObjectKey {
+            kind: route.kind,
+            name: route.metadata.key(),
+        };
+        let place = checked.len();
+        let state = match route.spec {
+            Spec::Http(spec) => check(spec, &object, own, &mut lookup),
+            Spec::Grpc(spec) => check(spec, &object, own, &mut lookup),
+            Spec::Connections(spec) => check(spec, &object, own, &mut lookup),
+        };
+        let mut status = RouteStatus::default();
+        for (parent, gateway) in parents {
+            let Some(gateway) = gateways.get_mut(gateway) else {
+                continue;
+            };
+            let accepted = state.attach(place, &object, parent, gateway, lookup.cx);
+            status.parents.push(RouteParentStatus {
+                parent_ref: parent.clone(),
+                controller_name: lookup.cx.options.controller_name.clone(),
+                conditions: state.conditions(&accepted, route.metadata.generation),
+            });
+        }
+        statuses.insert(object, status);
+        checked.push(state);
+    }
+    (Routes(checked), statuses)
+}
+
+/// Judges everything of a route that does not depend on a listener.
+fn check<'w, R: Rule>(
+    spec: &'w RouteSpec<R>,
+    object: &ObjectKey,
+    namespace: &'w str,
+    lookup: &mut Lookup<'_, 'w, '_>,
+) -> CheckedRoute {
+    let RouteSpec {
+        parent_refs,
+        use_default_gateways,
+        hostnames,
+        rules,
+    } = spec;
+    let limits = Limits::of(object.kind);
+    let mut accepted = Verdict::default();
+    let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
+    if let Err(why) = names::check_object(&object.name.namespace, &object.name.name) {
+        unsupported(format!("metadata: {why}"));
+    }
+    for (field, count, allowed) in [
+        ("parentRefs", parent_refs.len(), 0..=MAX_PARENTS),
+        ("hostnames", hostnames.len(), limits.hostnames.clone()),
+        ("rules", rules.len(), limits.rules),
+        (
+            "matches of all rules",
+            rules.iter().map(Rule::matches).sum(),
+            0..=128,
+        ),
+    ] {
+        let (least, most) = (allowed.start(), allowed.end());
+        if count > 0 && *most == 0 {
+            unsupported(format!("spec.{field} must not be set in a {}", object.kind));
+        } else if count > *most {
+            unsupported(format!(
+                "spec.{field}: {count} entries; at most {most} are allowed"
+            ));
+        } else if count < *least {
+            unsupported(format!(
+                "spec.{field} is empty; a {} needs at least {least}",
+                object.kind
+            ));
+        }
+    }
+    let mut names = Vec::with_capacity(hostnames.len());
+    for (i, text) in hostnames.iter().take(*limits.hostnames.end()).enumerate() {
+        match Hostname::parse(text) {
+            Ok(hostname) if !text.is_empty() => names.push(hostname),
+            Ok(_) => unsupported(format!(
+                "spec.hostnames[{i}] is empty; leave the list empty for all hosts"
+            )),
+            Err(why) => unsupported(format!("spec.hostnames[{i}]: {why}")),
+        }
+    }
+    if use_default_gateways
+        .as_deref()
+        .is_some_and(|scope| scope != "None")
+    {
+        lookup.cx.problems.add(
+            object.clone(),
+            "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs"
+                .to_owned(),
+        );
+    }
+    let mut state = CheckedRoute {
+        object: object.clone(),
+        provenance: object.to_string(),
+        rules: R::all(Vec::new()),
+        hostnames: names,
+        accepted,
+        resolved: Verdict::default(),
+        dropped: None,
+    };
+    // A route that breaks a limit is not looked into any further: limits bound our own work too.
+    if state.accepted.good() {
+        state.check_rules(rules, limits.traffic, object, namespace, lookup);
+    }
+    state
+}
+
+impl CheckedRoute {
+    fn check_rules<'w, R: Rule>(
+        &mut self,
+        rules: &'w [R],
+        traffic: Traffic,
+        object: &ObjectKey,
+        namespace: &'w str,
+        lookup: &mut Lookup<'_, 'w, '_>,
+    ) {
+        let rules = if rules.is_empty() { R::DEFAULT } else { rules };
+        let mut names: HashSet<&str> = HashSet::new();
+        let mut checked = Vec::with_capacity(rules.len());
+        // With what follows from each as long as another rule stands.
+        let mut faults: Vec<(Reason, String, String)> = Vec::new();
+        let mut standing = 0_usize;
+        let mut rule_context = RuleContext {
+            referrer: Referrer {
+                group: GATEWAY_GROUP,
+                kind: object.kind.as_str(),
+                namespace,
+            },
+            traffic,
+            object,
+            route: &self.provenance,
+            cx: lookup.cx,
+            backends: lookup.backends,
+            regexes: lookup.regexes,
+            resolved: &mut self.resolved,
+        };
+        for (i, rule) in rules.iter().enumerate() {
+            let name = rule.name();
+            let at = if name.is_empty() {
+                format!("rules[{i}]")
+            } else {
+                format!("rules[{i}] {name:?}")
+            };
+            let outcome = if name.is_empty() {
+                rule.check(i, &mut rule_context)
+            } else if !names::is_dns_subdomain(name) {
+                Err(RuleFault::unsupported(format!(
+                    "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'"
+                )))
+            } else if !names.insert(name) {
+                Err(RuleFault::unsupported(format!(
+                    "name {name:?} is that of an earlier rule; names must be unique"
+                )))
+            } else {
+                rule.check(i, &mut rule_context)
+            };
+            match outcome {
+                Ok((rule, unsupported)) => {
+                    standing += usize::from(unsupported.as_ref().is_none_or(|part| part.stands));
+                    if let Some(Unsupported {
+                        message,
+                        stands: _,
+                        follows,
+                    }) = unsupported
+                    {
+                        let message = format!("{at}: {message}");
+                        faults.push((Reason::UnsupportedValue, message, follows));
+                    }
+                    checked.push(rule);
+                }
+                Err(RuleFault { reason, message }) => {
+                    faults.push((reason, format!("{at}: {message}"), String::new()));
+                }
+            }
+        }
+        let Some((first, ..)) = faults.first() else {
+            self.rules = R::all(checked);
+            return;
+        };
+        let reason = *first;
+        if standing > 0 {
+            let messages: Vec<String> = faults
+                .into_iter()
+                .map(|(_, message, follows)| message + &follows)
+                .collect();
+            self.dropped = Some((reason, format!("Dropped Rule: {}", messages.join("; "))));
+            self.rules = R::all(checked);
+        } else {
+            // Not attached at all: its requests are answered as if it were not there.
+            for (reason, message, _) in faults {
+                self.accepted.refuse(reason, message);
+            }
+        }
+    }
+
+    /// Attaches the route through one parent reference; says what was wrong with that.
+    fn attach<'w>(
+        &self,
+        place: usize,
+        object: &ObjectKey,
+        parent: &ParentRef,
+        gateway: &mut GatewayState<'w>,
+        cx: &Context<'w, '_>,
+    ) -> Verdict {
+        let found = attach::listeners(
+            gateway,
+            parent,
+            object.kind,
+            &object.name.namespace,
+            &self.hostnames,
+            cx,
+        );
+        let listeners = match found {
+            Ok(listeners) if self.accepted.good() => listeners,
+            Ok(_) => return self.accepted.clone(),
+            Err((reason, message)) => {
+                let mut verdict = Verdict::default();
+                verdict.refuse(reason, message);
+                return verdict;
+            }
+        };
+        for (i, hosts) in listeners {
+            let Some(listener) = gateway.listeners.get_mut(i) else {
+                continue;
+            };
+            match listener.attachments.last_mut() {
+                // Through another reference to the same listener.
+                Some(last) if last.route == place => {}
+                _ => {
+                    listener.attached = listener.attached.saturating_add(1);
+                    listener.attachments.push(Attachment {
+                        route: place,
+                        hosts,
+                    });
+                }
+            }
+        }
+        Verdict::default()
+    }
+
+    fn conditions(&self, accepted: &Verdict, generation: i64) -> Vec<Condition> {
+        let mut conditions = vec![
+            accepted.condition(
+                ConditionType::Accepted,
+                Reason::Accepted,
+                "the route is attached",
+                generation,
+            ),
+            self.resolved.condition(
+                ConditionType::ResolvedRefs,
+                Reason::ResolvedRefs,
+                "all references are resolved",
+                generation,
+            ),
+        ];
+        if let (true, Some((reason, message))) = (accepted.good(), &self.dropped) {
+            conditions.push(Condition::new(
+                ConditionType::PartiallyInvalid,
+                ConditionStatus::True,
+                *reason,
+                message,
+                generation,
+            ));
+        }
+        conditions
+    }
+}

@@ -1,0 +1,63 @@
+//! A backend for datagrams in this process, and a client: it sends each back with its name before it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+
+/// The longest datagram here.
+const LONGEST: usize = 2048;
+
+/// A running backend; it ends with this value.
+pub struct DatagramBackend {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl DatagramBackend {
+    /// Starts one on a free port of 127.0.0.1.
+    pub async fn start(name: &str) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("127.0.0.1 has a free port");
+        let address = socket.local_addr().expect("it is bound");
+        let name = name.to_owned();
+        let task = tokio::spawn(async move {
+            let mut buffer = [0; LONGEST];
+            // The next datagram may do where one did not.
+            loop {
+                if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+                    let mut answer = format!("{name}: ").into_bytes();
+                    answer.extend_from_slice(&buffer[..length]);
+                    let _ = socket.send_to(&answer, from).await;
+                }
+            }
+        });
+        Self { address, task }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for DatagramBackend {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Sends one datagram from a port of its own, and gives back what comes in return.
+pub async fn ask(address: SocketAddr, message: &str, timeout: Duration) -> Result<String> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    socket.connect(address).await?;
+    socket.send(message.as_bytes()).await?;
+    let mut buffer = [0; LONGEST];
+    let length = tokio::time::timeout(timeout, socket.recv(&mut buffer))
+        .await
+        .context("no answer")??;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}

@@ -1,0 +1,169 @@
+//! `GRPCRoute`s: which call goes where, and what a client reads when it goes nowhere. Asked of a real agent
+//! with a real Envoy.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::checks::Checks;
+use sesame_tests::client::Request;
+use sesame_tests::grpc::{self, code};
+use sesame_tests::manifests::{
+    backend_ref, edge, http_listener, http_route, https_listener, route, rule_to, served,
+    weighted_ref, yaml,
+};
+
+fn method(service: &str, method: &str) -> Value {
+    json!({"method": {"service": service, "method": method}})
+}
+
+/// The backend and the protocol it was reached with, or the status.
+async fn outcome(checks: &mut Checks, request: &Request) -> String {
+    let Some(reply) = checks.reply(request).await else {
+        return "no answer".to_owned();
+    };
+    match (grpc::status(&reply), grpc::echo(&reply)) {
+        // Over HTTP/1.1, trailers are lost.
+        (Some(code::OK) | None, Some(echo)) => format!("{} over {}", echo.backend, echo.protocol),
+        (status, _) => format!("grpc-status {status:?}, HTTP {}", reply.status),
+    }
+}
+
+async fn goes(checks: &mut Checks, request: Request, expected: &str) {
+    let got = outcome(checks, &request).await;
+    checks.same(&request, got.as_str(), expected);
+}
+
+const UNIMPLEMENTED: &str = "grpc-status Some(12), HTTP 200";
+const UNAVAILABLE: &str = "grpc-status Some(14), HTTP 200";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_go_where_routes_say_and_clients_read_why_not() {
+    let authority = Authority::new("tests");
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "grpc.test", "cert"),
+    ]);
+    objects.push(authority.issue(&["grpc.test"]).secret("cert"));
+    let mut backends = Vec::new();
+    for name in ["one", "two", "three"] {
+        let backend = Backend::start(name).await;
+        objects.extend(served(name, &[backend.address()]));
+        backends.push(backend);
+    }
+    objects.extend(routes());
+    let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
+    let call = |host: &str, method: &str| grpc::call(agent.address(80), host, method);
+    agent
+        .wait_served(&call("grpc.test", "shop.Cart/Add"), |reply| {
+            grpc::status(reply) == Some(code::OK)
+        })
+        .await;
+
+    let mut checks = Checks::default();
+    for (host, method, expected) in [
+        ("grpc.test", "shop.Cart/Add", "one over HTTP/2.0"),
+        ("grpc.test", "shop.Cart/Remove", "two over HTTP/2.0"),
+        ("grpc.test", "shop.CartOfOthers/Add", UNIMPLEMENTED),
+        ("grpc.test", "bank.Account2/GetAll", "three over HTTP/2.0"),
+        ("grpc.test", "bank.Account2/SetAll", UNIMPLEMENTED),
+        ("none.test", "shop.Cart/Add", UNIMPLEMENTED),
+        ("missing.test", "shop.Cart/Add", UNAVAILABLE),
+        ("every.test", "any.Thing/Goes", "one over HTTP/2.0"),
+        // The oldest first, then the name: `both` is an HTTPRoute, `both-grpc` takes its calls all the same.
+        ("both.test", "shop.Cart/Add", "two over HTTP/2.0"),
+        ("both.test", "other.Service/Add", "one over HTTP/1.1"),
+    ] {
+        goes(&mut checks, call(host, method), expected).await;
+    }
+    goes(
+        &mut checks,
+        call("grpc.test", "shop.Cart/Add").header("version", "2"),
+        "three over HTTP/2.0",
+    )
+    .await;
+    goes(
+        &mut checks,
+        grpc::call(agent.address(443), "grpc.test", "shop.Cart/Add")
+            .tls("grpc.test", &authority.trust()),
+        "one over HTTP/2.0",
+    )
+    .await;
+    // What is no call is no business of a GRPCRoute.
+    checks
+        .status(agent.get(80, "every.test", "/any.Thing/Goes"), 404)
+        .await;
+    checks
+        .backend(agent.get(80, "both.test", "/shop.Cart/Add"), "one")
+        .await;
+    headers(&agent, &mut checks).await;
+    shares(&agent, &mut checks).await;
+    checks.finish();
+}
+
+fn routes() -> Vec<Value> {
+    let to = |service: &str| json!({"backendRefs": [backend_ref(service)]});
+    let regex = json!({"method": {
+        "type": "RegularExpression", "service": r"bank\.[A-Z].*", "method": "Get.*",
+    }});
+    let versioned = json!({
+        "method": {"service": "shop.Cart", "method": "Add"},
+        "headers": [{"name": "Version", "value": "2"}],
+    });
+    let service = json!({"method": {"service": "shop.Cart"}});
+    let modified = json!({
+        "filters": [
+            {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x-in", "value": "50%"}]}},
+            {"type": "ResponseHeaderModifier", "responseHeaderModifier": {"add": [{"name": "x-out", "value": "b"}]}},
+        ],
+        "backendRefs": [backend_ref("one")],
+    });
+    let shares = json!({"backendRefs": [weighted_ref("one", 1), weighted_ref("absent", 1)]});
+    vec![
+        route(
+            "GRPCRoute",
+            "grpc",
+            &["grpc.test"],
+            &[
+                rule_to("two", &[service]),
+                rule_to("one", &[method("shop.Cart", "Add")]),
+                rule_to("three", &[versioned, regex]),
+            ],
+        ),
+        route("GRPCRoute", "missing", &["missing.test"], &[to("absent")]),
+        route("GRPCRoute", "every", &["every.test"], &[to("one")]),
+        route("GRPCRoute", "modified", &["modified.test"], &[modified]),
+        route("GRPCRoute", "shares", &["shares.test"], &[shares]),
+        // One Service is spoken to in two ways.
+        http_route("both", &["both.test"], &[to("one")]),
+        route(
+            "GRPCRoute",
+            "both-grpc",
+            &["both.test"],
+            &[rule_to("two", &[method("shop.Cart", "Add")])],
+        ),
+    ]
+}
+
+async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
+    let request = grpc::call(agent.address(80), "modified.test", "shop.Cart/Add");
+    if let Some(reply) = checks.reply(&request).await {
+        let echo = grpc::echo(&reply);
+        let seen = echo.as_ref().map(|echo| echo.values("x-in"));
+        checks.same(&request, seen, Some(vec!["50%"]));
+        checks.same(&request, reply.header("x-out"), Some("b"));
+    }
+}
+
+/// An invalid backend's share is UNAVAILABLE, the other's is served.
+async fn shares(agent: &AgentUnderTest, checks: &mut Checks) {
+    let request = grpc::call(agent.address(80), "shares.test", "shop.Cart/Add");
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..60 {
+        *seen.entry(outcome(checks, &request).await).or_default() += 1;
+    }
+    let outcomes: Vec<&str> = seen.keys().map(String::as_str).collect();
+    checks.same("shares", outcomes, vec![UNAVAILABLE, "one over HTTP/2.0"]);
+}
