@@ -1,12 +1,12 @@
 //! Where a running agent keeps things. Names of objects become hashes before they become paths.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use sesame_controller::api::NamespacedName;
 
+use crate::apply::create_directory;
 use crate::envoy::identity::{Identity, PID_FILE};
 use crate::layout::{XdsLayout, file_name};
 
@@ -58,7 +58,9 @@ impl Directories {
     /// Makes both directories, for this user only.
     pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
-            private_dir(path).map_err(|source| DirectoriesError::Io {
+            // One that exists keeps its mode: it may be shared on purpose, and everything secret in it is in
+            // files and directories of our own.
+            create_directory(path).map_err(|source| DirectoriesError::Io {
                 path: path.to_owned(),
                 flag,
                 source,
@@ -148,10 +150,4 @@ impl GatewayDirectories {
     pub(super) fn layout(&self) -> XdsLayout {
         XdsLayout::new(self.runtime.join("xds"))
     }
-}
-
-/// Makes a directory that only this user can enter. One that exists keeps its mode: it may be shared on
-/// purpose, and everything secret in it is in files and directories of our own.
-pub(super) fn private_dir(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
