@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use sesame_proto::digest::sha256;
 
 use super::admin::{Admin, ServerInfo};
 use super::process::{CommandLine, Process};
@@ -57,7 +57,7 @@ impl Identity {
             pid: process.pid(),
             start_time: process.start_time(),
             executable: executable(process.pid()),
-            bootstrap_digest: digest(bootstrap),
+            bootstrap_digest: sha256(bootstrap),
             arguments: arguments(command),
             stopping: false,
         }
@@ -67,7 +67,7 @@ impl Identity {
     /// upgrade, which is asked for, not a reason to drop connections.
     pub fn runs(&self, command: &CommandLine, bootstrap: &[u8]) -> bool {
         !self.stopping
-            && self.bootstrap_digest == digest(bootstrap)
+            && self.bootstrap_digest == sha256(bootstrap)
             && self.arguments == arguments(command)
     }
 
@@ -169,7 +169,7 @@ fn find_by_bootstrap(command: &CommandLine) -> io::Result<Option<Identity>> {
         if let (true, Some(start_time)) = (is_ours, start_time(pid)) {
             // The bootstrap is only ever written right before a start, so what is on disk is what runs.
             let digest =
-                fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| digest(&b));
+                fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| sha256(&b));
             return Ok(Some(Identity {
                 pid,
                 start_time,
@@ -222,16 +222,6 @@ fn stat(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.to_owned())
-}
-
-fn digest(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 /// Writes a file of this user alone, by rename.

@@ -4,13 +4,11 @@
 //! Written after a change is served, never before. Files are private because manifests may hold Secrets, and
 //! named by digest, because a name is never used as a path.
 
-use std::fmt::Write as _;
+use sesame_proto::digest::sha256;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-
-use sha2::{Digest as _, Sha256};
 
 /// A directory of last good texts, or none.
 #[derive(Debug)]
@@ -44,7 +42,7 @@ impl LastGood {
             .read_to_string(&mut stored)
             .ok()?;
         let (digest, text) = stored.strip_prefix(HEADER)?.split_once('\n')?;
-        (digest == hex(text.as_bytes())).then(|| text.to_owned())
+        (digest == sha256(text.as_bytes())).then(|| text.to_owned())
     }
 
     /// Stores the text for the manifest, unless it is what is stored.
@@ -52,7 +50,7 @@ impl LastGood {
         let Some(dir) = &self.dir else {
             return Ok(());
         };
-        let header = format!("{HEADER}{}\n", hex(text.as_bytes()));
+        let header = format!("{HEADER}{}\n", sha256(text.as_bytes()));
         let path = dir.join(name(manifest));
         if starts_with(&path, &header) {
             return Ok(());
@@ -117,16 +115,7 @@ fn starts_with(path: &Path, header: &str) -> bool {
 }
 
 fn name(manifest: &Path) -> String {
-    hex(manifest.as_os_str().as_encoded_bytes())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .fold(String::with_capacity(64), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    sha256(manifest.as_os_str().as_encoded_bytes())
 }
 
 #[cfg(test)]
