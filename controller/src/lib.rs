@@ -5,6 +5,8 @@
 //! draws a random number, so that the same objects give the same bytes on any machine.
 
 pub mod api;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod resolve;
 pub mod status;
 pub mod world;

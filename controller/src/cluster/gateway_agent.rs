@@ -1,0 +1,158 @@
+//! `GatewayAgent`: what one host says about one Gateway.
+//!
+//! The agent writes it, the controller makes `Programmed`, addresses and refusals of it. It holds no configuration and
+//! no key. An agent writes when something has changed, and else once a minute, so that a dead host is told from a
+//! quiet one.
+
+use jiff::Timestamp;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which host, and which Gateway.
+#[derive(Clone, Debug, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "projectsesame.io",
+    version = "v1alpha1",
+    kind = "GatewayAgent",
+    plural = "gatewayagents",
+    shortname = "gwagent",
+    namespaced,
+    status = "GatewayAgentStatus",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Gateway","type":"string","jsonPath":".spec.gateway"}"#,
+    printcolumn = r#"{"name":"Host","type":"string","jsonPath":".spec.host"}"#,
+    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
+    printcolumn = r#"{"name":"Wanted","type":"string","jsonPath":".status.wantedRevision"}"#,
+    printcolumn = r#"{"name":"Applied","type":"string","jsonPath":".status.appliedRevision"}"#,
+    printcolumn = r#"{"name":"Envoy","type":"string","jsonPath":".status.envoyVersion"}"#,
+    printcolumn = r#"{"name":"Certificate-Expiry","type":"date","jsonPath":".status.nextCertificateExpiry"}"#,
+    printcolumn = r#"{"name":"Heartbeat","type":"date","jsonPath":".status.heartbeat"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayAgentSpec {
+    /// The Gateway, as `namespace/name`.
+    pub gateway: String,
+    /// The host, by the name it gives itself.
+    pub host: String,
+    /// The fleet it belongs to.
+    pub fleet: String,
+}
+
+/// What the host says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GatewayAgentStatus {
+    /// Where the Gateway stands on this host.
+    pub state: AgentState,
+    /// In a sentence, when the state alone does not say it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The manifest's revision that the agent has read, its first 12 digits.
+    pub wanted_revision: String,
+    /// The revision that Envoy has accepted (all of it, or what is left without what it refuses), its first 12 digits.
+    pub applied_revision: String,
+    /// When Envoy accepted it.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_at: Option<Timestamp>,
+    /// The Envoy beside the agent.
+    pub envoy_version: String,
+    /// The agent.
+    pub agent_version: String,
+    /// IP addresses on which the Gateway is served.
+    pub addresses: Vec<String>,
+    /// Addresses asked for that the host does not have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unusable_addresses: Vec<UnusableAddress>,
+    /// Listeners that are not open, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused_listeners: Vec<RefusedListener>,
+    /// Routes of which Envoy refuses something.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused_routes: Vec<RefusedRoute>,
+    /// Every object, or part of one, that Envoy refuses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedObject>,
+    /// When the first certificate that is served expires.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_certificate_expiry: Option<Timestamp>,
+    /// When this was written last.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<Timestamp>,
+}
+
+/// Where a Gateway stands on a host.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum AgentState {
+    /// Envoy serves what is wanted.
+    Serving,
+    /// Envoy is being brought to what is wanted.
+    #[default]
+    Applying,
+    /// Envoy serves, but not all of what is wanted, or what was accepted last.
+    Degraded,
+    /// Nothing is served.
+    Down,
+}
+
+/// An address of `spec.addresses` that the host does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnusableAddress {
+    /// The address.
+    pub address: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// A listener that is not open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedListener {
+    /// The listener as the snapshot names it: `Gateway/namespace/name/listeners/http`.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What Envoy refuses of one route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RefusedRoute {
+    /// `HTTPRoute/namespace/name`.
+    pub route: String,
+    /// Rules that do not work as they say.
+    pub rules: Vec<RefusedRule>,
+    /// Rules of which a backend's share is refused.
+    pub backends: Vec<RefusedRule>,
+    /// Whether anything of the route works.
+    pub works: bool,
+}
+
+/// A rule, and why it does not work.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedRule {
+    /// Its index, from 0.
+    pub rule: usize,
+    /// Why, with Envoy's words.
+    pub reason: String,
+}
+
+/// One object, or a part of one, that Envoy refuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedObject {
+    /// Its name in the snapshot: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    pub object: String,
+    /// What happens instead.
+    pub effect: String,
+    /// Envoy's reason.
+    pub envoy_words: String,
+    /// Since when.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}

@@ -1,0 +1,12 @@
+//! What controllers and agents share of a cluster: what published objects are called, and what agents report.
+//!
+//! Everything that is published lives in one namespace of Sesame's own, so that a controller writes ConfigMaps and
+//! Secrets nowhere else, and an agent reads nobody else's.
+
+mod gateway_agent;
+pub mod published;
+
+pub use self::gateway_agent::{
+    AgentState, GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, RefusedListener, RefusedObject,
+    RefusedRoute, RefusedRule, UnusableAddress,
+};
