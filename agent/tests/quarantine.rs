@@ -16,6 +16,7 @@ use std::time::Duration;
 use kit::{Host, Load, backend, free_address, get_path};
 use sesame_agent::apply::{Applier, Outcome, Patience};
 use sesame_agent::envoy::{Admin, Supervisor};
+use sesame_agent::packed::Packed;
 use sesame_agent::quarantine::{Candidate, Kept, Piece, Published, Quarantine, affected};
 use sesame_agent::render::{self, Options};
 use sesame_controller::api::NamespacedName;
@@ -280,7 +281,7 @@ struct Publisher {
     supervisor: Supervisor,
     envoy: Admin,
     quarantine: Quarantine,
-    accepted: Option<Snapshot>,
+    accepted: Option<Packed>,
 }
 
 impl Publisher {
@@ -316,10 +317,11 @@ impl Publisher {
     }
 
     async fn publish(&mut self, world: &World) -> Published {
-        let resolved = Arc::new(world.resolved.clone());
-        let rendered = render::render(&resolved.snapshot, &resolved.keys, &self.options);
+        let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
+        let rendered = render::render(snapshot, keys, &self.options);
+        let packed = Arc::new(Packed::new(&world.resolved));
         let candidate = Candidate {
-            resolved: &resolved,
+            packed: &packed,
             options: &self.options,
             rendered: &rendered,
         };
@@ -336,7 +338,10 @@ impl Publisher {
             .unwrap();
         if let Published::Accepted { served, .. } = &published {
             let served = served.as_ref().map(|served| served.snapshot.clone());
-            self.accepted = Some(served.unwrap_or_else(|| resolved.snapshot.clone()));
+            self.accepted = Some(Packed::new(&ResolvedGateway {
+                snapshot: served.unwrap_or_else(|| world.resolved.snapshot.clone()),
+                ..world.resolved.clone()
+            }));
         }
         published
     }
@@ -479,10 +484,11 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
         resolved: good.resolved.clone(),
     };
     let culprit = bad.poison(Poison::HeaderRegex, 0);
-    let resolved = Arc::new(bad.resolved.clone());
-    let rendered = render::render(&resolved.snapshot, &resolved.keys, &publisher.options);
+    let ResolvedGateway { snapshot, keys, .. } = &bad.resolved;
+    let rendered = render::render(snapshot, keys, &publisher.options);
+    let packed = Arc::new(Packed::new(&bad.resolved));
     let candidate = Candidate {
-        resolved: &resolved,
+        packed: &packed,
         options: &publisher.options,
         rendered: &rendered,
     };

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::schema::Snapshot;
 
 use crate::apply::Report;
+use crate::packed::Packed;
 use crate::render::{Options, Rendered};
 
 /// What is to be served.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// The snapshot and the key pairs.
-    pub resolved: &'a Arc<ResolvedGateway>,
+    pub packed: &'a Arc<Packed>,
     /// As for rendering.
     pub options: &'a Options,
     /// What they render to.

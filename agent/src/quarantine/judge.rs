@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::schema::Snapshot;
 
 use crate::envoy::validate::{ValidateError, Verdict, validate};
+use crate::packed::Packed;
 use crate::render::{self, Options};
 
 /// What is judged.
@@ -48,7 +48,7 @@ pub struct EnvoyJudge {
     /// For configurations while they are judged: they hold keys.
     pub scratch: PathBuf,
     /// Whose keys are used.
-    pub resolved: Arc<ResolvedGateway>,
+    pub packed: Arc<Packed>,
     /// As for rendering.
     pub options: Options,
 }
@@ -64,9 +64,9 @@ impl Judge for EnvoyJudge {
             options.addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
             options.port_map.clear();
         }
-        let resolved = Arc::clone(&self.resolved);
+        let packed = Arc::clone(&self.packed);
         let bootstrap = tokio::task::spawn_blocking(move || {
-            render::static_bootstrap(&render::render(&snapshot, &resolved.keys, &options))
+            render::static_bootstrap(&render::render(&snapshot, packed.keys(), &options))
         })
         .await
         .map_err(|error| NoVerdict::Internal(error.to_string()))?

@@ -1,12 +1,11 @@
 //! A transaction that survives refusals: what Envoy refuses is found and left out, and the rest is published.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use sesame_proto::schema::Snapshot;
 
 use super::candidate::{Candidate, Kept, Published, Served};
 use super::exclude::exclude;
@@ -18,6 +17,7 @@ use super::sockets::Unbound;
 use super::words::{Named, named};
 use crate::apply::{self, Applier, ApplyError, Kind, Outcome, Refusal, Report, Wanted};
 use crate::envoy::Admin;
+use crate::packed::{Packed, serials};
 use crate::render::{self, Rendered};
 
 /// How often one publication is tried: each time with less.
@@ -90,10 +90,12 @@ impl Quarantine {
         applier: &mut Applier,
         envoy: &Admin,
         candidate: Candidate<'_>,
-        accepted: Option<&Snapshot>,
+        accepted: Option<&Packed>,
         newer: impl Fn() -> bool + Send + Sync,
     ) -> Result<Published, ApplyError> {
-        self.culprits = still_there(&self.culprits, &candidate.resolved.snapshot);
+        if !self.culprits.is_empty() {
+            self.culprits = still_there(&self.culprits, &candidate.packed.snapshot());
+        }
         self.unbound.keep(candidate.rendered);
         let mut words: Vec<String> = Vec::new();
         if let Some(before) = self.unfinished.clone() {
@@ -105,14 +107,13 @@ impl Quarantine {
         }
         for _ in 0..ROUNDS {
             let served = self.left_of(candidate).await;
-            let (snapshot, rendered) = match &served {
-                Some(served) => (&served.snapshot, &served.rendered),
-                None => (&candidate.resolved.snapshot, candidate.rendered),
-            };
-            let serials = serials(snapshot);
+            let left = served.as_ref().map(|served| serials(&served.snapshot));
+            let rendered = served
+                .as_ref()
+                .map_or(candidate.rendered, |served| &served.rendered);
             let wanted = Wanted {
                 rendered,
-                serials: &serials,
+                serials: left.as_ref().unwrap_or(candidate.packed.serials()),
                 may_empty: self.none_could_be_opened(applier),
             };
             let report = match applier.apply(wanted, Some(envoy)).await {
@@ -170,15 +171,15 @@ impl Quarantine {
             let mut rendered = candidate.rendered.clone();
             self.unbound.leave_out(&mut rendered);
             return Some(Served {
-                snapshot: candidate.resolved.snapshot.clone(),
+                snapshot: candidate.packed.snapshot(),
                 rendered,
             });
         }
-        let resolved = Arc::clone(candidate.resolved);
+        let packed = Arc::clone(candidate.packed);
         let (culprits, options) = (self.culprits.clone(), candidate.options.clone());
         let left = move || {
-            let snapshot = exclude(&resolved.snapshot, &culprits);
-            let rendered = render::render(&snapshot, &resolved.keys, &options);
+            let snapshot = exclude(&packed.snapshot(), &culprits);
+            let rendered = render::render(&snapshot, packed.keys(), &options);
             Served { snapshot, rendered }
         };
         let mut served = match tokio::task::spawn_blocking(left.clone()).await {
@@ -202,7 +203,7 @@ impl Quarantine {
         refusal: &Refusal,
         candidate: Candidate<'_>,
         rendered: &Rendered,
-        accepted: Option<&Snapshot>,
+        accepted: Option<&Packed>,
         newer: &(impl Fn() -> bool + Send + Sync),
     ) -> Lesson {
         let named = named(&refusal.envoy_words);
@@ -255,7 +256,8 @@ impl Quarantine {
 
     /// `false` if the candidate has no such piece, or it is left out already.
     fn blame(&mut self, candidate: Candidate<'_>, piece: Piece, envoy_words: String) -> bool {
-        let pieces = Pieces::new(&candidate.resolved.snapshot);
+        let snapshot = candidate.packed.snapshot();
+        let pieces = Pieces::new(&snapshot);
         let Some(content) = pieces.of.get(&piece) else {
             return false;
         };
@@ -275,7 +277,7 @@ impl Quarantine {
     async fn search(
         &mut self,
         candidate: Candidate<'_>,
-        accepted: Option<&Snapshot>,
+        accepted: Option<&Packed>,
         newer: &(impl Fn() -> bool + Send + Sync),
         words: &[String],
     ) -> Lesson {
@@ -292,7 +294,10 @@ impl Quarantine {
             learned: false,
         };
         let start = Instant::now();
-        let end = search.run(&candidate.resolved.snapshot, accepted).await;
+        let accepted = accepted.map(Packed::snapshot);
+        let end = search
+            .run(&candidate.packed.snapshot(), accepted.as_ref())
+            .await;
         let runs = search.runs;
         for (piece, culprit) in self.culprits.iter().filter(|(p, _)| !before.contains(p)) {
             tracing::error!(object = %piece, words = culprit.envoy_words, "Envoy refuses this; it is left out");
@@ -345,7 +350,7 @@ impl Quarantine {
             runs: 0,
             learned: false,
         };
-        if let Err(error) = search.keys(&candidate.resolved.snapshot, names).await {
+        if let Err(error) = search.keys(&candidate.packed.snapshot(), names).await {
             no_verdict(&error);
         }
         self.culprits.len() > before
@@ -355,7 +360,7 @@ impl Quarantine {
         EnvoyJudge {
             binary: self.binary.clone(),
             scratch: self.scratch.clone(),
-            resolved: Arc::clone(candidate.resolved),
+            packed: Arc::clone(candidate.packed),
             options: candidate.options.clone(),
         }
     }
@@ -363,15 +368,6 @@ impl Quarantine {
 
 fn no_verdict(error: &NoVerdict) {
     tracing::error!(%error, "Envoy cannot be asked what it refuses");
-}
-
-/// The serial numbers that handshakes must show.
-fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
-    snapshot
-        .keys
-        .iter()
-        .map(|key| (key.name.clone(), key.serial.clone()))
-        .collect()
 }
 
 /// Secrets that Envoy took without showing their certificate: it says so of bad pairs, too.

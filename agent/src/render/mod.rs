@@ -49,8 +49,10 @@ pub use bootstrap::bootstrap;
 pub use static_bootstrap::static_bootstrap;
 pub use weights::REFUSED_CLUSTER;
 
+use crate::packed::Same;
+
 /// What the host decides, beside the snapshot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The addresses to listen on, each listener on all of them.
     pub addresses: Vec<IpAddr>,
@@ -138,6 +140,60 @@ struct Context<'a> {
     route_tables: BTreeSet<&'a str>,
     /// Names of the backends that have a cluster.
     clusters: BTreeSet<&'a str>,
+}
+
+/// What was rendered before, and what of its snapshot is still the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    /// What was rendered, under the same options.
+    pub rendered: &'a Rendered,
+    /// What is the same.
+    pub same: Same,
+}
+
+/// Renders a snapshot with its keys, and takes over what a change left alone. The outcome is the same as without
+/// `before`.
+pub fn render_after(
+    before: Before<'_>,
+    snapshot: &Snapshot,
+    keys: &[KeyPair],
+    options: &Options,
+) -> Rendered {
+    let Before { rendered, same } = before;
+    let all_in_files = rendered.route_tables.len() == snapshot.route_tables.len();
+    let Same {
+        route_tables: _,
+        endpoints: true,
+        rest: true,
+    } = same
+    else {
+        return render(snapshot, keys, options);
+    };
+    // With problems something was left out, and a route may look different for it.
+    if !rendered.problems.is_empty() || !all_in_files {
+        return render(snapshot, keys, options);
+    }
+    let context = Context {
+        options,
+        subscriptions: budget::Subscriptions::default(),
+        secrets: BTreeSet::new(),
+        route_tables: BTreeSet::new(),
+        clusters: snapshot.backends.iter().map(|b| b.name.as_str()).collect(),
+    };
+    let mut problems = Vec::new();
+    let route_tables = snapshot
+        .route_tables
+        .iter()
+        .map(|table| route_tables::render(table, &context, &mut problems))
+        .collect();
+    let route_tables = sorted(route_tables, &mut problems);
+    if !problems.is_empty() {
+        return render(snapshot, keys, options);
+    }
+    Rendered {
+        route_tables,
+        ..rendered.clone()
+    }
 }
 
 /// Renders a snapshot with its keys.

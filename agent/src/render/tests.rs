@@ -8,9 +8,13 @@ use sesame_proto::schema::{
     path_match, path_modifier, route::Action, session_persistence, string_match,
 };
 
+use sesame_controller::api::NamespacedName;
+use sesame_controller::resolve::ResolvedGateway;
+
 use super::*;
 use crate::dump;
 use crate::layout::XdsLayout;
+use crate::packed::Packed;
 
 pub(crate) fn options() -> Options {
     Options {
@@ -527,6 +531,35 @@ fn rendering_twice_gives_the_same_bytes() {
     let first = render(&snapshot, &keys, &options());
     for _ in 0..8 {
         assert!(render(&snapshot, &keys, &options()) == first);
+    }
+}
+
+#[test]
+fn what_is_taken_over_is_what_would_be_rendered() {
+    let packed = |snapshot: &Snapshot, keys: &[KeyPair]| {
+        Packed::new(&ResolvedGateway {
+            gateway: NamespacedName::new("ns", "gw"),
+            snapshot: snapshot.clone(),
+            keys: keys.to_vec(),
+        })
+    };
+    let (old, keys) = everything();
+    let before = render(&old, &keys, &options());
+    let changes: [fn(&mut Snapshot); 6] = [
+        |_| {},
+        |new| new.route_tables[0].virtual_hosts.truncate(1),
+        |new| new.route_tables.truncate(1),
+        |new| new.endpoints.truncate(1),
+        |new| new.backends.truncate(1),
+        |new| new.route_tables[0].virtual_hosts[0].domain = "a*b*".to_owned(),
+    ];
+    for change in changes {
+        let mut new = old.clone();
+        change(&mut new);
+        let same = packed(&new, &keys).same_as(&packed(&old, &keys));
+        let rendered = &before;
+        let after = render_after(Before { rendered, same }, &new, &keys, &options());
+        assert!(after == render(&new, &keys, &options()));
     }
 }
 

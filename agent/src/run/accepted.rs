@@ -20,14 +20,14 @@ const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
 
 /// Makes `wanted` what the next cold start serves.
 pub(super) fn save(directory: &Path, wanted: &Wanted) -> anyhow::Result<()> {
-    let snapshot = zstd::bulk::compress(&wanted.resolved.snapshot.encode_to_vec(), 1)
+    let snapshot = zstd::bulk::compress(&wanted.packed.bytes(), 1)
         .context("the snapshot cannot be compressed")?;
     StateDir::open(directory, StateDir::KEEP)?.accept(Accepted {
         revision: wanted.revision(),
         cause: &wanted.cause,
         time: Timestamp::now(),
         snapshot: &snapshot,
-        keys: &keys::encode(&wanted.resolved.keys),
+        keys: &keys::encode(wanted.packed.keys()),
     })?;
     Ok(())
 }

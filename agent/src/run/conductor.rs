@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::describe::{self, Facts};
 use super::directories::Directories;
 use super::engine::{Engine, Known};
+use super::feed::Feed;
 use super::instance::Instance;
 use super::report::AgentReport;
 use super::seen::Seen;
@@ -27,9 +28,8 @@ use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
 use crate::source::watch::{Timing, Watch};
 
-/// One Gateway's task, and the channels to and from it.
+/// One Gateway's task, and the channels to and from it. What it is to serve it hears from the engine.
 struct Running {
-    wanted: watch::Sender<Arc<Wanted>>,
     seen: watch::Receiver<Seen>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -87,8 +87,9 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut running: BTreeMap<NamespacedName, Running> = BTreeMap::new();
+    let news = known.clone();
     let start = |name: &NamespacedName, wanted: &Arc<Wanted>| {
-        let (wanted_sender, wanted) = watch::channel(Arc::clone(wanted));
+        let feed = Feed::new(name.clone(), news.clone(), Arc::clone(wanted));
         let (stop_sender, stop) = watch::channel(false);
         let (seen_sender, seen) = watch::channel(Seen::default());
         let instance = Instance {
@@ -101,28 +102,16 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             seen: seen_sender,
         };
         Running {
-            wanted: wanted_sender,
             seen,
             stop: stop_sender,
-            task: tokio::spawn(instance.run(wanted, stop)),
+            task: tokio::spawn(instance.run(feed, stop)),
         }
     };
     loop {
         let wanted = known.borrow_and_update().gateways.clone();
         for (name, wanted) in &wanted {
-            match running.get(name) {
-                Some(running) => {
-                    running.wanted.send_if_modified(|current| {
-                        let new = !Arc::ptr_eq(current, wanted);
-                        if new {
-                            *current = Arc::clone(wanted);
-                        }
-                        new
-                    });
-                }
-                None => {
-                    running.insert(name.clone(), start(name, wanted));
-                }
+            if !running.contains_key(name) {
+                running.insert(name.clone(), start(name, wanted));
             }
         }
         let gone: Vec<NamespacedName> = running

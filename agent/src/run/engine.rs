@@ -70,7 +70,7 @@ impl Engine {
             return;
         }
         let gateways = render_all(
-            accepted,
+            &accepted,
             &self.host,
             &WantedGateways::new(),
             Origin::Accepted,
@@ -105,8 +105,9 @@ impl Engine {
             problems,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let before = self.known.borrow().gateways.clone();
+        let resolved = gateways;
         let gateways = render_all(
-            gateways,
+            &resolved,
             &self.host,
             &before,
             Origin::Source(&cause(change, first)),
@@ -117,9 +118,8 @@ impl Engine {
             known.available = true;
             known.held = None;
         });
-        drop(before);
-
         // From here on nothing is in the way of a change.
+        drop((before, resolved));
         self.found = problems
             .iter()
             .map(|problem| {

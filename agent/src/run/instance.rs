@@ -11,6 +11,7 @@ use sesame_controller::api::NamespacedName;
 use tokio::sync::watch;
 
 use super::directories::GatewayDirectories;
+use super::feed::{Ended, Feed};
 use super::publisher::Publisher;
 use super::seen::Seen;
 use super::wanted::Wanted;
@@ -41,12 +42,8 @@ struct Started {
 
 impl Instance {
     /// Serves until `stop` says so, then drains.
-    pub(super) async fn run(
-        self,
-        mut wanted: watch::Receiver<Arc<Wanted>>,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        let mut newest = Arc::clone(&wanted.borrow_and_update());
+    pub(super) async fn run(self, mut feed: Feed, mut stop: watch::Receiver<bool>) {
+        let mut newest = feed.newest();
         let Started {
             applier,
             supervisor,
@@ -81,7 +78,7 @@ impl Instance {
             }
             let mut retry = false;
             if let (Some(next), true) = (&pending, before.is_live()) {
-                let newer = || wanted.has_changed().unwrap_or(true) || *stop.borrow();
+                let newer = || feed.has_newer() || *stop.borrow();
                 retry = !publisher.publish(next, newer).await;
                 if !retry {
                     pending = None;
@@ -89,12 +86,12 @@ impl Instance {
             }
             let probe = publisher.next_probe();
             tokio::select! {
-                changed = wanted.changed() => match changed {
-                    Ok(()) => {
-                        newest = Arc::clone(&wanted.borrow_and_update());
+                changed = feed.changed() => match changed {
+                    Ok(other) => {
+                        newest = other;
                         pending = Some(Arc::clone(&newest));
                     }
-                    Err(_) => break,
+                    Err(Ended) => break,
                 },
                 _ = state.changed() => {}
                 _ = stop.wait_for(|stop| *stop) => break,

@@ -10,6 +10,7 @@ mod conductor;
 mod describe;
 mod directories;
 mod engine;
+mod feed;
 mod host_addresses;
 mod instance;
 mod keeper;

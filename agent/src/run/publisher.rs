@@ -16,7 +16,7 @@ use super::seen::Seen;
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
 use crate::envoy::{Admin, State};
-use crate::quarantine::{Candidate, Kept, Published, Quarantine, affected};
+use crate::quarantine::{Affected, Candidate, Kept, Published, Quarantine, affected};
 
 /// The writing side of an instance.
 pub(super) struct Publisher {
@@ -131,7 +131,7 @@ impl Publisher {
     ) -> bool {
         let accepted = self.seen.borrow().applied.clone();
         let candidate = Candidate {
-            resolved: &wanted.resolved,
+            packed: &wanted.packed,
             options: &wanted.options,
             rendered: &wanted.rendered,
         };
@@ -141,7 +141,7 @@ impl Publisher {
                 &mut self.applier,
                 &self.admin,
                 candidate,
-                accepted.as_deref().map(|wanted| &wanted.resolved.snapshot),
+                accepted.as_deref().map(|wanted| &*wanted.packed),
                 newer,
             )
             .await;
@@ -186,12 +186,14 @@ impl Publisher {
     }
 
     fn accepted(&mut self, wanted: &Arc<Wanted>, served: &Arc<Wanted>, report: &apply::Report) {
-        let affected = affected(
-            &wanted.resolved.snapshot,
-            self.quarantine.culprits(),
-            self.quarantine.unbound(),
-            |port| *wanted.options.port_map.get(&port).unwrap_or(&port),
-        );
+        let (culprits, unbound) = (self.quarantine.culprits(), self.quarantine.unbound());
+        let affected = if culprits.is_empty() && unbound.iter().next().is_none() {
+            Affected::default()
+        } else {
+            affected(&wanted.packed.snapshot(), culprits, unbound, |port| {
+                *wanted.options.port_map.get(&port).unwrap_or(&port)
+            })
+        };
         if affected.refused.is_empty() {
             tracing::info!(gateway = %self.gateway, cause = wanted.cause, "Envoy serves the newest configuration");
         } else {

@@ -121,9 +121,8 @@ impl Seen {
                 .map(|cluster| format!("cluster {cluster} is still warming")),
         );
         self.unusable_addresses = wanted
-            .resolved
-            .snapshot
-            .addresses
+            .packed
+            .addresses()
             .iter()
             .filter(|asked| {
                 !wanted

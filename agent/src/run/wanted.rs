@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{Snapshot, Transport};
+use sesame_proto::schema::{EndpointSet, Snapshot, Transport};
 use sha2::{Digest as _, Sha256};
 
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
+use crate::packed::Packed;
 use crate::quarantine::Served;
 use crate::render::{self, Rendered};
 
@@ -41,7 +43,7 @@ pub(super) struct HostSettings {
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// The Gateway, its snapshot and its keys.
-    pub(super) resolved: Arc<ResolvedGateway>,
+    pub(super) packed: Arc<Packed>,
     /// How it is rendered for this host.
     pub(super) options: render::Options,
     /// Where it listens, and what it could not have.
@@ -63,11 +65,11 @@ impl Wanted {
         let Served { snapshot, rendered } = served;
         let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
         Self {
-            resolved: Arc::new(ResolvedGateway {
-                gateway: self.resolved.gateway.clone(),
-                keys: self.resolved.keys.iter().filter(named).cloned().collect(),
+            packed: Arc::new(Packed::new(&ResolvedGateway {
+                gateway: self.packed.gateway().clone(),
+                keys: self.packed.keys().iter().filter(named).cloned().collect(),
                 snapshot,
-            }),
+            })),
             options: self.options.clone(),
             assignment: self.assignment.clone(),
             rendered,
@@ -83,9 +85,10 @@ impl Wanted {
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| {
             let mut hash = Sha256::new();
-            hash.update(digest::revision(&self.resolved.snapshot));
-            for set in &self.resolved.snapshot.endpoints {
-                hash.update(prost::Message::encode_to_vec(set));
+            let snapshot = self.packed.snapshot();
+            hash.update(digest::revision(&snapshot));
+            for set in &snapshot.endpoints {
+                hash.update(EndpointSet::encode_to_vec(set));
             }
             digest::sha256(&hash.finalize())
         })
@@ -106,7 +109,7 @@ pub(super) type WantedGateways = BTreeMap<NamespacedName, Arc<Wanted>>;
 
 /// Renders every Gateway that differs from `before`; what does not is taken over as it is.
 pub(super) fn render_all(
-    gateways: Vec<ResolvedGateway>,
+    gateways: &[ResolvedGateway],
     host: &HostSettings,
     before: &WantedGateways,
     origin: Origin<'_>,
@@ -120,28 +123,37 @@ pub(super) fn render_all(
         .budget_each
         .unwrap_or(host.subscription_budget / gateways.len().max(1));
     gateways
-        .into_iter()
+        .iter()
         .map(|resolved| {
             let name = resolved.gateway.clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
-            let unchanged = before.get(&name).filter(|wanted| {
-                *wanted.resolved == resolved && wanted.assignment == assignment && !wanted.restored
+            let packed = Packed::new(resolved);
+            let last = before.get(&name);
+            let unchanged = last.filter(|wanted| {
+                *wanted.packed == packed && wanted.assignment == assignment && !wanted.restored
             });
-            let wanted = match unchanged {
-                Some(wanted) => Arc::clone(wanted),
-                None => Arc::new(render_one(resolved, assignment, host, budget, origin)),
-            };
+            let wanted = unchanged.map_or_else(
+                || {
+                    let last = last.map(|last| &**last);
+                    let wanted =
+                        render_one(resolved, packed, assignment, host, budget, origin, last);
+                    Arc::new(wanted)
+                },
+                Arc::clone,
+            );
             (name, wanted)
         })
         .collect()
 }
 
 fn render_one(
-    resolved: ResolvedGateway,
+    resolved: &ResolvedGateway,
+    packed: Packed,
     assignment: Assignment,
     host: &HostSettings,
     subscription_budget: usize,
     origin: Origin<'_>,
+    before: Option<&Wanted>,
 ) -> Wanted {
     let directories = host.directories.gateway(&resolved.gateway);
     let options = render::Options {
@@ -153,10 +165,23 @@ fn render_one(
         trusted_hops: host.trusted_hops,
         system_ca: host.system_ca.clone(),
     };
+    let (snapshot, keys) = (&resolved.snapshot, &resolved.keys);
+    let rendered = match before.filter(|before| before.options == options) {
+        Some(before) => render::render_after(
+            render::Before {
+                rendered: &before.rendered,
+                same: packed.same_as(&before.packed),
+            },
+            snapshot,
+            keys,
+            &options,
+        ),
+        None => render::render(snapshot, keys, &options),
+    };
     Wanted {
-        rendered: render::render(&resolved.snapshot, &resolved.keys, &options),
+        rendered,
         bootstrap: render::bootstrap(&options),
-        resolved: Arc::new(resolved),
+        packed: Arc::new(packed),
         options,
         assignment,
         restored: matches!(origin, Origin::Accepted),

@@ -36,7 +36,9 @@ pub enum Change {
 /// How quick the watch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A change is told when nothing happened for this long,
+    /// A change of one file, which is whole, is told when nothing happened for this long,
+    pub one: Duration,
+    /// any other when nothing happened for this long,
     pub quiet: Duration,
     /// but not later than this after it began.
     pub longest: Duration,
@@ -49,6 +51,7 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
+            one: Duration::from_micros(200),
             quiet: Duration::from_millis(2),
             longest: Duration::from_millis(20),
             poll: Duration::from_secs(1),
@@ -316,7 +319,12 @@ impl Watching {
                 Judged::Nothing => {}
                 Judged::Tree => self.batch.all(now),
                 Judged::Manifest => match event.kind {
-                    EventKind::Access(_) => self.batch.closed(path, now),
+                    EventKind::Access(_) => self.batch.whole(path, now),
+                    // Which path of a pair that is, the name's own event has told before.
+                    EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
+                        self.batch.whole(path, now);
+                    }
+                    EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {}
                     EventKind::Modify(ModifyKind::Data(_)) => self.batch.writing(path, now),
                     _ => self.batch.path(path, now),
                 },

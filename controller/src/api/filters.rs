@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackendRef, FilterType, ObjectRef, PathModifierType};
 
-/// `HTTPRouteFilter` and `GRPCRouteFilter`.
+/// `HTTPRouteFilter` and `GRPCRouteFilter`. Boxed: one member is set, and all would take a kilobyte.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Filter {
@@ -13,28 +13,28 @@ pub struct Filter {
     pub type_: FilterType,
     /// For `RequestHeaderModifier`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_header_modifier: Option<HeaderModifier>,
+    pub request_header_modifier: Option<Box<HeaderModifier>>,
     /// For `ResponseHeaderModifier`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub response_header_modifier: Option<HeaderModifier>,
+    pub response_header_modifier: Option<Box<HeaderModifier>>,
     /// For `RequestMirror`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_mirror: Option<RequestMirror>,
+    pub request_mirror: Option<Box<RequestMirror>>,
     /// For `RequestRedirect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_redirect: Option<RequestRedirect>,
+    pub request_redirect: Option<Box<RequestRedirect>>,
     /// For `URLRewrite`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url_rewrite: Option<UrlRewrite>,
+    pub url_rewrite: Option<Box<UrlRewrite>>,
     /// For CORS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cors: Option<Cors>,
+    pub cors: Option<Box<Cors>>,
     /// For `ExternalAuth`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external_auth: Option<ExternalAuth>,
+    pub external_auth: Option<Box<ExternalAuth>>,
     /// For `ExtensionRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extension_ref: Option<ObjectRef>,
+    pub extension_ref: Option<Box<ObjectRef>>,
 }
 
 /// `HTTPHeaderFilter`.

@@ -91,13 +91,13 @@ pub struct HttpRule {
     pub backend_refs: Vec<BackendRef>,
     /// Timeouts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeouts: Option<Timeouts>,
+    pub timeouts: Option<Box<Timeouts>>,
     /// Experimental: retries.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Retry>,
+    pub retry: Option<Box<Retry>>,
     /// Experimental: session persistence.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_persistence: Option<SessionPersistence>,
+    pub session_persistence: Option<Box<SessionPersistence>>,
 }
 
 /// `GRPCRouteRule`.
@@ -121,7 +121,7 @@ pub struct GrpcRule {
     pub backend_refs: Vec<BackendRef>,
     /// Experimental: session persistence.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_persistence: Option<SessionPersistence>,
+    pub session_persistence: Option<Box<SessionPersistence>>,
 }
 
 /// The rule of a `TLSRoute`, `TCPRoute` or `UDPRoute`.

@@ -54,7 +54,7 @@ impl Rule for GrpcRule {
             matches,
             filters: read,
             backend_refs,
-            session_persistence: session_persistence.as_ref(),
+            session_persistence: session_persistence.as_deref(),
             // A client says its own deadline.
             request_timeout_ms: 0,
             request_timeout_disabled: false,

@@ -68,9 +68,9 @@ impl Rule for HttpRule {
             request_ms: request_timeout_ms,
             request_disabled: request_timeout_disabled,
             backend_ms: backend_timeout_ms,
-        } = read_timeouts(timeouts.as_ref()).map_err(unsupported)?;
+        } = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
         let retry = retry
-            .as_ref()
+            .as_deref()
             .map(read_retry)
             .transpose()
             .map_err(unsupported)?;
@@ -79,7 +79,7 @@ impl Rule for HttpRule {
             matches,
             filters,
             backend_refs,
-            session_persistence: session_persistence.as_ref(),
+            session_persistence: session_persistence.as_deref(),
             request_timeout_ms,
             request_timeout_disabled,
             backend_timeout_ms,

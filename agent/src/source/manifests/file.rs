@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use sesame_controller::api::decode::{self, DecodeError, Decoded, decode, split};
-use sesame_controller::world::ObjectKey;
+use sesame_controller::world::{AnyObject, ObjectKey};
 use sha2::{Digest as _, Sha256};
 
 use super::tree::Stamp;
@@ -21,9 +21,12 @@ pub(super) fn digest(text: &str) -> TextDigest {
 }
 
 /// What one document decoded to.
-type Outcomes = Vec<Result<(Arc<ObjectKey>, Arc<Decoded>), DecodeError>>;
+type Outcomes = Vec<Result<Decoded, DecodeError>>;
 
-/// Documents by digest: what did not change is not parsed again, wherever it went.
+/// A file of fewer documents is parsed again as a whole: that takes less than remembering them.
+const WORTH_REMEMBERING: usize = 16;
+
+/// Documents of large files by digest: what did not change is not parsed again, wherever it went.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     known: HashMap<TextDigest, Weak<Outcomes>>,
@@ -38,17 +41,15 @@ impl Documents {
         }
     }
 
-    fn decode(&mut self, text: &str) -> Arc<Outcomes> {
+    fn decode(&mut self, text: &str, remember: bool) -> Arc<Outcomes> {
+        if !remember {
+            return Arc::new(decode(text, &self.limits));
+        }
         let digest = digest(text);
         if let Some(outcomes) = self.known.get(&digest).and_then(Weak::upgrade) {
             return outcomes;
         }
-        let mut outcomes: Outcomes = decode(text, &self.limits)
-            .into_iter()
-            .map(|outcome| {
-                outcome.map(|decoded| (Arc::new(decoded.object.key()), Arc::new(decoded)))
-            })
-            .collect();
+        let mut outcomes = decode(text, &self.limits);
         outcomes.shrink_to_fit();
         let outcomes = Arc::new(outcomes);
         self.known.insert(digest, Arc::downgrade(&outcomes));
@@ -66,7 +67,7 @@ impl Documents {
 /// An object that a file holds.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    pub(super) decoded: Arc<Decoded>,
+    pub(super) object: AnyObject,
     /// Where, 1-based.
     pub(super) line: usize,
 }
@@ -90,6 +91,7 @@ pub(super) struct ManifestFile {
     /// Whether everything in it is good.
     pub(super) good: bool,
     pub(super) problems: Vec<Problem>,
+    /// Of a large file: they keep its documents remembered.
     documents: Vec<Arc<Outcomes>>,
 }
 
@@ -129,6 +131,7 @@ impl ManifestFile {
             severity,
             message,
         };
+        let previous = std::mem::take(&mut self.objects);
         let mut now = Objects::new();
         let mut problems = Vec::new();
         let mut documents = Vec::new();
@@ -138,19 +141,26 @@ impl ManifestFile {
             Content::Unreadable(reason) => keep_all = Some((Severity::Error, reason.clone())),
             Content::Text("") => keep_all = Some((Severity::Warning, "is empty".to_owned())),
             Content::Text(text) => {
-                for document in split(text) {
-                    let outcomes = cache.decode(document.text);
+                let split: Vec<_> = split(text).into_iter().collect();
+                let remember = split.len() >= WORTH_REMEMBERING;
+                for document in split {
+                    let outcomes = cache.decode(document.text, remember);
                     for outcome in outcomes.iter() {
                         let at = |line: usize| document.line + line - 1;
                         match outcome {
-                            Ok((key, decoded)) => {
-                                let line = at(decoded.line);
-                                if let Some(first) = now.get(key) {
+                            Ok(decoded) => {
+                                let Decoded {
+                                    object,
+                                    line,
+                                    unknown_fields,
+                                } = decoded;
+                                let line = at(*line);
+                                let key = object.key();
+                                if let Some(first) = now.get(&key) {
                                     let message = format!(
                                         "is already declared in line {} of this file, which is used; remove one",
                                         first.line
                                     );
-                                    let key = ObjectKey::clone(key);
                                     problems.push(report(
                                         Some(line),
                                         Some(key),
@@ -159,23 +169,23 @@ impl ManifestFile {
                                     ));
                                     continue;
                                 }
-                                if !decoded.unknown_fields.is_empty() {
-                                    let message = unknown(&decoded.unknown_fields);
-                                    let key = ObjectKey::clone(key);
+                                if !unknown_fields.is_empty() {
+                                    let message = unknown(unknown_fields);
                                     problems.push(report(
                                         Some(line),
-                                        Some(key),
+                                        Some(key.clone()),
                                         Severity::Warning,
                                         message,
                                     ));
                                 }
-                                now.insert(
-                                    key.clone(),
-                                    Held {
-                                        decoded: decoded.clone(),
-                                        line,
-                                    },
-                                );
+                                let (key, object) = match previous.get_key_value(&key) {
+                                    Some((key, held)) if held.object == *object => {
+                                        (key.clone(), held.object.clone())
+                                    }
+                                    Some((key, _)) => (key.clone(), object.clone()),
+                                    None => (Arc::new(key), object.clone()),
+                                };
+                                now.insert(key, Held { object, line });
                             }
                             Err(error) if error.is_unsupported() => {
                                 let message = error.reason.to_string();
@@ -193,12 +203,13 @@ impl ManifestFile {
                             )),
                         }
                     }
-                    documents.push(outcomes);
+                    if remember {
+                        documents.push(outcomes);
+                    }
                 }
             }
         }
         self.good = failures.is_empty() && keep_all.is_none();
-        let previous = std::mem::take(&mut self.objects);
         let stored;
         let earlier = if !self.good && self.digest.is_none() && previous.is_empty() {
             stored = before(cache);
@@ -233,11 +244,12 @@ impl ManifestFile {
             .filter(|(key, held)| {
                 previous
                     .get(*key)
-                    .is_none_or(|old| !Arc::ptr_eq(&old.decoded, &held.decoded))
+                    .is_none_or(|old| old.object != held.object)
             })
             .map(|(key, _)| key.clone())
             .collect();
         changed.extend(previous.into_keys().filter(|key| !now.contains_key(key)));
+        now.shrink_to_fit();
         self.objects = now;
         self.problems = problems;
         documents.shrink_to_fit();
@@ -265,7 +277,7 @@ fn keep(now: &mut Objects, earlier: &Objects, key: Option<&ObjectKey>, line: usi
             now.insert(
                 key.clone(),
                 Held {
-                    decoded: held.decoded.clone(),
+                    object: held.object.clone(),
                     line,
                 },
             );
@@ -278,7 +290,7 @@ fn keep(now: &mut Objects, earlier: &Objects, key: Option<&ObjectKey>, line: usi
             now.insert(
                 key.clone(),
                 Held {
-                    decoded: held.decoded.clone(),
+                    object: held.object.clone(),
                     line,
                 },
             );
@@ -292,12 +304,14 @@ fn keep(now: &mut Objects, earlier: &Objects, key: Option<&ObjectKey>, line: usi
 pub(super) fn objects(text: &str, cache: &mut Documents) -> Objects {
     let mut objects = Objects::new();
     for document in split(text) {
-        for (key, decoded) in cache.decode(document.text).iter().flatten() {
+        for decoded in cache.decode(document.text, false).iter().flatten() {
             let held = Held {
-                decoded: decoded.clone(),
+                object: decoded.object.clone(),
                 line: document.line,
             };
-            objects.entry(key.clone()).or_insert(held);
+            objects
+                .entry(Arc::new(decoded.object.key()))
+                .or_insert(held);
         }
     }
     objects

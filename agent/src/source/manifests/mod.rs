@@ -412,8 +412,8 @@ impl Manifests {
                 continue;
             };
             // A new comment makes a new document but no new object.
-            if self.world.get(&key).as_ref() != Some(&held.decoded.object) {
-                self.world.insert(held.decoded.object.clone());
+            if self.world.get(&key).as_ref() != Some(&held.object) {
+                self.world.insert(held.object.clone());
                 changed.insert(key);
             }
         }

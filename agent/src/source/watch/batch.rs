@@ -18,6 +18,8 @@ pub(super) struct Batch {
     paths: BTreeSet<PathBuf>,
     /// Files that were written to and are not closed: half a file is worth waiting for.
     writing: BTreeSet<PathBuf>,
+    /// Whether the last event left its file whole, rather than gone or half-written.
+    whole: bool,
     all: bool,
 }
 
@@ -28,6 +30,7 @@ impl Batch {
             span: None,
             paths: BTreeSet::new(),
             writing: BTreeSet::new(),
+            whole: false,
             all: false,
         }
     }
@@ -56,20 +59,25 @@ impl Batch {
         }
     }
 
-    /// Somebody finished writing to the path.
-    pub(super) fn closed(&mut self, path: &Path, now: Instant) {
+    /// The path holds a whole file: somebody finished writing to it, or put another in its place.
+    pub(super) fn whole(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         self.writing.remove(path);
+        self.whole = true;
     }
 
     /// When the change is to be told; `None` when there is none.
     pub(super) fn due(&self) -> Option<Instant> {
         let (first, last) = self.span?;
         let latest = first + self.timing.longest;
-        Some(if self.writing.is_empty() {
-            latest.min(last + self.timing.quiet)
-        } else {
+        // One whole file is all that there is to wait for; several may belong together.
+        let one = self.whole && self.paths.len() == 1 && !self.all;
+        Some(if !self.writing.is_empty() {
             latest
+        } else if one {
+            latest.min(last + self.timing.one)
+        } else {
+            latest.min(last + self.timing.quiet)
         })
     }
 
@@ -86,6 +94,7 @@ impl Batch {
     fn touch(&mut self, now: Instant) {
         let first = self.span.map_or(now, |(first, _)| first);
         self.span = Some((first, now));
+        self.whole = false;
     }
 }
 
@@ -118,8 +127,23 @@ mod tests {
         let mut batch = Batch::new(Timing::default());
         batch.writing(Path::new("/a"), start);
         assert_eq!(batch.due(), Some(start + 20 * MILLISECOND));
-        batch.closed(Path::new("/a"), start + 5 * MILLISECOND);
-        assert_eq!(batch.due(), Some(start + 7 * MILLISECOND));
+        batch.whole(Path::new("/a"), start + 5 * MILLISECOND);
+        assert_eq!(
+            batch.due(),
+            Some(start + 5 * MILLISECOND + Timing::default().one)
+        );
+    }
+
+    #[test]
+    fn one_whole_file_is_told_at_once_but_not_one_that_is_gone_or_has_company() {
+        let start = Instant::now();
+        let mut batch = Batch::new(Timing::default());
+        batch.whole(Path::new("/a"), start);
+        assert_eq!(batch.due(), Some(start + Timing::default().one));
+        batch.path(Path::new("/a"), start);
+        assert_eq!(batch.due(), Some(start + 2 * MILLISECOND));
+        batch.whole(Path::new("/b"), start);
+        assert_eq!(batch.due(), Some(start + 2 * MILLISECOND));
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl Fixture {
 
 /// Only events: no periodic look can help.
 const EVENTS: Timing = Timing {
+    one: Duration::from_millis(1),
     quiet: Duration::from_millis(2),
     longest: Duration::from_millis(20),
     poll: Duration::from_secs(3600),

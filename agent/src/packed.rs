@@ -1,0 +1,200 @@
+//! A resolved Gateway whose snapshot is kept as bytes.
+//!
+//! As values a snapshot takes seven times the memory, and between two changes nobody looks into it. Its parts are
+//! apart, so that what a change left alone is seen at a glance. It never prints a key.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::{Message as _, encoding};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::Snapshot;
+
+/// A Gateway, its encoded snapshot and its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    gateway: NamespacedName,
+    /// Encoded snapshots that hold a part each; behind one another they are the whole.
+    route_tables: Bytes,
+    endpoints: Bytes,
+    rest: Bytes,
+    addresses: Vec<String>,
+    serials: BTreeMap<String, String>,
+    keys: Vec<KeyPair>,
+}
+
+impl Packed {
+    /// Packs a Gateway.
+    pub fn new(resolved: &ResolvedGateway) -> Self {
+        let ResolvedGateway {
+            gateway,
+            snapshot,
+            keys,
+        } = resolved;
+        let Parts {
+            route_tables,
+            endpoints,
+            rest,
+        } = Parts::of(snapshot);
+        Self {
+            gateway: gateway.clone(),
+            route_tables: route_tables.into(),
+            endpoints: endpoints.into(),
+            rest: rest.into(),
+            addresses: snapshot.addresses.clone(),
+            serials: serials(snapshot),
+            keys: keys.clone(),
+        }
+    }
+
+    /// Which parts are those of `before`.
+    pub fn same_as(&self, before: &Self) -> Same {
+        Same {
+            route_tables: self.route_tables == before.route_tables,
+            endpoints: self.endpoints == before.endpoints,
+            rest: self.rest == before.rest && self.keys == before.keys,
+        }
+    }
+
+    /// The Gateway.
+    pub fn gateway(&self) -> &NamespacedName {
+        &self.gateway
+    }
+
+    /// The snapshot as values.
+    pub fn snapshot(&self) -> Snapshot {
+        #[expect(clippy::expect_used, reason = "proven")]
+        Snapshot::decode(self.bytes().as_slice())
+            .expect("`new` encoded these bytes from a Snapshot")
+    }
+
+    /// The snapshot's encoding.
+    pub fn bytes(&self) -> Vec<u8> {
+        [&self.rest[..], &self.route_tables, &self.endpoints].concat()
+    }
+
+    /// Addresses that were asked for.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// By key name: the serial number that a handshake must show.
+    pub fn serials(&self) -> &BTreeMap<String, String> {
+        &self.serials
+    }
+
+    /// The key pairs.
+    pub fn keys(&self) -> &[KeyPair] {
+        &self.keys
+    }
+}
+
+/// Which parts of two snapshots are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Same {
+    /// The route tables.
+    pub route_tables: bool,
+    /// The endpoint sets.
+    pub endpoints: bool,
+    /// Everything else: listeners, backends, trust bundles, key pairs.
+    pub rest: bool,
+}
+
+/// A snapshot's parts, encoded.
+struct Parts {
+    route_tables: Vec<u8>,
+    endpoints: Vec<u8>,
+    rest: Vec<u8>,
+}
+
+impl Parts {
+    fn of(snapshot: &Snapshot) -> Self {
+        let Snapshot {
+            gateway,
+            addresses,
+            ports,
+            route_tables,
+            backends,
+            endpoints,
+            keys,
+            trust_bundles,
+        } = snapshot;
+        let mut parts = Self {
+            route_tables: Vec::new(),
+            endpoints: Vec::new(),
+            rest: Vec::new(),
+        };
+        // The numbers of `snapshot.proto`: fields are encoded one by one to copy nothing.
+        encoding::string::encode(1, gateway, &mut parts.rest);
+        encoding::string::encode_repeated(2, addresses, &mut parts.rest);
+        encoding::message::encode_repeated(3, ports, &mut parts.rest);
+        encoding::message::encode_repeated(4, route_tables, &mut parts.route_tables);
+        encoding::message::encode_repeated(5, backends, &mut parts.rest);
+        encoding::message::encode_repeated(6, endpoints, &mut parts.endpoints);
+        encoding::message::encode_repeated(7, keys, &mut parts.rest);
+        encoding::message::encode_repeated(8, trust_bundles, &mut parts.rest);
+        parts
+    }
+}
+
+/// The serial numbers that handshakes must show, by key name.
+pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
+    snapshot
+        .keys
+        .iter()
+        .map(|key| (key.name.clone(), key.serial.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::schema::{Backend, EndpointSet, KeyRef, Port, RouteTable, TrustBundle};
+
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_back_and_says_which_part_differs() {
+        let name = || "name".to_owned();
+        let mut resolved = ResolvedGateway {
+            gateway: NamespacedName::new("ns", "gw"),
+            snapshot: Snapshot {
+                gateway: "Gateway/ns/gw".to_owned(),
+                addresses: vec!["192.0.2.1".to_owned()],
+                ports: vec![Port::default(), Port::default()],
+                route_tables: vec![RouteTable {
+                    name: name(),
+                    ..RouteTable::default()
+                }],
+                backends: vec![Backend {
+                    name: name(),
+                    ..Backend::default()
+                }],
+                endpoints: vec![EndpointSet {
+                    name: name(),
+                    ..EndpointSet::default()
+                }],
+                keys: vec![KeyRef {
+                    name: name(),
+                    serial: "01".to_owned(),
+                    ..KeyRef::default()
+                }],
+                trust_bundles: vec![TrustBundle {
+                    name: name(),
+                    pem: "pem".to_owned(),
+                }],
+            },
+            keys: Vec::new(),
+        };
+        let packed = Packed::new(&resolved);
+        assert_eq!(packed.snapshot(), resolved.snapshot);
+        assert_eq!(packed.serials()["name"], "01");
+        resolved.snapshot.route_tables.clear();
+        let same = Packed::new(&resolved).same_as(&packed);
+        assert_eq!(
+            (same.route_tables, same.endpoints, same.rest),
+            (false, true, true)
+        );
+    }
+}
