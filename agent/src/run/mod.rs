@@ -13,6 +13,7 @@ mod engine;
 mod host_addresses;
 mod instance;
 mod keeper;
+mod objects;
 mod publisher;
 pub mod report;
 mod seen;

@@ -8,6 +8,7 @@ mod fault;
 mod merge;
 mod program;
 mod refused;
+mod sections;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -21,8 +22,9 @@ use crate::world::ObjectKey;
 
 pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use self::merge::{TimedCondition, merge};
-pub use self::program::{Programmed, program};
+pub use self::program::{Programmed, program, program_listener_set};
 pub use self::refused::{RefusedRules, refuse_rules};
+pub use self::sections::{ObjectStatus, Section};
 pub(crate) use self::verdict::Verdict;
 
 /// The statuses of all objects that are ours to judge.
