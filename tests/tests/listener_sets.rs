@@ -1,6 +1,8 @@
 //! `ListenerSet`: listeners that are added to a Gateway, who wins, and who is disturbed. Asked of a real agent with a
 //! real Envoy.
 
+use std::net::{Ipv4Addr, TcpListener};
+
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
@@ -246,4 +248,53 @@ async fn sets_come_and_go_without_a_failed_request_to_others() {
         }
     }
     load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_held_is_told_to_the_set_that_wants_it() {
+    let backend = Backend::start("a").await;
+    let mut objects = open_edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[backend.address()]));
+    let mut on_both = http_route("a", &[], &[rule_to("a", &[])]);
+    on_both["spec"]["parentRefs"] =
+        json!([{"name": "edge"}, {"kind": "ListenerSet", "name": "set"}]);
+    objects.push(on_both);
+    objects.push(listener_set("set", &[http_listener("held", 8080, "")]));
+    let agent = Setup::with_ports(&[80, 8080]).start(&[(
+        "gateway.yaml",
+        &yaml(&edge(&[http_listener("http", 80, "")])),
+    )]);
+    let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(8080).port()))
+        .expect("the port is free");
+    agent.write("gateway.yaml", &yaml(&objects));
+    let status = agent
+        .wait_status("the conflict is reported", |status| {
+            said(status, "ListenerSet", "set", "Programmed") == "False ListenersNotValid"
+        })
+        .await;
+    let set = object(&status, "ListenerSet", "set");
+    let message = set["listeners"][0]["conditions"][1]["message"].as_str();
+    assert!(
+        message.is_some_and(|message| message.contains("Address already in use")),
+        "{set:#}"
+    );
+    assert_eq!(
+        said(&status, "Gateway", "edge", "Programmed"),
+        "True Programmed"
+    );
+    assert_eq!(status["gateways"][0]["refused"][0]["kind"], "ListenerSet");
+    agent
+        .wait_served(&agent.get(80, "any.test", "/"), |reply| reply.status == 200)
+        .await;
+    drop(held);
+    agent
+        .wait_served(&agent.get(8080, "any.test", "/"), |reply| {
+            reply.status == 200
+        })
+        .await;
+    agent
+        .wait_status("the set is programmed", |status| {
+            said(status, "ListenerSet", "set", "Programmed") == "True Programmed"
+        })
+        .await;
 }
