@@ -12,6 +12,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -24,8 +26,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::certs::Leaf;
-use crate::echo::Echo;
+use crate::certs::{Authority, Leaf};
+use crate::echo::{Echo, EchoTls};
 use crate::grpc;
 
 /// The longest delay that a request can ask for.
@@ -66,6 +68,14 @@ impl Backend {
     pub async fn start_tls(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()))
+            .await
+            .expect("127.0.0.1 has a free port")
+    }
+
+    /// Starts one on a free port of 127.0.0.1 that speaks TLS only, and only with clients of this authority.
+    pub async fn start_mutual_tls(name: &str, leaf: &Leaf, clients: &Authority) -> Self {
+        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::listen(name, anywhere, Some(leaf.acceptor_for(Some(clients))))
             .await
             .expect("127.0.0.1 has a free port")
     }
@@ -154,8 +164,17 @@ async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) 
     if let Some(tls) = &echo.tls {
         // A client that does not like what it is shown goes away.
         if let Ok(stream) = tls.accept(stream).await {
-            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            serve(stream, http2, echo, closed).await;
+            let session = stream.get_ref().1;
+            let http2 = session.alpn_protocol() == Some(b"h2");
+            let seen = EchoTls {
+                server_name: session.server_name().unwrap_or_default().to_owned(),
+                client_certificate: session
+                    .peer_certificates()
+                    .and_then(<[_]>::first)
+                    .map(|leaf| STANDARD.encode(leaf))
+                    .unwrap_or_default(),
+            };
+            serve(stream, http2, Some(seen), echo, closed).await;
         }
         return;
     }
@@ -168,18 +187,24 @@ async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) 
             Ok(_) | Err(_) => return,
         }
     };
-    serve(stream, http2, echo, closed).await;
+    serve(stream, http2, None, echo, closed).await;
 }
 
-async fn serve<S>(stream: S, http2: bool, echo: Echoing, closed: watch::Receiver<bool>)
-where
+async fn serve<S>(
+    stream: S,
+    http2: bool,
+    tls: Option<EchoTls>,
+    echo: Echoing,
+    closed: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = service_fn(move |request| {
         let Echoing { name, seen, tls: _ } = echo.clone();
+        let tls = tls.clone();
         async move {
             let grpc = grpc::is_request(request.headers());
-            let response = answer(request, name, seen).await?;
+            let response = answer(request, name, tls, seen).await?;
             Ok::<_, Infallible>(if grpc {
                 grpc::answer(response).await
             } else {
@@ -219,9 +244,10 @@ async fn until_closed<F: Future>(connection: F, mut closed: watch::Receiver<bool
 async fn answer(
     mut request: Request<Incoming>,
     name: String,
+    tls: Option<EchoTls>,
     seen: Arc<Seen>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let echo = echo(&request, name);
+    let echo = echo(&request, name, tls);
     seen.count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     {
         let mut requests = seen.requests.lock().expect("no panic under this lock");
@@ -270,7 +296,7 @@ async fn answer(
     Ok(response)
 }
 
-fn echo(request: &Request<Incoming>, backend: String) -> Echo {
+fn echo(request: &Request<Incoming>, backend: String, tls: Option<EchoTls>) -> Echo {
     let host = match request.uri().authority() {
         Some(authority) => authority.to_string(),
         None => text(request.headers().get(header::HOST)),
@@ -290,6 +316,7 @@ fn echo(request: &Request<Incoming>, backend: String) -> Echo {
             .iter()
             .map(|(name, value)| (name.to_string(), text(Some(value))))
             .collect(),
+        tls,
     }
 }
 

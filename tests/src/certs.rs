@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use base64::Engine as _;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -37,8 +40,17 @@ impl Authority {
 
     /// A certificate for these names, with a fresh key.
     pub fn issue(&self, names: &[&str]) -> Leaf {
+        self.issue_with_uris(names, &[])
+    }
+
+    /// A certificate for these names and URIs, with a fresh key.
+    pub fn issue_with_uris(&self, names: &[&str], uris: &[&str]) -> Leaf {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let params = CertificateParams::new(names).expect("host names");
+        let mut params = CertificateParams::new(names).expect("host names");
+        let uris = uris
+            .iter()
+            .map(|uri| SanType::URI((*uri).try_into().expect("ASCII")));
+        params.subject_alt_names.extend(uris);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         Leaf {
@@ -59,6 +71,20 @@ impl Authority {
         roots.add(self.der.clone()).expect("an authority");
         Arc::new(roots)
     }
+
+    /// The ConfigMap that holds the authorities' certificates.
+    pub fn config_map(name: &str, authorities: &[&Self]) -> Value {
+        let pem: String = authorities
+            .iter()
+            .map(|authority| authority.pem())
+            .collect();
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "data": {"ca.crt": pem},
+        })
+    }
 }
 
 /// A certificate and its key.
@@ -74,12 +100,25 @@ pub struct Leaf {
 impl Leaf {
     /// What a server needs to show this certificate; offers HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor_for(None)
+    }
+
+    /// The same, for clients that show a certificate of this authority only.
+    pub fn acceptor_for(&self, clients: Option<&Authority>) -> TlsAcceptor {
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_no_client_auth()
+            .expect("versions");
+        let config = match clients {
+            None => config.with_no_client_auth(),
+            Some(clients) => config.with_client_cert_verifier(
+                WebPkiClientVerifier::builder_with_provider(clients.trust(), provider)
+                    .build()
+                    .expect("an authority"),
+            ),
+        };
+        let mut config = config
             .with_single_cert(vec![self.der.clone()], key)
             .expect("a certificate with its key");
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

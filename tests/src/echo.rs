@@ -17,6 +17,18 @@ pub struct Echo {
     pub path: String,
     /// The headers in their order, a repeated one as often as it came. Names are lower case.
     pub headers: Vec<(String, String)>,
+    /// What it was told in the TLS handshake; none in plain text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<EchoTls>,
+}
+
+/// A TLS handshake as a backend saw it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EchoTls {
+    /// The server name that was asked for; empty for none.
+    pub server_name: String,
+    /// The leaf that the client showed, as DER in base64; empty for none.
+    pub client_certificate: String,
 }
 
 impl Echo {

@@ -180,6 +180,43 @@ pub fn on_listener(mut route: Value, listener: &str) -> Value {
     route
 }
 
+/// A `ListenerSet` of [`GATEWAY`].
+pub fn listener_set(name: &str, listeners: &[Value]) -> Value {
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "ListenerSet",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"parentRef": {"name": GATEWAY}, "listeners": listeners},
+    })
+}
+
+/// Attaches a route to a `ListenerSet` in place of its Gateway.
+pub fn on_listener_set(mut route: Value, set: &str) -> Value {
+    route["spec"]["parentRefs"] = json!([{"kind": "ListenerSet", "name": set}]);
+    route
+}
+
+/// A `BackendTLSPolicy` for a Service of the same name.
+pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "BackendTLSPolicy",
+        "metadata": {"name": service, "namespace": NAMESPACE},
+        "spec": {
+            "targetRefs": [{"group": "", "kind": "Service", "name": service}],
+            "validation": validation,
+        },
+    })
+}
+
+/// `caCertificateRefs` with one `ConfigMap`, and a hostname.
+pub fn verified_by(config_map: &str, hostname: &str) -> Value {
+    json!({
+        "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": config_map}],
+        "hostname": hostname,
+    })
+}
+
 /// A rule that sends what one of `matches` matches to one Service.
 pub fn rule_to(service: &str, matches: &[Value]) -> Value {
     json!({"matches": matches, "backendRefs": [backend_ref(service)]})

@@ -221,7 +221,7 @@ async fn backend_headers(agent: &AgentUnderTest, checks: &mut Checks) {
 fn redirect(host: &str, fields: &Value) -> Value {
     let filters = json!([{"type": "RequestRedirect", "requestRedirect": fields}]);
     http_route(
-        &host.replace('.', "-"),
+        &host.replace("*.", "any-").replace('.', "-"),
         &[host],
         &[json!({"filters": filters})],
     )
@@ -242,6 +242,8 @@ fn redirect_routes() -> Vec<Value> {
         ),
         redirect("own-port.redirect.test", &json!({"port": 80})),
         redirect("nothing.redirect.test", &json!({})),
+        redirect("*.wild.redirect.test", &json!({})),
+        redirect("*.wild-scheme.redirect.test", &json!({"scheme": "https"})),
         redirect(
             "full.redirect.test",
             &json!({"path": {"type": "ReplaceFullPath", "replaceFullPath": "/new"}}),
@@ -289,12 +291,43 @@ async fn redirects(agent: &AgentUnderTest, checks: &mut Checks) {
             302,
             "https://scheme.redirect.test/a",
         ),
-        // A port in Host is not that of the new scheme; Envoy cannot drop it, only name the right one.
+        // A port in Host is not the listener's, nor that of the new scheme.
         (
             "scheme.redirect.test:12345",
             "/a",
             302,
-            "https://scheme.redirect.test:443/a",
+            "https://scheme.redirect.test/a",
+        ),
+        (
+            "nothing.redirect.test:12345",
+            "/a",
+            302,
+            "http://nothing.redirect.test/a",
+        ),
+        (
+            "port.redirect.test:12345",
+            "/a",
+            302,
+            "http://port.redirect.test:8080/a",
+        ),
+        // Where a route is for many hosts, Envoy cannot drop it, only name the right one.
+        (
+            "a.wild.redirect.test:12345",
+            "/a",
+            302,
+            "http://a.wild.redirect.test:80/a",
+        ),
+        (
+            "a.wild.redirect.test",
+            "/a",
+            302,
+            "http://a.wild.redirect.test/a",
+        ),
+        (
+            "a.wild-scheme.redirect.test:12345",
+            "/a",
+            302,
+            "https://a.wild-scheme.redirect.test:443/a",
         ),
         ("host.redirect.test:12345", "/a", 302, "http://other.test/a"),
         (
@@ -370,7 +403,7 @@ async fn redirects(agent: &AgentUnderTest, checks: &mut Checks) {
         ("own-port.redirect.test", "http://own-port.redirect.test/a"),
         (
             "own-port.redirect.test:8088",
-            "http://own-port.redirect.test:80/a",
+            "http://own-port.redirect.test/a",
         ),
     ] {
         redirected(checks, &get(host), 302, location).await;

@@ -175,7 +175,7 @@ fn table(report: &Report) -> String {
     text
 }
 
-/// One row for each condition: of the object itself, of its listeners, of its parents.
+/// One row for each condition: of the object itself, of its listeners, of its parents or ancestors.
 fn condition_rows(object: &ObjectReport) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut add = |section: String, holder: &Value| {
@@ -197,18 +197,25 @@ fn condition_rows(object: &ObjectReport) -> Vec<Vec<String>> {
         add(word(listener, "name"), listener);
     }
     for parent in list(&object.status, "parents") {
-        let reference = &parent["parentRef"];
-        let mut section = word(reference, "name");
-        for extra in ["sectionName", "port"] {
-            match &reference[extra] {
-                Value::Null => {}
-                Value::String(text) => section.extend(["/", text]),
-                other => section.extend(["/", &other.to_string()]),
-            }
-        }
-        add(section, parent);
+        add(reference(&parent["parentRef"]), parent);
+    }
+    for ancestor in list(&object.status, "ancestors") {
+        add(reference(&ancestor["ancestorRef"]), ancestor);
     }
     rows
+}
+
+/// The name that a reference says, with what it says beside it.
+fn reference(reference: &Value) -> String {
+    let mut section = word(reference, "name");
+    for extra in ["sectionName", "port"] {
+        match &reference[extra] {
+            Value::Null => {}
+            Value::String(text) => section.extend(["/", text]),
+            other => section.extend(["/", &other.to_string()]),
+        }
+    }
+    section
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use sesame_controller::status::{Condition, ConditionStatus, Statuses};
-use sesame_controller::world::{Kind, ObjectKey};
+use sesame_controller::status::{Condition, ConditionStatus, Section, Statuses};
+use sesame_controller::world::ObjectKey;
 
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
@@ -202,31 +202,17 @@ fn for_each_condition(
     statuses: &Statuses,
     visit: &mut dyn FnMut(ObjectKey, Option<String>, &Condition),
 ) {
-    let key = |kind, name: &sesame_controller::api::NamespacedName| ObjectKey {
-        kind,
-        name: name.clone(),
-    };
-    for (name, status) in &statuses.gateway_classes {
-        for condition in &status.conditions {
-            visit(key(Kind::GatewayClass, name), None, condition);
-        }
-    }
-    for (name, status) in &statuses.gateways {
-        for condition in &status.conditions {
-            visit(key(Kind::Gateway, name), None, condition);
-        }
-        for listener in &status.listeners {
-            for condition in &listener.conditions {
-                let section = format!("listeners/{}", listener.name);
-                visit(key(Kind::Gateway, name), Some(section), condition);
-            }
-        }
-    }
-    for (object, status) in &statuses.routes {
-        for (index, parent) in status.parents.iter().enumerate() {
-            for condition in &parent.conditions {
-                let section = format!("parentRefs/{index}");
-                visit(object.clone(), Some(section), condition);
+    for (kind, name, status) in statuses.objects() {
+        for (section, conditions) in status.sections() {
+            let section = match section {
+                Section::Object => None,
+                Section::Listener(_, listener) => Some(format!("listeners/{listener}")),
+                Section::Parent(index) => Some(format!("parentRefs/{index}")),
+                Section::Ancestor(index) => Some(format!("ancestors/{index}")),
+            };
+            for condition in conditions {
+                let name = name.clone();
+                visit(ObjectKey { kind, name }, section.clone(), condition);
             }
         }
     }

@@ -126,7 +126,15 @@ fn action(names: Vec<String>) -> impl Strategy<Value = Option<Action>> {
     prop_oneof![
         3 => forward(names).prop_map(|forward| Some(Action::Forward(forward))),
         2 => redirect.prop_map(|(scheme, host, port, path, status)| {
-            Some(Action::Redirect(Redirect { scheme: scheme.into(), host, port: port % 70_000, path, status }))
+            let implied_port = (port >> 16) % 70_000;
+            Some(Action::Redirect(Redirect {
+                scheme: scheme.into(),
+                host,
+                port: port % 70_000,
+                path,
+                status,
+                implied_port,
+            }))
         }),
         1 => any::<u32>().prop_map(|status| Some(Action::DirectResponse(DirectResponse { status }))),
         1 => Just(None),

@@ -19,6 +19,7 @@ pub(super) fn render(
         port,
         path,
         status,
+        implied_port: _,
     } = redirect;
     headers::check_value(host).map_err(|reason| format!("redirect host: {reason}"))?;
     let response_code = match status {
@@ -68,23 +69,30 @@ pub(super) fn render(
     })
 }
 
-/// The redirect and, before it, what it says to clients whose `Host` names a port.
+/// The redirect as requests to `domain` get it and, before it, as those do whose `Host` names a port.
 ///
-/// Envoy keeps that port in `Location`, where it would be wrong under another scheme. It cannot drop a
-/// port, only name another: `https://example.com:443/` is longer than needed, but right.
+/// Envoy keeps that port in `Location`, where it may be another than the redirect's: that of a proxy before us, or
+/// of another scheme. Where the domain is one host, naming that host drops the port. Elsewhere Envoy can only name
+/// another: `https://example.com:443/` is longer than needed, but right.
 pub(super) fn variants(
     redirect: &Redirect,
+    domain: &str,
     route_match: &RouteMatch,
     action: RedirectAction,
 ) -> Vec<(RouteMatch, RedirectAction)> {
+    let keeps_port = redirect.port == 0 && redirect.host.is_empty();
+    if keeps_port && !domain.contains('*') {
+        let host_redirect = domain.to_owned();
+        return vec![(
+            route_match.clone(),
+            RedirectAction {
+                host_redirect,
+                ..action
+            },
+        )];
+    }
     let mut variants = Vec::with_capacity(2);
-    let implied = match redirect.scheme.as_str() {
-        "http" => 80,
-        "https" => 443,
-        _ => 0,
-    };
-    // With another host, Envoy drops the port by itself.
-    if implied != 0 && redirect.port == 0 && redirect.host.is_empty() {
+    if keeps_port && (1..=65_535).contains(&redirect.implied_port) {
         let mut with_port = route_match.clone();
         with_port.headers.push(matches::header(
             ":authority",
@@ -93,7 +101,7 @@ pub(super) fn variants(
         variants.push((
             with_port,
             RedirectAction {
-                port_redirect: implied,
+                port_redirect: redirect.implied_port,
                 ..action.clone()
             },
         ));

@@ -60,7 +60,7 @@ pub(super) fn render(
         );
         for rendered in routes
             .iter()
-            .flat_map(|route| routes::render(route, context, problems))
+            .flat_map(|route| routes::render(route, domain, context, problems))
         {
             route.clear();
             encode_into(&rendered.route, &mut route);

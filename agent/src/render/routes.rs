@@ -30,9 +30,11 @@ pub(super) struct RenderedRoute {
     pub(super) filters: BTreeMap<&'static str, Any>,
 }
 
-/// The routes that say it, in their order: mostly one, none where the match cannot be said.
+/// The routes that say it in the virtual host of `domain`, in their order: mostly one, none where the match cannot
+/// be said.
 pub(super) fn render(
     route: &Route,
+    domain: &str,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
 ) -> Vec<RenderedRoute> {
@@ -112,7 +114,7 @@ pub(super) fn render(
         }),
         Some(Action::Redirect(redirect)) => {
             redirects::render(redirect, path.as_ref()).map(|action| {
-                redirects::variants(redirect, &route_match, action)
+                redirects::variants(redirect, domain, &route_match, action)
                     .into_iter()
                     .map(|(route_match, action)| with(route_match, route::Action::Redirect(action)))
                     .collect()

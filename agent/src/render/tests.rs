@@ -105,6 +105,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             port,
             path,
             status,
+            implied_port: 443,
         })
     };
     let cors = |credentials| Cors {
@@ -754,7 +755,7 @@ fn one_backend_is_said_without_weights() {
 }
 
 #[test]
-fn a_redirect_to_a_scheme_says_the_port_to_clients_that_named_one() {
+fn a_redirect_does_not_keep_the_port_that_a_client_named() {
     let redirect = |scheme: &str, host: &str| {
         printed_routes(&[route(
             "redirect",
@@ -763,10 +764,12 @@ fn a_redirect_to_a_scheme_says_the_port_to_clients_that_named_one() {
                 scheme: scheme.into(),
                 host: host.into(),
                 status: 301,
+                implied_port: 443,
                 ..Default::default()
             }),
         )])
     };
+    assert_eq!(redirect("", "").len(), 2);
     let routes = redirect("https", "");
     assert_eq!(routes.len(), 2);
     assert_eq!(routes[0]["match"]["headers"][0]["name"], ":authority");
@@ -819,10 +822,11 @@ fn where_the_proxy_answers_by_itself_the_headers_of_cors_are_the_routes() {
     let redirect = Action::Redirect(Redirect {
         scheme: "https".into(),
         status: 302,
+        implied_port: 443,
         ..Default::default()
     });
     let answer = Action::DirectResponse(DirectResponse { status: 500 });
-    // A redirect that changes the scheme is two routes: with and without a port in Host.
+    // A redirect of all hosts is two routes: with and without a port in Host.
     for (action, expected) in [(redirect, 5), (answer, 3)] {
         let routes = printed_routes(&[Route {
             cors: Some(cors.clone()),

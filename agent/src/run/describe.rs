@@ -3,21 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use jiff::Timestamp;
-use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::status::{
-    Condition, GatewayStatus, Programmed, RefusedRules, Statuses, program, refuse_rules,
+    Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
 };
 use sesame_controller::world::Kind;
 
 use super::engine::Known;
+use super::objects::objects;
 use super::report::{
-    AgentReport, EnvoyReport, GatewayReport, GatewayState, ObjectReport, RefusedReport, Report,
-    SourceReport,
+    AgentReport, EnvoyReport, GatewayReport, GatewayState, RefusedReport, Report, SourceReport,
 };
 use super::seen::Seen;
-use super::transitions::{Section, Transitions};
+use super::transitions::Transitions;
 
 /// Everything that a report is made from.
 pub(super) struct Facts<'a> {
@@ -161,28 +159,16 @@ fn with_hosts(
     host_addresses: &[String],
 ) -> Statuses {
     for (name, status) in &mut statuses.gateways {
-        let Some(seen) = seen.get(name) else {
-            continue;
-        };
-        let mut addresses: Vec<String> = Vec::new();
-        for ip in &seen.addresses {
-            if ip.is_unspecified() {
-                addresses.extend(host_addresses.iter().cloned());
-            } else {
-                addresses.push(ip.to_string());
-            }
+        if let Some(seen) = seen.get(name) {
+            let refused = refused_listeners(Kind::Gateway, name, seen);
+            program(status, &programmed(seen, refused, host_addresses));
         }
-        addresses.dedup();
-        program(
-            status,
-            &Programmed {
-                addresses,
-                hosts_ready: u32::from(seen.live && seen.applied.is_some()),
-                hosts: 1,
-                refused_listeners: refused_listeners(name, seen),
-                unusable_addresses: seen.unusable_addresses.clone(),
-            },
-        );
+    }
+    for (name, status) in &mut statuses.listener_sets {
+        if let Some(seen) = seen.get(&status.gateway) {
+            let refused = refused_listeners(Kind::ListenerSet, name, seen);
+            program_listener_set(status, &programmed(seen, refused, host_addresses));
+        }
     }
     for (gateway, seen) in seen {
         for (route, affected) in &seen.affected.routes {
@@ -203,9 +189,32 @@ fn with_hosts(
     statuses
 }
 
-/// The Gateway's own listeners that are not open, by their names in it.
-fn refused_listeners(gateway: &NamespacedName, seen: &Seen) -> BTreeMap<String, String> {
-    let prefix = format!("Gateway/{gateway}/listeners/");
+fn programmed(
+    seen: &Seen,
+    refused_listeners: BTreeMap<String, String>,
+    host_addresses: &[String],
+) -> Programmed {
+    let mut addresses: Vec<String> = Vec::new();
+    for ip in &seen.addresses {
+        if ip.is_unspecified() {
+            addresses.extend(host_addresses.iter().cloned());
+        } else {
+            addresses.push(ip.to_string());
+        }
+    }
+    addresses.dedup();
+    Programmed {
+        addresses,
+        hosts_ready: u32::from(seen.live && seen.applied.is_some()),
+        hosts: 1,
+        refused_listeners,
+        unusable_addresses: seen.unusable_addresses.clone(),
+    }
+}
+
+/// The listeners of one object that are not open, by their names in it.
+fn refused_listeners(kind: Kind, name: &NamespacedName, seen: &Seen) -> BTreeMap<String, String> {
+    let prefix = format!("{kind}/{name}/listeners/");
     seen.affected
         .listeners
         .iter()
@@ -218,113 +227,10 @@ fn refused_listeners(gateway: &NamespacedName, seen: &Seen) -> BTreeMap<String, 
 
 /// Conditions whose status is not the good one.
 fn count_bad(statuses: &Statuses) -> usize {
-    let bad = |conditions: &[Condition]| {
-        conditions
-            .iter()
-            .filter(|condition| condition.is_fault())
-            .count()
-    };
-    let classes = statuses
-        .gateway_classes
-        .values()
-        .map(|s| bad(&s.conditions));
-    let gateways = statuses.gateways.values().map(|s: &GatewayStatus| {
-        bad(&s.conditions)
-            + s.listeners
-                .iter()
-                .map(|l| bad(&l.conditions))
-                .sum::<usize>()
-    });
-    let routes = statuses
-        .routes
-        .values()
-        .map(|s| s.parents.iter().map(|p| bad(&p.conditions)).sum::<usize>());
-    classes.chain(gateways).chain(routes).sum()
-}
-
-fn objects(
-    statuses: &Statuses,
-    transitions: &Transitions,
-    seen: &BTreeMap<NamespacedName, Seen>,
-) -> Vec<ObjectReport> {
-    let mut objects = Vec::new();
-    for (name, status) in &statuses.gateway_classes {
-        let mut value = value(status);
-        stamp(&mut value, &status.conditions, |condition| {
-            transitions.since(Kind::GatewayClass, name, Section::Object, condition)
-        });
-        objects.push(object(Kind::GatewayClass, name, value));
-    }
-    for (name, status) in &statuses.gateways {
-        let applied_at = seen.get(name).and_then(|seen| seen.applied_at);
-        let mut value = value(status);
-        stamp(&mut value, &status.conditions, |condition| {
-            transitions
-                .since(Kind::Gateway, name, Section::Object, condition)
-                .or(applied_at)
-        });
-        for (index, listener) in status.listeners.iter().enumerate() {
-            let section = Section::Listener(&listener.name);
-            stamp(
-                &mut value["listeners"][index],
-                &listener.conditions,
-                |condition| {
-                    transitions
-                        .since(Kind::Gateway, name, section, condition)
-                        .or(applied_at)
-                },
-            );
-        }
-        objects.push(object(Kind::Gateway, name, value));
-    }
-    // What resolution did not say was said when something was applied.
-    let applied_at = seen.values().filter_map(|seen| seen.applied_at).max();
-    for (key, status) in &statuses.routes {
-        let mut value = value(status);
-        for (index, parent) in status.parents.iter().enumerate() {
-            stamp(
-                &mut value["parents"][index],
-                &parent.conditions,
-                |condition| {
-                    transitions
-                        .since(key.kind, &key.name, Section::Parent(index), condition)
-                        .or(applied_at)
-                },
-            );
-        }
-        objects.push(object(key.kind, &key.name, value));
-    }
-    objects
-}
-
-fn value(status: &impl serde::Serialize) -> Value {
-    // The statuses are plain data; were one not, an empty status is the honest answer.
-    serde_json::to_value(status).unwrap_or_default()
-}
-
-/// Adds `lastTransitionTime` to the serialised conditions.
-fn stamp(
-    holder: &mut Value,
-    conditions: &[Condition],
-    since: impl Fn(&Condition) -> Option<Timestamp>,
-) {
-    for (index, condition) in conditions.iter().enumerate() {
-        let Some(time) = since(condition) else {
-            continue;
-        };
-        if let Some(Value::Object(fields)) = holder["conditions"].get_mut(index) {
-            // Kubernetes writes whole seconds.
-            let seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            fields.insert("lastTransitionTime".to_owned(), json!(seconds));
-        }
-    }
-}
-
-fn object(kind: Kind, name: &NamespacedName, status: Value) -> ObjectReport {
-    ObjectReport {
-        kind: kind.to_string(),
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
-        status,
-    }
+    statuses
+        .objects()
+        .flat_map(|(_, _, status)| status.sections())
+        .flat_map(|(_, conditions)| conditions)
+        .filter(|condition| condition.is_fault())
+        .count()
 }

@@ -14,6 +14,7 @@ mod feed;
 mod host_addresses;
 mod instance;
 mod keeper;
+mod objects;
 mod publisher;
 pub mod report;
 mod seen;

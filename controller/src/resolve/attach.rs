@@ -28,8 +28,8 @@ pub(super) struct Host {
 /// Why a route attaches to no listener.
 type Detached = (Reason, String);
 
-/// The Gateway that a reference means, as namespace and name; none if it means something else.
-pub(super) fn gateway_of<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(&'r str, &'r str)> {
+/// What a reference means, as kind, namespace and name; none if that has no listeners.
+pub(super) fn meant<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(Kind, &'r str, &'r str)> {
     let ParentRef {
         group,
         kind,
@@ -40,21 +40,33 @@ pub(super) fn gateway_of<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(&'r
     } = parent;
     let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
     let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
-    (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str())
-        .then(|| (namespace.as_deref().unwrap_or(own), name.as_str()))
+    let kind = [Kind::Gateway, Kind::ListenerSet]
+        .into_iter()
+        .find(|known| group == GATEWAY_GROUP && known.as_str() == kind)?;
+    Some((kind, namespace.as_deref().unwrap_or(own), name))
 }
 
-/// The listeners of `gateway`, by index, to which the route attaches through `parent`.
+/// The listeners of `gateway`, by index, to which the route attaches through `parent`: its own, or those of its
+/// ListenerSet `set`.
 ///
 /// `hostnames` are the route's; none means all. The listener's own state does not matter.
 pub(super) fn listeners(
     gateway: &GatewayState<'_>,
+    set: Option<usize>,
     parent: &ParentRef,
     kind: Kind,
     namespace: &str,
     hostnames: &[Hostname],
     cx: &Context<'_, '_>,
 ) -> Result<Vec<(usize, Vec<Host>)>, Detached> {
+    let owned = gateway.owned(set);
+    let name = owned.name();
+    if let Some((_, why)) = owned.refused.fault() {
+        return Err((
+            Reason::NoMatchingParent,
+            format!("{name} has no listeners on its Gateway: {why}"),
+        ));
+    }
     let port = parent.port;
     let section = parent
         .section_name
@@ -63,7 +75,7 @@ pub(super) fn listeners(
     let mut selected = false;
     let mut allowed = false;
     let mut attached = Vec::new();
-    for (i, listener) in gateway.listeners.iter().enumerate() {
+    for (i, listener) in owned.enumerate() {
         if section.is_some_and(|name| name != listener.spec.name)
             || port.is_some_and(|port| {
                 names::port(port).is_none() || names::port(port) != listener.port
@@ -87,7 +99,6 @@ pub(super) fn listeners(
     if !attached.is_empty() {
         return Ok(attached);
     }
-    let name = format!("Gateway {}/{}", gateway.owner.namespace, gateway.owner.name);
     Err(if !selected {
         let mut wanted = Vec::new();
         if let Some(section) = section {
@@ -96,10 +107,9 @@ pub(super) fn listeners(
         if let Some(port) = port {
             wanted.push(format!("port {port}"));
         }
-        let known: Vec<String> = gateway
-            .listeners
-            .iter()
-            .map(|listener| format!("{} (port {})", listener.spec.name, listener.spec.port))
+        let known: Vec<String> = owned
+            .enumerate()
+            .map(|(_, listener)| format!("{} (port {})", listener.spec.name, listener.spec.port))
             .collect();
         (
             Reason::NoMatchingParent,

@@ -3,11 +3,12 @@
 //! One Backend for each Service port and way to speak to it, however many routes do; an invalid reference
 //! is a value, so that its share of the traffic can be refused.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use sesame_proto::digest;
-use sesame_proto::schema::{AppProtocol, Backend, EndpointSet};
+use sesame_proto::schema::{AppProtocol, Backend, BackendTls, EndpointSet};
 
+use super::backend_tls::{Applied, Policies, ServiceName};
 use super::context::Context;
 use super::endpoints::Slices;
 use super::grants::{Referrer, Target};
@@ -23,8 +24,10 @@ pub(super) enum Traffic {
     Http,
     /// Requests of GRPCRoutes.
     Grpc,
-    /// Of TLSRoutes and TCPRoutes.
+    /// Of TLSRoutes where TLS is passed through, and of TCPRoutes.
     Connections,
+    /// Of TLSRoutes where TLS ends: to the backend, TLS is what a policy says.
+    Terminated,
     /// Of UDPRoutes.
     Datagrams,
 }
@@ -34,15 +37,23 @@ impl Traffic {
     pub(super) fn refusal(self) -> u32 {
         match self {
             Self::Grpc => 503,
-            Self::Http | Self::Connections | Self::Datagrams => 500,
+            Self::Http | Self::Connections | Self::Terminated | Self::Datagrams => 500,
         }
     }
 
     /// As Services name it.
     fn transport(self) -> &'static str {
         match self {
-            Self::Http | Self::Grpc | Self::Connections => "TCP",
+            Self::Http | Self::Grpc | Self::Connections | Self::Terminated => "TCP",
             Self::Datagrams => "UDP",
+        }
+    }
+
+    /// Whether a BackendTLSPolicy says how it is sent on. The other kinds are the client's own bytes.
+    fn heeds_policies(self) -> bool {
+        match self {
+            Self::Http | Self::Grpc | Self::Terminated => true,
+            Self::Connections | Self::Datagrams => false,
         }
     }
 }
@@ -54,15 +65,27 @@ pub(super) struct RefFault {
     pub(super) message: String,
 }
 
+/// What a valid reference leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// The Backend of this name.
+    Backend(String),
+    /// Nothing that traffic may be sent to, though the reference is fine; with the reason.
+    Refused(String),
+}
+
+/// Where a Service port is found.
+type Place = Result<Result<usize, String>, RefFault>;
+
 /// The Service ports that routes refer to.
 pub(super) struct Backends<'w> {
     slices: Slices<'w>,
-    /// Services that a BackendTLSPolicy is for. Until such policies are served, traffic to them is refused:
-    /// it must never go out in plain text.
-    with_policy: HashSet<(&'w str, &'w str)>,
-    ports: HashMap<(&'w str, &'w str, i32, Traffic), Result<usize, RefFault>>,
+    policies: Policies<'w>,
+    ports: HashMap<(&'w str, &'w str, i32, Traffic), Place>,
     entries: Vec<Entry<'w>>,
     by_name: HashMap<String, usize>,
+    /// Services with policies that were referred to since somebody asked.
+    policed: BTreeSet<ServiceName<'w>>,
 }
 
 struct Entry<'w> {
@@ -73,36 +96,34 @@ struct Entry<'w> {
 }
 
 impl<'w> Backends<'w> {
-    pub(super) fn new(world: &'w World) -> Self {
-        let with_policy = world
-            .backend_tls_policies
-            .iter()
-            .flat_map(|(key, policy)| {
-                policy
-                    .spec
-                    .target_refs
-                    .iter()
-                    .filter(|target| target.group.is_empty() && target.kind == "Service")
-                    .map(|target| (key.namespace.as_str(), target.name.as_str()))
-            })
-            .collect();
+    pub(super) fn new(world: &'w World, policies: Policies<'w>) -> Self {
         Self {
             slices: Slices::new(world),
-            with_policy,
+            policies,
             ports: HashMap::new(),
             entries: Vec::new(),
             by_name: HashMap::new(),
+            policed: BTreeSet::new(),
         }
     }
 
-    /// The name of the Backend that `reference` means where `referrer` says it.
+    pub(super) fn policies(&self) -> &Policies<'w> {
+        &self.policies
+    }
+
+    /// The Services with policies that were referred to since the last call, by traffic that heeds them.
+    pub(super) fn take_policed(&mut self) -> Vec<ServiceName<'w>> {
+        std::mem::take(&mut self.policed).into_iter().collect()
+    }
+
+    /// The Backend that `reference` means where `referrer` says it.
     pub(super) fn resolve(
         &mut self,
         referrer: Referrer<'w>,
         reference: &'w BackendRef,
         traffic: Traffic,
         cx: &Context<'w, '_>,
-    ) -> Result<String, RefFault> {
+    ) -> Result<Reached, RefFault> {
         let BackendRef {
             group,
             kind,
@@ -144,6 +165,9 @@ impl<'w> Backends<'w> {
         if let Err(why) = names::check_object(namespace, name) {
             return fault(Reason::BackendNotFound, why);
         }
+        if traffic.heeds_policies() && self.policies.has((namespace, name)) {
+            self.policed.insert((namespace, name));
+        }
         let Some(port) = *port else {
             return fault(
                 Reason::UnsupportedValue,
@@ -158,12 +182,13 @@ impl<'w> Backends<'w> {
                 .insert((namespace, name, port, traffic), found.clone());
             found
         };
-        let index = found?;
-        Ok(self
-            .entries
-            .get(index)
-            .map(|entry| entry.backend.name.clone())
-            .unwrap_or_default())
+        Ok(match found? {
+            Ok(index) => {
+                let entry = self.entries.get(index);
+                Reached::Backend(entry.map(|e| e.backend.name.clone()).unwrap_or_default())
+            }
+            Err(why) => Reached::Refused(why),
+        })
     }
 
     fn find(
@@ -173,7 +198,7 @@ impl<'w> Backends<'w> {
         port: i32,
         traffic: Traffic,
         cx: &Context<'w, '_>,
-    ) -> Result<usize, RefFault> {
+    ) -> Place {
         let fault = |reason, message| Err(RefFault { reason, message });
         let key = NamespacedName::new(namespace, name);
         let Some((key, service)) = cx.world.services.get_key_value(&key) else {
@@ -182,18 +207,20 @@ impl<'w> Backends<'w> {
                 format!("Service {key} does not exist"),
             );
         };
-        if self.with_policy.contains(&(namespace, name)) {
-            return fault(
-                Reason::UnsupportedValue,
-                format!(
-                    "Service {key} is the target of a BackendTLSPolicy, which is not supported yet"
-                ),
-            );
-        }
         let port = service_port(key, service, port, traffic)?;
-        let backend = backend(key, port, traffic)?;
+        let policy = if traffic.heeds_policies() {
+            self.policies.of((namespace, name), &port.name)
+        } else {
+            None
+        };
+        let tls = match policy {
+            Some(Applied::Refused(why)) => return Ok(Err(why)),
+            Some(Applied::Tls(tls)) => Some(tls),
+            None => None,
+        };
+        let backend = backend(key, port, traffic, tls)?;
         if let Some(known) = self.by_name.get(&backend.name) {
-            return Ok(*known);
+            return Ok(Ok(*known));
         }
         let index = self.entries.len();
         self.by_name.insert(backend.name.clone(), index);
@@ -203,7 +230,7 @@ impl<'w> Backends<'w> {
             port,
             endpoints: None,
         });
-        Ok(index)
+        Ok(Ok(index))
     }
 
     /// A Backend by the name that [`Self::resolve`] gave, and its endpoints.
@@ -270,19 +297,24 @@ fn service_port<'w>(
     })
 }
 
-/// The Backend that gets this traffic on this port. HTTP has the port's own name; what is spoken to
+/// The Backend that gets this traffic on this port. Plain HTTP has the port's own name; what is spoken to
 /// differently is another Backend of the port.
 fn backend(
     key: &NamespacedName,
     port: &ServicePort,
     traffic: Traffic,
+    tls: Option<&BackendTls>,
 ) -> Result<Backend, RefFault> {
     let number = port.port;
     let app_protocol = port.app_protocol.as_deref();
-    let http = http_protocol(app_protocol);
-    let expected = "http, kubernetes.io/h2c or kubernetes.io/ws";
+    let http = http_protocol(app_protocol, tls.is_some());
+    let expected = if app_protocol == Some("kubernetes.io/wss") {
+        "kubernetes.io/ws, or a BackendTLSPolicy for the Service"
+    } else {
+        "http, kubernetes.io/h2c or kubernetes.io/ws"
+    };
     let (protocol, expected) = match (traffic, http) {
-        (Traffic::Connections, _) => (Some(AppProtocol::TcpBytes), ""),
+        (Traffic::Connections | Traffic::Terminated, _) => (Some(AppProtocol::TcpBytes), ""),
         (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
         (Traffic::Http, http) => (http, expected),
         // Nothing else carries gRPC.
@@ -306,21 +338,43 @@ fn backend(
         // TCP and UDP ports may share a number.
         endpoints: match traffic {
             Traffic::Datagrams => format!("{name}/UDP"),
-            Traffic::Http | Traffic::Grpc | Traffic::Connections => name.clone(),
+            Traffic::Http | Traffic::Grpc | Traffic::Connections | Traffic::Terminated => {
+                name.clone()
+            }
         },
         protocol: protocol.into(),
-        tls: None,
+        tls: tls.cloned(),
     };
-    backend.name = if Some(protocol) == http {
+    backend.name = if Some(protocol) == http && tls.is_none() {
         name
     } else {
-        format!("{name}/{}", digest::backend(&backend))
+        distinct_name(&name, &backend)
     };
     Ok(backend)
 }
 
+/// A name that says what differs from plain HTTP to the port.
+fn distinct_name(port: &str, backend: &Backend) -> String {
+    format!("{port}/{}", digest::backend(backend))
+}
+
+/// The Backend as a Gateway reaches it that shows this key to backends; none if it speaks no TLS.
+pub(super) fn showing_key(backend: &Backend, client_key: &str) -> Option<Backend> {
+    let tls = backend.tls.as_ref()?;
+    let mut shown = Backend {
+        tls: Some(BackendTls {
+            client_key: client_key.to_owned(),
+            ..tls.clone()
+        }),
+        ..backend.clone()
+    };
+    // Only ports have TLS, so that the set of their endpoints has the port's name.
+    shown.name = distinct_name(&shown.endpoints, &shown);
+    Some(shown)
+}
+
 /// What is spoken on a port where a route says no more than HTTP; none if it is unknown.
-fn http_protocol(app_protocol: Option<&str>) -> Option<AppProtocol> {
+fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
     match app_protocol {
         None | Some("") => Some(AppProtocol::Http1),
         // Names of IANA are the same in upper case.
@@ -333,6 +387,8 @@ fn http_protocol(app_protocol: Option<&str>) -> Option<AppProtocol> {
         }
         Some("kubernetes.io/h2c" | "grpc") => Some(AppProtocol::Http2),
         Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
+        // Never in plain text.
+        Some("kubernetes.io/wss") if tls => Some(AppProtocol::Websocket),
         Some(_) => None,
     }
 }

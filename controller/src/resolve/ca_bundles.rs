@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use sesame_proto::schema::TrustBundle;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::context::Context;
@@ -18,13 +19,80 @@ type Parsed = Result<Arc<[String]>, String>;
 /// Where certificates are from, and the certificates; or why there are none.
 type Found = Result<(String, Arc<[String]>), (Reason, String)>;
 
+/// What several references make together.
+#[derive(Debug, Default)]
+pub(super) struct Combined {
+    /// None if no reference is any good.
+    pub(super) bundle: Option<TrustBundle>,
+    /// What is wrong with the others; each message starts with `caCertificateRefs[0]: `.
+    pub(super) faults: Vec<(Reason, String)>,
+}
+
+/// How far references may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Into other namespaces, where a ReferenceGrant allows it.
+    Granted,
+    /// Not beyond the referrer's namespace.
+    OwnNamespace,
+}
+
 /// The bundles that were read so far.
 #[derive(Default)]
 pub(super) struct CaBundles<'w>(HashMap<&'w NamespacedName, Parsed>);
 
 impl<'w> CaBundles<'w> {
+    /// The certificates of all references, each once, in their order. The bundle is named after where they are
+    /// from, so that the same references make the same bundle.
+    pub(super) fn combine(
+        &mut self,
+        referrer: Referrer<'w>,
+        references: &'w [ObjectRef],
+        reach: Reach,
+        cx: &Context<'w, '_>,
+    ) -> Combined {
+        let mut combined = Combined::default();
+        let mut names = Vec::new();
+        let mut certificates: Vec<String> = Vec::new();
+        for (i, reference) in references.iter().enumerate() {
+            let elsewhere = reference.namespace.as_deref().filter(|namespace| {
+                reach == Reach::OwnNamespace && *namespace != referrer.namespace
+            });
+            let found = match elsewhere {
+                Some(namespace) => Err((
+                    Reason::InvalidCaCertificateRef,
+                    format!(
+                        "namespace {namespace:?} must not be named; expected a ConfigMap of namespace {:?}",
+                        referrer.namespace
+                    ),
+                )),
+                None => self.get(referrer, reference, cx),
+            };
+            match found {
+                Ok((name, found)) => {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                    for certificate in found.iter() {
+                        if !certificates.contains(certificate) {
+                            certificates.push(certificate.clone());
+                        }
+                    }
+                }
+                Err((reason, why)) => combined
+                    .faults
+                    .push((reason, format!("caCertificateRefs[{i}]: {why}"))),
+            }
+        }
+        combined.bundle = (!certificates.is_empty()).then(|| TrustBundle {
+            name: names.join("+"),
+            pem: certificates.concat(),
+        });
+        combined
+    }
+
     /// The certificates that `reference` means where `referrer` says it, and the name of where they are from.
-    pub(super) fn get(
+    fn get(
         &mut self,
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,

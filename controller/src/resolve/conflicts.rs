@@ -1,9 +1,10 @@
 //! Which listeners of a set are not distinct (Gateway API, "Distinct Listeners").
 //!
-//! Within one Gateway no winner is picked: every listener of a conflict has it. Only listeners that are
-//! valid and of a protocol that is served may be put in.
+//! Within one object no winner is picked: every listener of a conflict has it. Between objects the Gateway goes
+//! before its ListenerSets, and of those the first; what loses harms nobody. Only listeners that are valid and of
+//! a protocol that is served may be put in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use sesame_proto::schema;
 
@@ -13,6 +14,8 @@ use crate::status::Reason;
 /// What distinguishes a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim<'a> {
+    /// Of the object: 0 of the Gateway, then of its ListenerSets in their order. Claims are put in by it.
+    pub(super) rank: usize,
     pub(super) name: &'a str,
     pub(super) port: u16,
     pub(super) protocol: schema::Protocol,
@@ -37,26 +40,87 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
+/// A conflict, and what it is in words.
+type Conflict = (Reason, String);
+
+/// Where UDP has ports of its own.
+type PortKey = (bool, u16);
+
+fn port_key(claim: &Claim<'_>) -> PortKey {
+    (family(claim.protocol) == Family::Udp, claim.port)
+}
+
 /// For each claim, in order: the conflict it is part of.
-pub(super) fn find(claims: &[Claim<'_>]) -> Vec<Option<(Reason, String)>> {
-    // UDP has ports of its own.
-    let mut ports: BTreeMap<(bool, u16), Vec<&Claim<'_>>> = BTreeMap::new();
-    for claim in claims {
-        let udp = family(claim.protocol) == Family::Udp;
-        ports.entry((udp, claim.port)).or_default().push(claim);
+pub(super) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
+    let mut held: BTreeMap<PortKey, Held<'_>> = BTreeMap::new();
+    let mut found = Vec::with_capacity(claims.len());
+    for of_one_object in claims.chunk_by(|a, b| a.rank == b.rank) {
+        let lost: Vec<Option<Conflict>> = of_one_object
+            .iter()
+            .map(|claim| held.get(&port_key(claim))?.conflict(claim))
+            .collect();
+        let mut ports: BTreeMap<PortKey, Vec<&Claim<'_>>> = BTreeMap::new();
+        for (claim, lost) in of_one_object.iter().zip(&lost) {
+            if lost.is_none() {
+                ports.entry(port_key(claim)).or_default().push(claim);
+            }
+        }
+        let judged: BTreeMap<PortKey, Port<'_>> = ports
+            .into_iter()
+            .map(|(key, claims)| (key, Port::judge(&claims)))
+            .collect();
+        for (claim, lost) in of_one_object.iter().zip(lost) {
+            let key = port_key(claim);
+            let lost_to_others = lost.is_some();
+            let conflict = lost.or_else(|| judged.get(&key)?.conflict(claim));
+            // What the Gateway itself disagrees on is not for a ListenerSet to take.
+            if conflict.is_none() || (claim.rank == 0 && !lost_to_others) {
+                held.entry(key).or_default().add(claim);
+            }
+            found.push(conflict);
+        }
     }
-    let judged: BTreeMap<(bool, u16), Port<'_>> = ports
-        .into_iter()
-        .map(|(key, claims)| (key, Port::judge(&claims)))
-        .collect();
-    claims
-        .iter()
-        .map(|claim| {
-            let udp = family(claim.protocol) == Family::Udp;
-            let port = judged.get(&(udp, claim.port))?;
-            port.conflict(claim)
+    found
+}
+
+/// What objects that go before have of one port.
+#[derive(Default)]
+struct Held<'a> {
+    families: BTreeSet<Family>,
+    hostnames: HashSet<&'a str>,
+}
+
+impl<'a> Held<'a> {
+    fn add(&mut self, claim: &Claim<'a>) {
+        self.families.insert(family(claim.protocol));
+        self.hostnames.insert(claim.hostname.as_str());
+    }
+
+    /// The words name nobody: an object is not told what others have.
+    fn conflict(&self, claim: &Claim<'_>) -> Option<Conflict> {
+        let own = family(claim.protocol);
+        let port = claim.port;
+        if matches!(own, Family::Tcp | Family::Udp) || self.families.iter().any(|f| *f != own) {
+            return Some((
+                Reason::ProtocolConflict,
+                format!(
+                    "port {port} is used by the Gateway or a ListenerSet that goes before this one, with a protocol \
+                     that cannot share it with {}; choose another port",
+                    word(claim.protocol)
+                ),
+            ));
+        }
+        self.hostnames.contains(claim.hostname.as_str()).then(|| {
+            (
+                Reason::HostnameConflict,
+                format!(
+                    "port {port} and hostname {:?} are used by the Gateway or a ListenerSet that goes before this \
+                     one; choose another hostname or port",
+                    claim.hostname.as_str()
+                ),
+            )
         })
-        .collect()
+    }
 }
 
 /// What is wrong on one port.
@@ -93,7 +157,7 @@ impl<'a> Port<'a> {
         }
     }
 
-    fn conflict(&self, claim: &Claim<'_>) -> Option<(Reason, String)> {
+    fn conflict(&self, claim: &Claim<'_>) -> Option<Conflict> {
         if let Some(names) = &self.protocol_conflict {
             return Some((
                 Reason::ProtocolConflict,
@@ -205,6 +269,7 @@ mod tests {
                 .iter()
                 .zip(&hosts)
                 .map(|((port, protocol, ..), hostname)| Claim {
+                    rank: 0,
                     name: "l",
                     port: *port,
                     protocol: *protocol,
@@ -215,6 +280,72 @@ mod tests {
                 find(&claims).into_iter().map(|c| c.map(|c| c.0)).collect();
             let expected: Vec<Option<Reason>> = listeners.iter().map(|l| l.3).collect();
             assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn between_objects_the_first_wins_and_losers_harm_nobody() {
+        const P: Option<Reason> = Some(Reason::ProtocolConflict);
+        const H: Option<Reason> = Some(Reason::HostnameConflict);
+        type Case<'a> = &'a [(usize, u16, schema::Protocol, &'a str, Option<Reason>)];
+        let cases: &[Case<'_>] = &[
+            &[
+                (0, 80, Http, "a.com", None),
+                (1, 80, Http, "a.com", H),
+                (1, 80, Http, "b.com", None),
+                (2, 80, Http, "b.com", H),
+            ],
+            &[
+                (0, 80, Http, "a.com", None),
+                (1, 80, RawTcp, "", P),
+                (2, 80, Http, "b.com", None),
+            ],
+            &[
+                (1, 80, RawTcp, "", None),
+                (2, 80, Http, "a.com", P),
+                (3, 80, RawTcp, "", P),
+            ],
+            // Two of the Gateway conflict: nobody has it.
+            &[
+                (0, 80, Http, "a.com", H),
+                (0, 80, Http, "a.com", H),
+                (1, 80, Http, "a.com", H),
+            ],
+            // Two of a set conflict: the next may have it.
+            &[
+                (1, 80, Http, "a.com", H),
+                (1, 80, Http, "a.com", H),
+                (2, 80, Http, "a.com", None),
+            ],
+            &[
+                (0, 443, Https, "a.com", None),
+                (1, 443, Tls, "b.com", None),
+                (2, 443, Http, "c.com", P),
+                (2, 53, RawUdp, "", None),
+                (3, 53, RawTcp, "", None),
+                (3, 53, RawUdp, "", P),
+            ],
+        ];
+        for case in cases {
+            let hosts: Vec<Hostname> = case
+                .iter()
+                .map(|(_, _, _, host, _)| Hostname::parse(host).expect("valid"))
+                .collect();
+            let claims: Vec<Claim<'_>> = case
+                .iter()
+                .zip(&hosts)
+                .map(|((rank, port, protocol, ..), hostname)| Claim {
+                    rank: *rank,
+                    name: "l",
+                    port: *port,
+                    protocol: *protocol,
+                    hostname,
+                })
+                .collect();
+            let found: Vec<Option<Reason>> =
+                find(&claims).into_iter().map(|c| c.map(|c| c.0)).collect();
+            let expected: Vec<Option<Reason>> = case.iter().map(|l| l.4).collect();
+            assert_eq!(found, expected, "{case:?}");
         }
     }
 }

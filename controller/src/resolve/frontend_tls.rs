@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::schema::{TlsTermination, TrustBundle};
 
-use super::ca_bundles::CaBundles;
+use super::ca_bundles::{CaBundles, Combined, Reach};
 use super::context::Context;
 use super::listeners::Owner;
 use crate::api::{
@@ -157,30 +157,13 @@ impl Outcome {
             ));
             return outcome;
         }
-        let mut names = Vec::new();
-        let mut certificates: Vec<String> = Vec::new();
-        for (i, reference) in ca_certificate_refs.iter().enumerate() {
-            match bundles.get(owner.referrer(), reference, cx) {
-                Ok((name, found)) => {
-                    if !names.contains(&name) {
-                        names.push(name);
-                    }
-                    for certificate in found.iter() {
-                        if !certificates.contains(certificate) {
-                            certificates.push(certificate.clone());
-                        }
-                    }
-                }
-                Err((reason, why)) => {
-                    let message = format!("{at}.validation.caCertificateRefs[{i}]: {why}");
-                    outcome.faults.push((reason, message));
-                }
-            }
-        }
-        outcome.bundle = (!certificates.is_empty()).then(|| TrustBundle {
-            name: names.join("+"),
-            pem: certificates.concat(),
-        });
+        let Combined { bundle, faults } =
+            bundles.combine(owner.referrer(), ca_certificate_refs, Reach::Granted, cx);
+        outcome.bundle = bundle;
+        outcome.faults = faults
+            .into_iter()
+            .map(|(reason, why)| (reason, format!("{at}.validation.{why}")))
+            .collect();
         outcome
     }
 }

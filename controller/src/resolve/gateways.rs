@@ -1,6 +1,6 @@
-//! Each Gateway of ours: what is wrong with it, its listeners, its status, its snapshot.
+//! Each Gateway of ours: what is wrong with it, its listeners and those of its ListenerSets, its snapshot.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use sesame_proto::schema;
 
@@ -12,15 +12,19 @@ use super::certificates::Certificates;
 use super::classes::Classes;
 use super::context::Context;
 use super::frontend_tls::FrontendValidation;
+use super::listener_sets::{self, SetState};
+use super::listener_tls;
 use super::listeners::{self, ListenerState, Owner};
 use super::names;
+use super::reached;
 use super::routes::Routes;
 use super::shadowed::Shadowed;
 use super::tables;
 use crate::api::{
-    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, NamespacedName,
+    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, ListenerSet,
+    NamespacedName,
 };
-use crate::status::{Condition, ConditionStatus, ConditionType, GatewayStatus, Reason, Verdict};
+use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
@@ -33,12 +37,46 @@ pub(super) const WAITING: &str = "waiting for an agent to report";
 /// A judged Gateway.
 pub(super) struct GatewayState<'w> {
     pub(super) owner: Owner<'w>,
+    /// Its own, then those of its ListenerSets.
     pub(super) listeners: Vec<ListenerState<'w>>,
-    accepted: Verdict,
+    /// In their order of precedence.
+    pub(super) sets: Vec<SetState<'w>>,
+    /// How many of the listeners are its own.
+    own: usize,
+    pub(super) accepted: Verdict,
     /// References that belong to no listener.
-    resolved: Verdict,
-    addresses: Addresses,
-    frontend: FrontendValidation,
+    pub(super) resolved: Verdict,
+    pub(super) addresses: Addresses,
+    pub(super) frontend: FrontendValidation,
+    /// The name of the key that it shows to backends.
+    client_key: Option<String>,
+}
+
+/// The listeners of a Gateway itself or of one of its ListenerSets.
+pub(super) struct Owned<'g, 'w> {
+    owner: &'g Owner<'w>,
+    /// Why the object has no listeners on the Gateway.
+    pub(super) refused: &'g Verdict,
+    start: usize,
+    pub(super) listeners: &'g [ListenerState<'w>],
+}
+
+impl<'g, 'w> Owned<'g, 'w> {
+    /// With their places among all listeners of the Gateway.
+    pub(super) fn enumerate(&self) -> impl Iterator<Item = (usize, &'g ListenerState<'w>)> {
+        (self.start..).zip(self.listeners)
+    }
+
+    /// For people: `Gateway namespace/name`.
+    pub(super) fn name(&self) -> String {
+        let Owner {
+            kind,
+            namespace,
+            name,
+            generation: _,
+        } = self.owner;
+        format!("{kind} {namespace}/{name}")
+    }
 }
 
 impl<'w> GatewayState<'w> {
@@ -46,6 +84,7 @@ impl<'w> GatewayState<'w> {
     pub(super) fn judge(
         gateway: &'w Gateway,
         classes: &Classes<'w>,
+        sets: &[&'w ListenerSet],
         cx: &mut Context<'w, '_>,
         certificates: &mut Certificates<'w, '_>,
         ca_bundles: &mut CaBundles<'w>,
@@ -55,8 +94,7 @@ impl<'w> GatewayState<'w> {
             listeners,
             addresses,
             infrastructure,
-            // For ListenerSets, which are judged apart.
-            allowed_listeners: _,
+            allowed_listeners,
             tls,
             default_scope,
         } = &gateway.spec;
@@ -114,20 +152,25 @@ impl<'w> GatewayState<'w> {
         }
         let mut resolved = Verdict::default();
         let GatewayTls { backend, frontend } = tls.as_ref().unwrap_or(&NO_TLS);
+        let mut client_key = None;
         if let Some(GatewayBackendTls {
             client_certificate_ref: Some(reference),
         }) = backend
-            && let Err(fault) = certificates.get(owner.referrer(), reference, cx)
         {
-            let reason = if fault.not_permitted {
-                Reason::RefNotPermitted
-            } else {
-                Reason::InvalidClientCertificateRef
-            };
-            resolved.refuse(
-                reason,
-                format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
-            );
+            match certificates.get(owner.referrer(), reference, cx) {
+                Ok(certificate) => client_key = Some(certificate.key.name.clone()),
+                Err(fault) => {
+                    let reason = if fault.not_permitted {
+                        Reason::RefNotPermitted
+                    } else {
+                        Reason::InvalidClientCertificateRef
+                    };
+                    resolved.refuse(
+                        reason,
+                        format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
+                    );
+                }
+            }
         }
         if let Some(count) = frontend.as_ref().map(|frontend| frontend.per_port.len())
             && count > MAX_FRONTEND_PORTS
@@ -143,145 +186,62 @@ impl<'w> GatewayState<'w> {
         let frontend = FrontendValidation::resolve(&owner, frontend, ca_bundles, cx);
         // Each of too many would name all the others in what it says.
         let listeners = listeners.get(..MAX_LISTENERS).unwrap_or(listeners);
-        let listeners = listeners::judge(&owner, listeners, &frontend, cx, certificates);
+        let mut listeners = listeners::judge(&owner, 0, listeners);
+        let own = listeners.len();
+        let sets =
+            listener_sets::judge(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);
+        listeners::compare(&mut listeners);
+        let objects = std::iter::once((&owner, 0..own))
+            .chain(sets.iter().map(|set| (&set.owner, set.range.clone())));
+        for (owner, range) in objects {
+            for listener in listeners.get_mut(range).unwrap_or_default() {
+                listener_tls::resolve(owner, listener, &frontend, cx, certificates);
+            }
+        }
         Some(Self {
             owner,
             listeners,
+            sets,
+            own,
             accepted,
             resolved,
             addresses,
             frontend,
+            client_key,
         })
     }
 
+    /// The listeners of its ListenerSet, or its own.
+    pub(super) fn owned(&self, set: Option<usize>) -> Owned<'_, 'w> {
+        let (owner, refused, range) = match set.and_then(|set| self.sets.get(set)) {
+            Some(set) => (&set.owner, &set.refused, set.range.clone()),
+            None => (&self.owner, &GOOD, 0..self.own),
+        };
+        Owned {
+            owner,
+            refused,
+            start: range.start,
+            listeners: self.listeners.get(range).unwrap_or_default(),
+        }
+    }
+
     /// What is wrong with the Gateway as a whole, its listeners included.
-    fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
         if !self
             .listeners
             .iter()
             .any(|listener| listener.accepted.good())
         {
-            let message = if self.listeners.is_empty() {
+            let own = self.owned(None).listeners;
+            let message = if own.is_empty() {
                 "spec.listeners is empty; at least one is needed".to_owned()
             } else {
-                format!("no listener is valid: {}", self.invalid_listeners())
+                format!("no listener is valid: {}", listener_sets::invalid(own))
             };
             verdict.refuse(Reason::ListenersNotValid, message);
         }
         verdict
-    }
-
-    fn invalid_listeners(&self) -> String {
-        let faults: Vec<String> = self
-            .listeners
-            .iter()
-            .filter_map(|listener| {
-                let (_, message) = listener.accepted.fault()?;
-                Some(format!("listener {:?}: {message}", listener.spec.name))
-            })
-            .collect();
-        faults.join("; ")
-    }
-
-    pub(super) fn status(&self) -> GatewayStatus {
-        let generation = self.owner.generation;
-        let verdict = self.verdict();
-        let condition = |type_, status, reason, message: &str| {
-            Condition::new(type_, status, reason, message, generation)
-        };
-        let accepted = if verdict.good() && self.listeners.iter().any(|l| !l.accepted.good()) {
-            condition(
-                ConditionType::Accepted,
-                ConditionStatus::True,
-                Reason::ListenersNotValid,
-                &format!(
-                    "served without its invalid listeners: {}",
-                    self.invalid_listeners()
-                ),
-            )
-        } else {
-            verdict.condition(
-                ConditionType::Accepted,
-                Reason::Accepted,
-                "the Gateway is valid",
-                generation,
-            )
-        };
-        let programmed = if let Some((_, message)) = verdict.fault() {
-            condition(
-                ConditionType::Programmed,
-                ConditionStatus::False,
-                Reason::Invalid,
-                message,
-            )
-        } else if let Some((reason, message)) = self.addresses.unusable.fault() {
-            condition(
-                ConditionType::Programmed,
-                ConditionStatus::False,
-                reason,
-                message,
-            )
-        } else if self.listeners.iter().any(ListenerState::served) {
-            condition(
-                ConditionType::Programmed,
-                ConditionStatus::Unknown,
-                Reason::Pending,
-                WAITING,
-            )
-        } else {
-            condition(
-                ConditionType::Programmed,
-                ConditionStatus::False,
-                Reason::Invalid,
-                "no listener can be served; see status.listeners",
-            )
-        };
-        let mut resolved = self.resolved.clone();
-        for listener in &self.listeners {
-            if let Some((_, message)) = listener.resolved.fault() {
-                resolved.refuse(
-                    Reason::ListenersNotResolved,
-                    format!("listener {:?}: {message}", listener.spec.name),
-                );
-            }
-        }
-        let mut conditions = vec![
-            accepted,
-            programmed,
-            resolved.condition(
-                ConditionType::ResolvedRefs,
-                Reason::ResolvedRefs,
-                "all references are resolved",
-                generation,
-            ),
-        ];
-        if self.frontend.insecure {
-            conditions.push(condition(
-                ConditionType::InsecureFrontendValidationMode,
-                ConditionStatus::True,
-                Reason::ConfigurationChanged,
-                "spec.tls.frontend allows clients without a valid certificate (AllowInsecureFallback)",
-            ));
-        }
-        // Listeners of a Gateway that is refused as a whole are not served either.
-        let own = if !self.accepted.good() {
-            &self.accepted
-        } else if self.addresses.nowhere() {
-            &self.addresses.unusable
-        } else {
-            &GOOD
-        };
-        GatewayStatus {
-            addresses: Vec::new(),
-            conditions,
-            listeners: self
-                .listeners
-                .iter()
-                .map(|l| l.status(generation, own))
-                .collect(),
-            attached_listener_sets: 0,
-        }
     }
 
     /// The snapshot and its keys; none if the Gateway is not accepted, or has no address to be served on.
@@ -298,32 +258,12 @@ impl<'w> GatewayState<'w> {
         }
         let served: Vec<&ListenerState<'w>> =
             self.listeners.iter().filter(|l| l.served()).collect();
+        let mut tables = tables::build(&served, routes, shadowed);
+        let reached = reached::backends(&mut tables, self.client_key.as_deref(), backends, cx);
         let tables::Served {
             ports,
             route_tables,
-        } = tables::build(&served, routes, shadowed);
-
-        let mut names = BTreeSet::new();
-        for table in &route_tables {
-            tables::backends_of(table, &mut names);
-        }
-        let l4_routes = ports
-            .iter()
-            .flat_map(|port| &port.listeners)
-            .flat_map(|listener| &listener.l4_routes);
-        for backend in l4_routes.flat_map(|route| &route.backends) {
-            if !backend.backend.is_empty() {
-                names.insert(backend.backend.as_str());
-            }
-        }
-        let mut resolved_backends = Vec::with_capacity(names.len());
-        let mut endpoints = BTreeMap::new();
-        for name in names {
-            if let Some((backend, set)) = backends.named(name, cx) {
-                endpoints.insert(set.name.clone(), set.clone());
-                resolved_backends.push(backend.clone());
-            }
-        }
+        } = tables;
 
         let tls = || {
             ports
@@ -331,16 +271,23 @@ impl<'w> GatewayState<'w> {
                 .flat_map(|port| &port.listeners)
                 .filter_map(|listener| listener.tls.as_ref())
         };
+        let upstream = || reached.backends.iter().filter_map(|b| b.tls.as_ref());
         let keys: BTreeSet<&str> = tls()
             .flat_map(|tls| &tls.keys)
+            .chain(upstream().map(|tls| &tls.client_key))
             .map(String::as_str)
             .collect();
         let certificates: Vec<_> = keys
             .into_iter()
             .filter_map(|name| certificates.named(name))
             .collect();
-        let bundles = self.frontend.bundles();
-        let used: BTreeSet<&str> = tls().map(|tls| tls.client_trust_bundle.as_str()).collect();
+        // Bundles of the same references are the same.
+        let mut bundles = backends.policies().bundles();
+        bundles.extend(self.frontend.bundles());
+        let used: BTreeSet<&str> = tls()
+            .map(|tls| tls.client_trust_bundle.as_str())
+            .chain(upstream().map(|tls| tls.trust_bundle.as_str()))
+            .collect();
         let trust_bundles = used
             .into_iter()
             .filter_map(|name| bundles.get(name))
@@ -359,8 +306,8 @@ impl<'w> GatewayState<'w> {
                 trust_bundles,
                 ports,
                 route_tables,
-                backends: resolved_backends,
-                endpoints: endpoints.into_values().collect(),
+                backends: reached.backends,
+                endpoints: reached.endpoints,
             },
             keys: certificates
                 .iter()
@@ -375,4 +322,5 @@ static NO_TLS: GatewayTls = GatewayTls {
     backend: None,
     frontend: None,
 };
-static GOOD: Verdict = Verdict::good_one();
+/// Nothing wrong.
+pub(super) static GOOD: Verdict = Verdict::good_one();

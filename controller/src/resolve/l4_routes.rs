@@ -13,10 +13,11 @@ use super::attach::{Attachment, Host};
 use super::hostnames::Hostname;
 use super::routes::{Routes, Rules};
 
-/// By TLS server name; `owns` says which hostnames belong to the listener.
+/// By TLS server name; `terminates` says whether the listener ends TLS, and `owns` which hostnames belong to it.
 pub(super) fn by_server_name(
     attachments: &[Attachment],
     routes: &Routes,
+    terminates: bool,
     owns: impl Fn(&Hostname) -> bool,
 ) -> Vec<schema::L4Route> {
     let mut hosts: Vec<(usize, &Host)> = attachments
@@ -37,7 +38,7 @@ pub(super) fn by_server_name(
         .filter_map(|(route, mut hostnames)| {
             hostnames.sort_unstable();
             let hostnames = hostnames.iter().map(|name| name.domain().to_owned());
-            to_schema(route, hostnames.collect(), routes)
+            to_schema(route, hostnames.collect(), routes, terminates)
         })
         .collect()
 }
@@ -46,15 +47,25 @@ pub(super) fn by_server_name(
 pub(super) fn oldest(attachments: &[Attachment], routes: &Routes) -> Vec<schema::L4Route> {
     attachments
         .first()
-        .and_then(|attachment| to_schema(attachment.route, Vec::new(), routes))
+        .and_then(|attachment| to_schema(attachment.route, Vec::new(), routes, false))
         .into_iter()
         .collect()
 }
 
-fn to_schema(route: usize, hostnames: Vec<String>, routes: &Routes) -> Option<schema::L4Route> {
+fn to_schema(
+    route: usize,
+    hostnames: Vec<String>,
+    routes: &Routes,
+    terminated: bool,
+) -> Option<schema::L4Route> {
     let route = routes.get(route)?;
-    let Rules::Connections(backends) = &route.rules else {
+    let Rules::Connections(shares) = &route.rules else {
         return None;
+    };
+    let backends = if terminated {
+        &shares.terminated
+    } else {
+        &shares.passed
     };
     Some(schema::L4Route {
         name: format!("{}/rules/0", route.provenance),

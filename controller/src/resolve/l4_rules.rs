@@ -2,13 +2,24 @@
 
 use sesame_proto::schema::WeightedBackend;
 
+use super::backends::Traffic;
 use super::filters::RuleFault;
 use super::routes::Rules;
 use super::rules::{self, Rule, RuleContext, Unsupported};
 use crate::api::L4Rule;
+use crate::world::Kind;
+
+/// Where the connections of a rule go.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    /// With the client's own bytes.
+    pub(super) passed: Vec<WeightedBackend>,
+    /// Where the listener ends the client's TLS. Of TLSRoutes only.
+    pub(super) terminated: Vec<WeightedBackend>,
+}
 
 impl Rule for L4Rule {
-    type Checked = Vec<WeightedBackend>;
+    type Checked = Shares;
 
     /// The schema demands one.
     const DEFAULT: &'static [Self] = &[];
@@ -25,7 +36,7 @@ impl Rule for L4Rule {
         &'w self,
         index: usize,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<(Vec<WeightedBackend>, Option<Unsupported>), RuleFault> {
+    ) -> Result<(Shares, Option<Unsupported>), RuleFault> {
         let Self {
             // Checked with those of the other rules.
             name: _,
@@ -37,14 +48,21 @@ impl Rule for L4Rule {
                 cx.referrer.kind
             )));
         }
+        let (kind, traffic) = (cx.object.kind, cx.traffic);
         let weights = rules::read_weights(backend_refs).map_err(RuleFault::unsupported)?;
         // Where none is valid, or there is none: everything is refused. Without filters, nothing else can be
         // unsupported.
-        let backends = cx.backends(index, backend_refs, &weights, &mut Vec::new());
-        Ok((backends, None))
+        let mut shares =
+            |traffic| cx.backends(index, backend_refs, &weights, traffic, &mut Vec::new());
+        let passed = shares(traffic);
+        let terminated = match kind {
+            Kind::TlsRoute => shares(Traffic::Terminated),
+            _ => Vec::new(),
+        };
+        Ok((Shares { passed, terminated }, None))
     }
 
-    fn all(checked: Vec<Vec<WeightedBackend>>) -> Rules {
+    fn all(checked: Vec<Shares>) -> Rules {
         Rules::Connections(checked.into_iter().next().unwrap_or_default())
     }
 }

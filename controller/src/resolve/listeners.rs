@@ -8,10 +8,8 @@ use std::collections::HashMap;
 use sesame_proto::schema;
 
 use super::attach::Attachment;
-use super::certificates::Certificates;
 use super::conflicts::{self, Claim};
 use super::context::Context;
-use super::frontend_tls::FrontendValidation;
 use super::grants::Referrer;
 use super::hostnames::Hostname;
 use super::kinds;
@@ -22,7 +20,11 @@ use crate::api::{AllowedRoutes, GATEWAY_GROUP, Listener, NamespacedName, Protoco
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// The object whose listeners they are: a Gateway.
+/// As many listeners a Gateway may have together with its ListenerSets: each HTTPS listener says of each other of
+/// its port that it is not there.
+const MAX_TOGETHER: usize = 512;
+
+/// The object whose listeners they are: a Gateway or a ListenerSet.
 #[derive(Clone, Debug)]
 pub(super) struct Owner<'w> {
     pub(super) kind: Kind,
@@ -53,6 +55,8 @@ impl<'w> Owner<'w> {
 #[derive(Debug)]
 pub(super) struct ListenerState<'w> {
     pub(super) spec: &'w Listener,
+    /// Of its object: 0 of the Gateway, then of its ListenerSets in their order.
+    pub(super) rank: usize,
     /// `Gateway/namespace/name/listeners/http`.
     pub(super) provenance: String,
     /// None if nothing is routed on the protocol.
@@ -66,8 +70,8 @@ pub(super) struct ListenerState<'w> {
     pub(super) accepted: Verdict,
     pub(super) conflict: Option<(Reason, String)>,
     pub(super) resolved: Verdict,
-    /// Names of other HTTPS listeners whose hostnames overlap.
-    pub(super) overlaps: Vec<&'w str>,
+    /// Other HTTPS listeners whose hostnames overlap, as people of its object know them.
+    pub(super) overlaps: Vec<String>,
     /// For protocols that terminate TLS.
     pub(super) tls: Option<schema::TlsTermination>,
     /// Whether it needs TLS that it cannot have.
@@ -78,34 +82,43 @@ pub(super) struct ListenerState<'w> {
     pub(super) attachments: Vec<Attachment>,
 }
 
-/// Judges the listeners of one object.
+/// Judges the listeners of one object, each for itself.
 pub(super) fn judge<'w>(
     owner: &Owner<'w>,
+    rank: usize,
     listeners: &'w [Listener],
-    frontend: &FrontendValidation,
-    cx: &mut Context<'w, '_>,
-    certificates: &mut Certificates<'w, '_>,
 ) -> Vec<ListenerState<'w>> {
     let mut names: HashMap<&str, usize> = HashMap::new();
     for listener in listeners {
         *names.entry(&listener.name).or_default() += 1;
     }
-    let mut states: Vec<ListenerState<'w>> = listeners
+    listeners
         .iter()
         .map(|listener| {
             let unique = names.get(listener.name.as_str()) == Some(&1);
-            judge_one(owner, listener, unique)
+            judge_one(owner, rank, listener, unique)
         })
-        .collect();
-    find_conflicts(&mut states);
-    find_overlaps(&mut states);
-    for state in &mut states {
-        listener_tls::resolve(owner, state, frontend, cx, certificates);
-    }
-    states
+        .collect()
 }
 
-fn judge_one<'w>(owner: &Owner<'w>, spec: &'w Listener, unique: bool) -> ListenerState<'w> {
+/// Judges what the listeners of a Gateway and of its ListenerSets are to each other; in the order of precedence.
+pub(super) fn compare(states: &mut [ListenerState<'_>]) {
+    for state in states.iter_mut().skip(MAX_TOGETHER) {
+        state.accepted.refuse(
+            Reason::TooManyListeners,
+            format!("the Gateway has {MAX_TOGETHER} listeners before this one, which is all that it may have"),
+        );
+    }
+    find_conflicts(states);
+    find_overlaps(states);
+}
+
+fn judge_one<'w>(
+    owner: &Owner<'w>,
+    rank: usize,
+    spec: &'w Listener,
+    unique: bool,
+) -> ListenerState<'w> {
     let Listener {
         name,
         hostname,
@@ -153,7 +166,7 @@ fn judge_one<'w>(owner: &Owner<'w>, spec: &'w Listener, unique: bool) -> Listene
         kinds: asked,
     } = allowed_routes.as_ref().unwrap_or(&DEFAULT_ALLOWED_ROUTES);
     let namespaces =
-        NamespaceRule::read(namespaces.as_ref(), owner.namespace).unwrap_or_else(|why| {
+        NamespaceRule::of_routes(namespaces.as_ref(), owner.namespace).unwrap_or_else(|why| {
             unsupported(why);
             NamespaceRule::Nothing
         });
@@ -190,6 +203,7 @@ fn judge_one<'w>(owner: &Owner<'w>, spec: &'w Listener, unique: bool) -> Listene
 
     ListenerState {
         spec,
+        rank,
         provenance: format!("{}/listeners/{name}", owner.key()),
         protocol: served.map(|(protocol, _)| protocol),
         port: number,
@@ -225,6 +239,7 @@ fn find_conflicts(states: &mut [ListenerState<'_>]) {
         ) {
             indices.push(i);
             claims.push(Claim {
+                rank: state.rank,
                 name: &state.spec.name,
                 port,
                 protocol,
@@ -243,37 +258,46 @@ fn find_conflicts(states: &mut [ListenerState<'_>]) {
 }
 
 /// Notes overlapping hostnames of HTTPS listeners on one port.
-fn find_overlaps<'w>(states: &mut [ListenerState<'w>]) {
-    let mut by_key: HashMap<(u16, &str), &'w str> = HashMap::new();
+fn find_overlaps(states: &mut [ListenerState<'_>]) {
     let https = |state: &ListenerState<'_>| {
         state.accepted.good() && state.protocol == Some(schema::Protocol::Https)
     };
-    for state in states.iter().filter(|state| https(state)) {
+    let mut by_key: HashMap<(u16, &str), usize> = HashMap::new();
+    for (i, state) in states.iter().enumerate().filter(|(_, state)| https(state)) {
         if let (Some(port), Some(hostname)) = (state.port, &state.hostname) {
-            by_key.insert((port, hostname.key()), &state.spec.name);
+            by_key.insert((port, hostname.key()), i);
         }
     }
-    let mut pairs: Vec<(&'w str, &'w str)> = Vec::new();
-    for state in states.iter().filter(|state| https(state)) {
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for (i, state) in states.iter().enumerate().filter(|(_, state)| https(state)) {
         let (Some(port), Some(hostname)) = (state.port, &state.hostname) else {
             continue;
         };
-        let own = state.spec.name.as_str();
         for key in hostname.covering_keys().skip(1) {
             if let Some(wider) = by_key.get(&(port, key)) {
-                pairs.push((own, wider));
-                pairs.push((wider, own));
+                pairs.extend([(i, *wider), (*wider, i)]);
             }
         }
     }
-    pairs.sort_unstable();
-    for state in states {
-        let own = state.spec.name.as_str();
-        let from = pairs.partition_point(|(name, _)| *name < own);
-        let to = pairs.partition_point(|(name, _)| *name <= own);
-        if https(state) {
-            let others = pairs.get(from..to).unwrap_or_default();
-            state.overlaps = others.iter().map(|(_, other)| *other).collect();
+    let mut named: Vec<(usize, usize, String)> = pairs
+        .into_iter()
+        .filter_map(|(own, other)| {
+            let (of, wider) = (states.get(own)?, states.get(other)?);
+            // Between objects, only that there is one.
+            let name = match (of.rank == wider.rank, wider.rank) {
+                (true, _) => wider.spec.name.clone(),
+                (false, 0) => "of the Gateway".to_owned(),
+                (false, _) => "of another ListenerSet".to_owned(),
+            };
+            Some((own, wider.rank, name))
+        })
+        .collect();
+    named.sort_unstable();
+    for (own, _, name) in named {
+        if let Some(state) = states.get_mut(own)
+            && !state.overlaps.contains(&name)
+        {
+            state.overlaps.push(name);
         }
     }
 }

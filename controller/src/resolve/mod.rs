@@ -3,13 +3,14 @@
 //! No IO, no clock, no randomness, no order of arrival: the same world gives the same bytes. What Envoy
 //! gets and what a status says come from one value.
 //!
-//! The steps: `classes` (which are ours) → `gateways` and their `listeners` (`conflicts`, `kinds`,
-//! `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`, `grpc_rules`,
-//! `l4_rules`; `matches`, `filters`, `backends`; `attach` to listeners) → `tables` (virtual hosts in order of
-//! `precedence`; `l4_routes`).
+//! The steps: `classes` (which are ours) → `gateways`, their `listener_sets` and all `listeners` (`conflicts`,
+//! `kinds`, `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`,
+//! `grpc_rules`, `l4_rules`; `matches`, `filters`, `backends` with `backend_tls`; `attach` to listeners) → `tables`
+//! (virtual hosts in order of `precedence`; `l4_routes`) → what is `reached`.
 
 mod addresses;
 mod attach;
+mod backend_tls;
 mod backends;
 mod ca_bundles;
 mod certificates;
@@ -21,6 +22,7 @@ mod durations;
 mod endpoints;
 mod filters;
 mod frontend_tls;
+mod gateway_status;
 mod gateways;
 mod grants;
 mod grpc_rules;
@@ -30,14 +32,18 @@ mod http_rules;
 mod kinds;
 mod l4_routes;
 mod l4_rules;
+mod listener_sets;
 mod listener_status;
 mod listener_tls;
 mod listeners;
 mod matches;
 mod names;
 mod pem;
+mod policy_names;
+mod policy_status;
 mod precedence;
 mod re2;
+mod reached;
 mod regexes;
 mod rewrites;
 mod route_kinds;
@@ -51,6 +57,7 @@ mod tables;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 
+use self::backend_tls::Policies;
 use self::backends::Backends;
 use self::ca_bundles::CaBundles;
 use self::certificates::{CertificateCache, Certificates};
@@ -126,16 +133,21 @@ impl Resolver {
         let mut cx = Context::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
-        let mut backends = Backends::new(world);
+        let policies = Policies::judge(&mut cx, &mut ca_bundles);
+        let mut backends = Backends::new(world, policies);
 
         let classes = Classes::judge(world, options);
+        let sets = listener_sets::by_gateway(world);
         let mut gateways: Vec<GatewayState<'_>> = world
             .gateways
             .values()
             .filter_map(|gateway| {
+                let metadata = &gateway.metadata;
+                let sets = sets.get(&(metadata.namespace.as_str(), metadata.name.as_str()));
                 GatewayState::judge(
                     gateway,
                     &classes,
+                    sets.map(Vec::as_slice).unwrap_or_default(),
                     &mut cx,
                     &mut certificates,
                     &mut ca_bundles,
@@ -168,6 +180,11 @@ impl Resolver {
                 )
             })
             .collect();
+        let listener_sets = gateways
+            .iter()
+            .flat_map(GatewayState::set_statuses)
+            .collect();
+        let policy_statuses = policy_status::all(&gateways, &routes, backends.policies(), &mut cx);
         certificates.finish();
         self.regexes.finish();
         Resolution {
@@ -175,7 +192,9 @@ impl Resolver {
             statuses: Statuses {
                 gateway_classes: classes.statuses(),
                 gateways: gateway_statuses,
+                listener_sets,
                 routes: route_statuses,
+                backend_tls_policies: policy_statuses,
             },
             problems: cx.problems.into_sorted(),
         }

@@ -18,9 +18,8 @@ pub(super) struct RedirectTo {
 }
 
 impl RedirectTo {
-    /// The redirect on a listener of this scheme and port: an explicit port, else that of the scheme, else
-    /// the listener's; never named where the scheme implies it. A scheme's own port on a listener of another
-    /// names the scheme too: the proxy would otherwise keep the port that the client wrote.
+    /// The redirect on a listener of this scheme and port: an explicit port, else that of the scheme, else the
+    /// listener's, as seen from outside; never named where the scheme implies it.
     pub(super) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
         let scheme = if self.scheme.is_empty() {
             listener_scheme
@@ -33,13 +32,18 @@ impl RedirectTo {
         } else {
             implied
         });
-        let leaves_port = port == implied && listener_port != implied;
+        let (port, implied_port) = if port == implied {
+            (0, implied)
+        } else {
+            (port, 0)
+        };
         schema::Redirect {
-            scheme: if leaves_port { scheme } else { self.scheme }.to_owned(),
+            scheme: self.scheme.to_owned(),
             host: self.host.clone(),
-            port: if port == implied { 0 } else { port.into() },
+            port: port.into(),
             path: self.path.clone(),
             status: self.status,
+            implied_port: implied_port.into(),
         }
     }
 }
@@ -188,23 +192,23 @@ mod tests {
     #[test]
     fn redirect_ports() {
         for (scheme, port, on, expected) in [
-            ("", None, ("http", 80), ("", 0)),
-            ("", None, ("https", 443), ("", 0)),
-            ("", None, ("http", 8080), ("", 8080)),
-            ("", None, ("https", 8443), ("", 8443)),
-            ("", None, ("http", 443), ("", 443)),
-            ("https", None, ("http", 8080), ("https", 0)),
-            ("http", None, ("https", 8443), ("http", 0)),
-            ("https", Some(8443), ("http", 80), ("https", 8443)),
-            ("https", Some(443), ("http", 80), ("https", 0)),
-            ("", Some(80), ("http", 80), ("", 0)),
-            ("", Some(80), ("http", 8080), ("http", 0)),
-            ("", Some(443), ("https", 8443), ("https", 0)),
-            ("", Some(80), ("https", 443), ("", 80)),
+            ("", None, ("http", 80), ("", 0, 80)),
+            ("", None, ("https", 443), ("", 0, 443)),
+            ("", None, ("http", 8080), ("", 8080, 0)),
+            ("", None, ("https", 8443), ("", 8443, 0)),
+            ("", None, ("http", 443), ("", 443, 0)),
+            ("https", None, ("http", 8080), ("https", 0, 443)),
+            ("http", None, ("https", 8443), ("http", 0, 80)),
+            ("https", Some(8443), ("http", 80), ("https", 8443, 0)),
+            ("https", Some(443), ("http", 80), ("https", 0, 443)),
+            ("", Some(80), ("http", 80), ("", 0, 80)),
+            ("", Some(80), ("http", 8080), ("", 0, 80)),
+            ("", Some(443), ("https", 8443), ("", 0, 443)),
+            ("", Some(80), ("https", 443), ("", 80, 0)),
         ] {
             let made = redirect(scheme, port).on(on.0, on.1);
             assert_eq!(
-                (made.scheme.as_str(), made.port),
+                (made.scheme.as_str(), made.port, made.implied_port),
                 expected,
                 "{scheme:?} {port:?} on {on:?}"
             );

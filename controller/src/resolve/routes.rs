@@ -5,8 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use sesame_proto::schema;
-
 use super::attach::{self, Attachment};
 use super::backends::{Backends, Traffic};
 use super::context::Context;
@@ -14,15 +12,16 @@ use super::filters::RuleFault;
 use super::gateways::GatewayState;
 use super::grants::Referrer;
 use super::hostnames::Hostname;
+use super::l4_rules::Shares;
 use super::names;
 use super::regexes::Regexes;
 use super::route_kinds::{Limits, Spec, oldest_first};
 use super::rules::{CheckedRule, Rule, RuleContext, Unsupported};
-use crate::api::{GATEWAY_GROUP, ParentRef, RouteSpec};
+use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef, RouteSpec};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
 };
-use crate::world::ObjectKey;
+use crate::world::{Kind, ObjectKey};
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
 const MAX_PARENTS: usize = 32;
@@ -34,6 +33,8 @@ pub(super) struct CheckedRoute {
     /// `HTTPRoute/namespace/name`.
     pub(super) provenance: String,
     pub(super) rules: Rules,
+    /// The Services it sends to that have policies, which it heeds.
+    pub(super) policed: Vec<NamespacedName>,
     hostnames: Vec<Hostname>,
     /// Why the route as a whole is refused.
     accepted: Verdict,
@@ -48,7 +49,7 @@ pub(super) enum Rules {
     /// Of an HTTPRoute or GRPCRoute.
     Requests(Vec<CheckedRule>),
     /// Of a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
-    Connections(Vec<schema::WeightedBackend>),
+    Connections(Shares),
 }
 
 /// Where references and expressions are looked up.
@@ -75,11 +76,7 @@ pub(super) fn attach_all<'w>(
     backends: &mut Backends<'w>,
     regexes: &mut Regexes,
 ) -> (Routes, BTreeMap<ObjectKey, RouteStatus>) {
-    let by_name: HashMap<(&'w str, &'w str), usize> = gateways
-        .iter()
-        .enumerate()
-        .map(|(i, gateway)| ((gateway.owner.namespace, gateway.owner.name), i))
-        .collect();
+    let by_name = by_name(gateways);
     let mut lookup = Lookup {
         cx,
         backends,
@@ -89,13 +86,13 @@ pub(super) fn attach_all<'w>(
     let mut statuses = BTreeMap::new();
     for route in oldest_first(lookup.cx.world) {
         let own = route.metadata.namespace.as_str();
-        let mut parents: Vec<(&'w ParentRef, usize)> = Vec::new();
-        for parent in route.parent_refs.iter().take(MAX_PARENTS) {
-            let gateway = attach::gateway_of(parent, own).and_then(|name| by_name.get(&name));
-            if let Some(gateway) = gateway
-                && !parents.iter().any(|(known, _)| *known == parent)
+        let mut parents: Vec<(&'w ParentRef, Parent)> = Vec::new();
+        for reference in route.parent_refs.iter().take(MAX_PARENTS) {
+            let parent = attach::meant(reference, own).and_then(|name| by_name.get(&name));
+            if let Some(parent) = parent
+                && !parents.iter().any(|(known, _)| *known == reference)
             {
-                parents.push((parent, *gateway));
+                parents.push((reference, *parent));
             }
         }
         if parents.is_empty() {
@@ -112,13 +109,15 @@ pub(super) fn attach_all<'w>(
             Spec::Connections(spec) => check(spec, &object, own, &mut lookup),
         };
         let mut status = RouteStatus::default();
-        for (parent, gateway) in parents {
-            let Some(gateway) = gateways.get_mut(gateway) else {
+        for (reference, parent) in parents {
+            let Some(gateway) = gateways.get_mut(parent.gateway) else {
                 continue;
             };
-            let accepted = state.attach(place, &object, parent, gateway, lookup.cx);
+            let accepted = state.attach(place, &object, reference, parent.set, gateway, lookup.cx);
+            let through = NamespacedName::new(gateway.owner.namespace, gateway.owner.name);
             status.parents.push(RouteParentStatus {
-                parent_ref: parent.clone(),
+                parent_ref: reference.clone(),
+                through: parent.set.map(|_| through),
                 controller_name: lookup.cx.options.controller_name.clone(),
                 conditions: state.conditions(&accepted, route.metadata.generation),
             });
@@ -127,6 +126,31 @@ pub(super) fn attach_all<'w>(
         checked.push(state);
     }
     (Routes(checked), statuses)
+}
+
+/// What a route may attach to, by its place.
+#[derive(Clone, Copy)]
+struct Parent {
+    gateway: usize,
+    /// None: the Gateway itself.
+    set: Option<usize>,
+}
+
+/// The Gateways and ListenerSets by kind, namespace and name.
+fn by_name<'w>(gateways: &[GatewayState<'w>]) -> HashMap<(Kind, &'w str, &'w str), Parent> {
+    let mut found = HashMap::new();
+    for (i, gateway) in gateways.iter().enumerate() {
+        let sets = gateway.sets.iter().map(|set| &set.owner).enumerate();
+        let owners = std::iter::once((None, &gateway.owner))
+            .chain(sets.map(|(set, owner)| (Some(set), owner)));
+        for (set, owner) in owners {
+            found.insert(
+                (owner.kind, owner.namespace, owner.name),
+                Parent { gateway: i, set },
+            );
+        }
+    }
+    found
 }
 
 /// Judges everything of a route that does not depend on a listener.
@@ -196,6 +220,7 @@ fn check<'w, R: Rule>(
         object: object.clone(),
         provenance: object.to_string(),
         rules: R::all(Vec::new()),
+        policed: Vec::new(),
         hostnames: names,
         accepted,
         resolved: Verdict::default(),
@@ -204,6 +229,11 @@ fn check<'w, R: Rule>(
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
     if state.accepted.good() {
         state.check_rules(rules, limits.traffic, object, namespace, lookup);
+        let policed = lookup.backends.take_policed();
+        state.policed = policed
+            .into_iter()
+            .map(|(namespace, name)| NamespacedName::new(namespace, name))
+            .collect();
     }
     state
 }
@@ -302,11 +332,13 @@ impl CheckedRoute {
         place: usize,
         object: &ObjectKey,
         parent: &ParentRef,
+        set: Option<usize>,
         gateway: &mut GatewayState<'w>,
         cx: &Context<'w, '_>,
     ) -> Verdict {
         let found = attach::listeners(
             gateway,
+            set,
             parent,
             object.kind,
             &object.name.namespace,

@@ -6,7 +6,7 @@
 
 use sesame_proto::schema;
 
-use super::backends::{Backends, Traffic};
+use super::backends::{Backends, Reached, RefFault, Traffic};
 use super::context::Context;
 use super::filters::{self, MirrorTo, RuleFault, RuleFilters, Unserved};
 use super::grants::Referrer;
@@ -145,7 +145,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 .add(self.object.clone(), format!("rules[{index}].{note}"));
         }
         let mut faults = Vec::new();
-        let backends = self.backends(index, backend_refs, &weights, &mut faults);
+        let backends = self.backends(index, backend_refs, &weights, self.traffic, &mut faults);
         let mirrors = self.mirrors(index, &mirrors);
         let servable = backends
             .iter()
@@ -203,16 +203,19 @@ impl<'w> RuleContext<'_, 'w, '_> {
         index: usize,
         references: &'w [BackendRef],
         weights: &[u32],
+        traffic: Traffic,
         faults: &mut Vec<String>,
     ) -> Vec<schema::WeightedBackend> {
         let mut found = Vec::with_capacity(references.len());
         for (i, (reference, weight)) in references.iter().zip(weights).enumerate() {
-            let resolved = self
-                .backends
-                .resolve(self.referrer, reference, self.traffic, self.cx);
+            let resolved = self.reach(
+                || format!("rules[{index}].backendRefs[{i}]"),
+                reference,
+                traffic,
+            );
             let modifiers = filters::read_backend(&reference.filters);
             let (backend, modifiers) = match (resolved, modifiers) {
-                (Ok(backend), Ok(modifiers)) => (backend, modifiers),
+                (Ok(Some(backend)), Ok(modifiers)) => (backend, modifiers),
                 (resolved, modifiers) => {
                     let at = format!("rules[{index}].backendRefs[{i}]");
                     if let Err(fault) = resolved {
@@ -253,26 +256,45 @@ impl<'w> RuleContext<'_, 'w, '_> {
         found
     }
 
+    /// The Backend that a reference leads to; none if traffic to it is refused, which is worth telling.
+    fn reach(
+        &mut self,
+        at: impl Fn() -> String,
+        reference: &'w BackendRef,
+        traffic: Traffic,
+    ) -> Result<Option<String>, RefFault> {
+        let reached = self
+            .backends
+            .resolve(self.referrer, reference, traffic, self.cx)?;
+        Ok(match reached {
+            Reached::Backend(name) => Some(name),
+            Reached::Refused(why) => {
+                let message = format!("{}: {why}; its share is refused", at());
+                self.cx.problems.add(self.object.clone(), message);
+                None
+            }
+        })
+    }
+
     fn mirrors(&mut self, index: usize, mirrors: &[MirrorTo<'w>]) -> Vec<schema::Mirror> {
         let mut found = Vec::new();
         for mirror in mirrors {
-            let backend =
-                self.backends
-                    .resolve(self.referrer, mirror.backend, self.traffic, self.cx);
-            match backend {
-                Ok(backend) if mirror.numerator > 0 => found.push(schema::Mirror {
+            let at = || {
+                format!(
+                    "rules[{index}].filters[{}].requestMirror.backendRef",
+                    mirror.index
+                )
+            };
+            match self.reach(at, mirror.backend, self.traffic) {
+                Ok(Some(backend)) if mirror.numerator > 0 => found.push(schema::Mirror {
                     backend,
                     numerator: mirror.numerator,
                     denominator: mirror.denominator,
                 }),
                 Ok(_) => {}
-                Err(fault) => self.resolved.refuse(
-                    fault.reason,
-                    format!(
-                        "rules[{index}].filters[{}].requestMirror.backendRef: {}",
-                        mirror.index, fault.message
-                    ),
-                ),
+                Err(fault) => self
+                    .resolved
+                    .refuse(fault.reason, format!("{}: {}", at(), fault.message)),
             }
         }
         found

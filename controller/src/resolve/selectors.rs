@@ -1,4 +1,4 @@
-//! From which namespaces routes may attach, and label selectors.
+//! From which namespaces routes and ListenerSets may attach, and label selectors.
 
 use crate::api::{
     AllowedNamespaces, FromNamespaces, LabelSelector, LabelSelectorRequirement, Labels,
@@ -15,33 +15,55 @@ pub(super) enum NamespaceRule<'w> {
     All,
     Same(&'w str),
     Selected(&'w LabelSelector),
-    /// The rule itself is invalid, so nothing is allowed.
+    /// By choice, or because the rule itself is invalid.
     Nothing,
 }
 
 impl<'w> NamespaceRule<'w> {
     /// Reads `allowedRoutes.namespaces` of a listener of an object in namespace `own`. The error names what
     /// is wrong; then nothing is allowed.
-    pub(super) fn read(
+    pub(super) fn of_routes(
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
     ) -> Result<Self, String> {
-        let Some(AllowedNamespaces { from, selector }) = namespaces else {
-            return Ok(Self::Same(own));
-        };
+        let at = "allowedRoutes.namespaces";
+        match from(namespaces) {
+            None => Ok(Self::Same(own)),
+            Some(FromNamespaces::None) => Err(format!(
+                "{at}.from \"None\" is unknown; expected All, Same or Selector"
+            )),
+            Some(from) => Self::read(at, from, namespaces, own),
+        }
+    }
+
+    /// Reads `allowedListeners.namespaces` of a Gateway in namespace `own`, which allows nothing by itself.
+    pub(super) fn of_listener_sets(
+        namespaces: Option<&'w AllowedNamespaces>,
+        own: &'w str,
+    ) -> Result<Self, String> {
+        let at = "allowedListeners.namespaces";
+        match from(namespaces) {
+            None | Some(FromNamespaces::None) => Ok(Self::Nothing),
+            Some(from) => Self::read(at, from, namespaces, own),
+        }
+    }
+
+    fn read(
+        at: &str,
+        from: &FromNamespaces,
+        namespaces: Option<&'w AllowedNamespaces>,
+        own: &'w str,
+    ) -> Result<Self, String> {
         match from {
-            None | Some(FromNamespaces::Same) => Ok(Self::Same(own)),
-            Some(FromNamespaces::All) => Ok(Self::All),
-            Some(FromNamespaces::Selector) => match selector {
-                Some(selector) => check(selector).map(|()| Self::Selected(selector)),
-                None => Err(
-                    "allowedRoutes.namespaces.selector is required with `from: Selector`"
-                        .to_owned(),
-                ),
+            FromNamespaces::Same => Ok(Self::Same(own)),
+            FromNamespaces::All => Ok(Self::All),
+            FromNamespaces::Selector => match namespaces.and_then(|n| n.selector.as_ref()) {
+                Some(selector) => check(at, selector).map(|()| Self::Selected(selector)),
+                None => Err(format!("{at}.selector is required with `from: Selector`")),
             },
-            Some(other) => Err(format!(
-                "allowedRoutes.namespaces.from {other:?} is unknown; expected All, Same or Selector",
-                other = other.as_str()
+            FromNamespaces::None | FromNamespaces::Other(_) => Err(format!(
+                "{at}.from {:?} is unknown; expected All, Same or Selector",
+                from.as_str()
             )),
         }
     }
@@ -61,7 +83,11 @@ impl<'w> NamespaceRule<'w> {
     }
 }
 
-fn check(selector: &LabelSelector) -> Result<(), String> {
+fn from(namespaces: Option<&AllowedNamespaces>) -> Option<&FromNamespaces> {
+    namespaces?.from.as_ref()
+}
+
+fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     let LabelSelector {
         match_labels: _,
         match_expressions,
@@ -72,7 +98,7 @@ fn check(selector: &LabelSelector) -> Result<(), String> {
             operator,
             values,
         } = expression;
-        let at = format!("allowedRoutes.namespaces.selector.matchExpressions[{i}]");
+        let at = format!("{at}.selector.matchExpressions[{i}]");
         if key.is_empty() {
             return Err(format!("{at}.key is empty"));
         }
@@ -150,7 +176,7 @@ mod tests {
             (selector(NAME_LABEL, "In", &["web"]), true),
             (selector(NAME_LABEL, "In", &["shop"]), false),
         ] {
-            check(&selector).expect("valid");
+            check("at", &selector).expect("valid");
             assert_eq!(
                 matches(&selector, Some(&labels), "web"),
                 expected,
@@ -177,7 +203,7 @@ mod tests {
             selector("a", "In", &[]),
             selector("", "Exists", &[]),
         ] {
-            assert!(check(&bad).is_err());
+            assert!(check("at", &bad).is_err());
         }
     }
 }

@@ -148,9 +148,12 @@ impl Placed<'_> {
             tls: self.state.tls.clone(),
             l4_routes: match self.protocol {
                 schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
-                schema::Protocol::Tls => l4_routes::by_server_name(attachments, routes, |domain| {
-                    owners.owns(self.hostname, domain)
-                }),
+                schema::Protocol::Tls => {
+                    let terminates = self.state.tls.is_some();
+                    l4_routes::by_server_name(attachments, routes, terminates, |domain| {
+                        owners.owns(self.hostname, domain)
+                    })
+                }
                 schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
                     l4_routes::oldest(attachments, routes)
                 }

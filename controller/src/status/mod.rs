@@ -8,6 +8,7 @@ mod fault;
 mod merge;
 mod program;
 mod refused;
+mod sections;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -21,8 +22,9 @@ use crate::world::ObjectKey;
 
 pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use self::merge::{TimedCondition, merge};
-pub use self::program::{Programmed, program};
+pub use self::program::{Programmed, program, program_listener_set};
 pub use self::refused::{RefusedRules, refuse_rules};
+pub use self::sections::{ObjectStatus, Section};
 pub(crate) use self::verdict::Verdict;
 
 /// The statuses of all objects that are ours to judge.
@@ -35,9 +37,19 @@ pub struct Statuses {
     /// Of every Gateway of such a class.
     #[serde(serialize_with = "by_text")]
     pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
-    /// Of every route that names such a Gateway; only the entries that are ours.
+    /// Of every ListenerSet that names such a Gateway.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
+    pub listener_sets: BTreeMap<NamespacedName, ListenerSetStatus>,
+    /// Of every route that names such a Gateway or ListenerSet; only the entries that are ours.
     #[serde(serialize_with = "by_text")]
     pub routes: BTreeMap<ObjectKey, RouteStatus>,
+    /// Of every BackendTLSPolicy for a Service that such a Gateway sends to; only the entries that are ours.
+    #[serde(
+        rename = "backendTLSPolicies",
+        skip_serializing_if = "BTreeMap::is_empty",
+        serialize_with = "by_text"
+    )]
+    pub backend_tls_policies: BTreeMap<NamespacedName, PolicyStatus>,
 }
 
 /// `GatewayClassStatus`.
@@ -96,6 +108,38 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// `ListenerSetStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ListenerSetStatus {
+    /// The Gateway that it adds to.
+    #[serde(skip)]
+    pub gateway: NamespacedName,
+    /// Accepted and Programmed.
+    pub conditions: Vec<Condition>,
+    /// In the specification's order; empty where the set as a whole is refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<ListenerStatus>,
+}
+
+/// `PolicyStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PolicyStatus {
+    /// By Gateway.
+    pub ancestors: Vec<PolicyAncestorStatus>,
+}
+
+/// `PolicyAncestorStatus`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyAncestorStatus {
+    /// The Gateway.
+    pub ancestor_ref: ParentRef,
+    /// Our controller.
+    pub controller_name: String,
+    /// Accepted and ResolvedRefs.
+    pub conditions: Vec<Condition>,
+}
+
 /// `RouteStatus`, of any kind of route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {
@@ -109,6 +153,9 @@ pub struct RouteStatus {
 pub struct RouteParentStatus {
     /// A copy of the entry of `spec.parentRefs`.
     pub parent_ref: ParentRef,
+    /// The Gateway that serves it, where the entry does not name that itself.
+    #[serde(skip)]
+    pub through: Option<NamespacedName>,
     /// Our controller.
     pub controller_name: String,
     /// Accepted, ResolvedRefs, and PartiallyInvalid when it is so.

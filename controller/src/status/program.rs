@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{
-    Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress, Reason,
+    Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress,
+    ListenerSetStatus, ListenerStatus, Reason,
 };
 use crate::api::AddressType;
 
@@ -17,7 +18,8 @@ pub struct Programmed {
     pub hosts_ready: u32,
     /// All hosts of the Gateway.
     pub hosts: u32,
-    /// Listeners that hosts could not open, by name, with the reason in words.
+    /// Listeners of the object in question, the Gateway or one of its ListenerSets, that hosts could not open: by
+    /// name, with the reason in words.
     pub refused_listeners: BTreeMap<String, String>,
     /// Addresses of the specification that no host has, with the reason in words.
     pub unusable_addresses: BTreeMap<String, String>,
@@ -34,28 +36,9 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         refused_listeners,
         unusable_addresses,
     } = programmed;
-    let progress = format!("programmed on {hosts_ready} of {hosts} hosts");
+    let progress = progress(programmed);
     let served = *hosts_ready > 0;
-    let mut open_listeners = 0_usize;
-
-    for listener in &mut status.listeners {
-        let Some(condition) = pending(&mut listener.conditions) else {
-            continue;
-        };
-        if let Some(why) = refused_listeners.get(&listener.name) {
-            set(condition, ConditionStatus::False, Reason::Invalid, why);
-        } else if served {
-            open_listeners += 1;
-            set(
-                condition,
-                ConditionStatus::True,
-                Reason::Programmed,
-                &progress,
-            );
-        } else {
-            wait(condition, *hosts, &progress);
-        }
-    }
+    let open_listeners = program_listeners(&mut status.listeners, programmed);
 
     let Some(condition) = pending(&mut status.conditions) else {
         // One address can never be used; where the others are is still worth saying.
@@ -89,28 +72,86 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             Reason::AddressNotAssigned,
             &message,
         );
-    } else if open_listeners == 0 {
+    } else if open_listeners == 0 && !refused_listeners.is_empty() {
         let message = format!("{progress}, but every listener was refused; see status.listeners");
         set(condition, ConditionStatus::False, Reason::Invalid, &message);
-    } else if refused_listeners.is_empty() {
-        set(
-            condition,
-            ConditionStatus::True,
-            Reason::Programmed,
-            &progress,
-        );
     } else {
-        let names: Vec<&str> = refused_listeners.keys().map(String::as_str).collect();
-        let message = format!("{progress}, without listeners {}", names.join(", "));
+        // Without any of its own, it serves those of its ListenerSets.
         set(
             condition,
             ConditionStatus::True,
             Reason::Programmed,
-            &message,
+            &without(&progress, refused_listeners),
         );
     }
 
     status.addresses = addresses.iter().map(|a| status_address(a)).collect();
+}
+
+/// Says in the status of a ListenerSet what the hosts of its Gateway reported.
+pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Programmed) {
+    let open_listeners = program_listeners(&mut status.listeners, programmed);
+    let Some(condition) = pending(&mut status.conditions) else {
+        return;
+    };
+    let progress = progress(programmed);
+    if programmed.hosts_ready == 0 {
+        wait(condition, programmed.hosts, &progress);
+    } else if open_listeners == 0 {
+        set(
+            condition,
+            ConditionStatus::False,
+            Reason::ListenersNotValid,
+            &format!("{progress}, but every listener was refused; see status.listeners"),
+        );
+    } else {
+        set(
+            condition,
+            ConditionStatus::True,
+            Reason::Programmed,
+            &without(&progress, &programmed.refused_listeners),
+        );
+    }
+}
+
+/// How many of the listeners are open.
+fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
+    let progress = progress(programmed);
+    let mut open = 0_usize;
+    for listener in listeners {
+        let Some(condition) = pending(&mut listener.conditions) else {
+            continue;
+        };
+        if let Some(why) = programmed.refused_listeners.get(&listener.name) {
+            set(condition, ConditionStatus::False, Reason::Invalid, why);
+        } else if programmed.hosts_ready > 0 {
+            open += 1;
+            set(
+                condition,
+                ConditionStatus::True,
+                Reason::Programmed,
+                &progress,
+            );
+        } else {
+            wait(condition, programmed.hosts, &progress);
+        }
+    }
+    open
+}
+
+fn progress(programmed: &Programmed) -> String {
+    format!(
+        "programmed on {} of {} hosts",
+        programmed.hosts_ready, programmed.hosts
+    )
+}
+
+fn without(progress: &str, refused: &BTreeMap<String, String>) -> String {
+    if refused.is_empty() {
+        return progress.to_owned();
+    }
+    let names: Vec<&str> = refused.keys().map(String::as_str).collect();
+    format!("{progress}, without listeners {}", names.join(", "))
 }
 
 fn status_address(value: &str) -> GatewayStatusAddress {
@@ -242,5 +283,51 @@ mod tests {
             .insert("192.0.2.1".to_owned(), "no host has it".to_owned());
         program(&mut status, &report);
         assert_eq!(status.conditions[0].reason, Reason::AddressNotUsable);
+    }
+
+    #[test]
+    fn a_listener_set_is_programmed_as_long_as_one_listener_is_open() {
+        let set = || ListenerSetStatus {
+            conditions: vec![open()],
+            listeners: vec![
+                ListenerStatus {
+                    name: "a".to_owned(),
+                    conditions: vec![open()],
+                    ..ListenerStatus::default()
+                },
+                ListenerStatus {
+                    name: "b".to_owned(),
+                    conditions: vec![open()],
+                    ..ListenerStatus::default()
+                },
+            ],
+            ..ListenerSetStatus::default()
+        };
+        let mut report = report();
+        for (refused, expected) in [("a", ConditionStatus::True), ("b", ConditionStatus::False)] {
+            report
+                .refused_listeners
+                .insert(refused.to_owned(), "taken".to_owned());
+            let mut status = set();
+            program_listener_set(&mut status, &report);
+            assert_eq!(status.conditions[0].status, expected, "{refused}");
+            assert_eq!(status.listeners[0].conditions[0].message, "taken");
+        }
+        assert_eq!(
+            {
+                let mut status = set();
+                program_listener_set(&mut status, &Programmed::default());
+                status.conditions[0].status
+            },
+            ConditionStatus::Unknown
+        );
+    }
+
+    #[test]
+    fn a_gateway_that_only_serves_its_listener_sets_is_programmed() {
+        let mut status = status();
+        status.listeners.remove(0);
+        program(&mut status, &report());
+        assert_eq!(status.conditions[0].status, ConditionStatus::True);
     }
 }

@@ -83,6 +83,9 @@ pub fn refuse_rules(
 }
 
 fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> bool {
+    if let Some(through) = &parent.through {
+        return through == gateway;
+    }
     let reference = &parent.parent_ref;
     reference.kind.as_deref().unwrap_or("Gateway") == "Gateway"
         && reference.name == gateway.name
@@ -131,6 +134,7 @@ mod tests {
                         name: (*name).to_owned(),
                         ..ParentRef::default()
                     },
+                    through: None,
                     controller_name: "ours".to_owned(),
                     conditions: vec![
                         good(ConditionType::Accepted, Reason::Accepted),
@@ -175,6 +179,23 @@ mod tests {
         let other = NamespacedName::new("other", "one");
         refuse_rules(&mut status, "ns", &other, &refused);
         assert_eq!(said(&status, 0).len(), 2);
+    }
+
+    #[test]
+    fn a_parent_that_is_a_listener_set_is_told_what_its_gateway_refuses() {
+        let mut status = status(&["set"]);
+        status.parents[0].parent_ref.kind = Some("ListenerSet".to_owned());
+        status.parents[0].through = Some(NamespacedName::new("other", "gateway"));
+        let refused = RefusedRules {
+            rules: [(0, "bad regex".to_owned())].into(),
+            works: true,
+            ..RefusedRules::default()
+        };
+        for (gateway, conditions) in [("set", 2), ("gateway", 3)] {
+            let gateway = NamespacedName::new("other", gateway);
+            refuse_rules(&mut status, "ns", &gateway, &refused);
+            assert_eq!(said(&status, 0).len(), conditions, "{gateway}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Resolution as a whole: objects as YAML in, and then what requests get and what statuses say.
 
+mod listener_sets;
+mod policies;
 mod properties;
 mod router;
 mod routing;
@@ -53,6 +55,7 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
         .map(|v| match v["kind"].as_str().expect("kind") {
             "GatewayClass" => AnyObject::GatewayClass(decode(v)),
             "Gateway" => AnyObject::Gateway(decode(v)),
+            "ListenerSet" => AnyObject::ListenerSet(decode(v)),
             "HTTPRoute" => AnyObject::HttpRoute(decode(v)),
             "GRPCRoute" => AnyObject::GrpcRoute(decode(v)),
             "TLSRoute" => AnyObject::TlsRoute(decode(v)),

@@ -94,13 +94,14 @@ prop_compose! {
     fn http_route()(
         name in "[a-e]",
         age in 0_u8..3,
+        parent in prop_oneof![Just("name: gw"), Just("kind: ListenerSet, name: a")],
         section in prop_oneof![Just(String::new()), Just("l1".to_owned()), text()],
         hostnames in prop::collection::vec(host(), 0..3),
         rules in prop::collection::vec(rule(), 0..4),
     ) -> String {
         let hostnames: Vec<String> = hostnames.iter().map(|host| quoted(host)).collect();
         format!("---\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: web, creationTimestamp: \
-                 '2026-01-01T00:00:0{age}Z'}}\nspec: {{parentRefs: [{{name: gw, sectionName: {}}}], hostnames: [{}], \
+                 '2026-01-01T00:00:0{age}Z'}}\nspec: {{parentRefs: [{{{parent}, sectionName: {}}}], hostnames: [{}], \
                  rules: [{}]}}\n", quoted(&section), hostnames.join(", "), rules.join(", "))
     }
 }
@@ -161,18 +162,51 @@ const LISTENERS: [&str; 4] = [
 ];
 
 prop_compose! {
+    fn listener_set()(
+        name in "[a-b]",
+        listeners in prop::collection::vec(listener(), 0..3),
+    ) -> String {
+        format!("---\nkind: ListenerSet\nmetadata: {{name: {name}, namespace: web}}\nspec: {{parentRef: {{name: gw}}, \
+                 listeners: [{}]}}\n", listeners.join(", "))
+    }
+}
+
+prop_compose! {
+    fn policy()(
+        name in "[a-c]",
+        target in prop_oneof![Just("a"), Just("b"), Just("none")],
+        section in prop_oneof![Just(String::new()), Just("http".to_owned()), text()],
+        hostname in host(),
+        ca in prop_oneof![Just("wellKnownCACertificates: System"), Just("caCertificateRefs: []"),
+                          Just("caCertificateRefs: [{group: '', kind: ConfigMap, name: none}]")],
+        names in prop::collection::vec(host(), 0..2),
+    ) -> String {
+        let names: Vec<String> = names
+            .iter()
+            .map(|name| format!("{{type: Hostname, hostname: {}}}", quoted(name)))
+            .collect();
+        format!("---\nkind: BackendTLSPolicy\nmetadata: {{name: {name}, namespace: web}}\nspec: {{targetRefs: [{{group: '', \
+                 kind: Service, name: {target}, sectionName: {}}}], validation: {{hostname: {}, {ca}, subjectAltNames: \
+                 [{}]}}}}\n", quoted(&section), quoted(&hostname), names.join(", "))
+    }
+}
+
+prop_compose! {
     fn any_objects()(
         listeners in prop::collection::vec(listener(), 0..5),
         routes in prop::collection::vec(prop_oneof![http_route(), other_route()], 0..10),
+        sets in prop::collection::vec(listener_set(), 0..3),
+        policies in prop::collection::vec(policy(), 0..3),
         by_port in prop::sample::subsequence(&LISTENERS, 0..=LISTENERS.len()),
         address in text(),
         addressed in any::<bool>(),
     ) -> Vec<AnyObject> {
         let addresses = if addressed { format!(", addresses: [{{value: {}}}]", quoted(&address)) } else { String::new() };
         let gateway = format!("---\nkind: Gateway\nmetadata: {{name: gw, namespace: web}}\nspec: {{gatewayClassName: \
-                               sesame, listeners: [{}]{addresses}}}\n",
+                               sesame, allowedListeners: {{namespaces: {{from: All}}}}, listeners: [{}]{addresses}}}\n",
                               listeners.iter().map(String::as_str).chain(by_port).collect::<Vec<_>>().join(", "));
-        objects(&format!("{BASE}{gateway}{}", routes.concat()))
+        let more = [sets, policies, routes].concat().concat();
+        objects(&format!("{BASE}{gateway}{more}"))
     }
 }
 

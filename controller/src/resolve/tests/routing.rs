@@ -257,7 +257,7 @@ fn redirects_name_the_port_that_the_listener_has_outside() {
             "308 https:8443",
             "308 https:8443",
         ),
-        ("{port: 80}", "302 :0", "302 http:0"),
+        ("{port: 80}", "302 :0", "302 :0"),
     ] {
         let resolution = resolved(&(gateway(listeners) + &route("r", &redirect(filter))));
         let snapshot = &resolution.gateways[0].snapshot;

@@ -1,0 +1,131 @@
+//! What the status of a Gateway says, and that of its ListenerSets.
+
+use super::gateways::{GOOD, GatewayState, WAITING};
+use super::listener_sets;
+use super::listeners::ListenerState;
+use crate::api::NamespacedName;
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, GatewayStatus, ListenerSetStatus, Reason, Verdict,
+};
+
+impl GatewayState<'_> {
+    pub(super) fn status(&self) -> GatewayStatus {
+        let generation = self.owner.generation;
+        let verdict = self.verdict();
+        let own = self.owned(None).listeners;
+        let condition = |type_, status, reason, message: &str| {
+            Condition::new(type_, status, reason, message, generation)
+        };
+        let accepted = if verdict.good() && own.iter().any(|l| !l.accepted.good()) {
+            condition(
+                ConditionType::Accepted,
+                ConditionStatus::True,
+                Reason::ListenersNotValid,
+                &format!(
+                    "served without its invalid listeners: {}",
+                    listener_sets::invalid(own)
+                ),
+            )
+        } else {
+            verdict.condition(
+                ConditionType::Accepted,
+                Reason::Accepted,
+                "the Gateway is valid",
+                generation,
+            )
+        };
+        let programmed = if let Some((_, message)) = verdict.fault() {
+            condition(
+                ConditionType::Programmed,
+                ConditionStatus::False,
+                Reason::Invalid,
+                message,
+            )
+        } else if let Some((reason, message)) = self.addresses.unusable.fault() {
+            condition(
+                ConditionType::Programmed,
+                ConditionStatus::False,
+                reason,
+                message,
+            )
+        } else if self.listeners.iter().any(ListenerState::served) {
+            condition(
+                ConditionType::Programmed,
+                ConditionStatus::Unknown,
+                Reason::Pending,
+                WAITING,
+            )
+        } else {
+            condition(
+                ConditionType::Programmed,
+                ConditionStatus::False,
+                Reason::Invalid,
+                "no listener can be served; see status.listeners",
+            )
+        };
+        let mut resolved = self.resolved.clone();
+        for listener in own {
+            if let Some((_, message)) = listener.resolved.fault() {
+                resolved.refuse(
+                    Reason::ListenersNotResolved,
+                    format!("listener {:?}: {message}", listener.spec.name),
+                );
+            }
+        }
+        let mut conditions = vec![
+            accepted,
+            programmed,
+            resolved.condition(
+                ConditionType::ResolvedRefs,
+                Reason::ResolvedRefs,
+                "all references are resolved",
+                generation,
+            ),
+        ];
+        if self.frontend.insecure {
+            conditions.push(condition(
+                ConditionType::InsecureFrontendValidationMode,
+                ConditionStatus::True,
+                Reason::ConfigurationChanged,
+                "spec.tls.frontend allows clients without a valid certificate (AllowInsecureFallback)",
+            ));
+        }
+        let unserved = self.unserved();
+        let attached = self.sets.iter().enumerate().filter(|(i, set)| {
+            let listeners = self.owned(Some(*i)).listeners;
+            set.verdict(listeners, &self.accepted).good()
+        });
+        GatewayStatus {
+            addresses: Vec::new(),
+            conditions,
+            listeners: own.iter().map(|l| l.status(generation, unserved)).collect(),
+            attached_listener_sets: i32::try_from(attached.count()).unwrap_or(i32::MAX),
+        }
+    }
+
+    /// The statuses of its ListenerSets.
+    pub(super) fn set_statuses(&self) -> impl Iterator<Item = (NamespacedName, ListenerSetStatus)> {
+        self.sets.iter().enumerate().map(|(i, set)| {
+            let listeners = self.owned(Some(i)).listeners;
+            let status = ListenerSetStatus {
+                gateway: NamespacedName::new(self.owner.namespace, self.owner.name),
+                ..set.status(listeners, &self.accepted, self.unserved())
+            };
+            (
+                NamespacedName::new(set.owner.namespace, set.owner.name),
+                status,
+            )
+        })
+    }
+
+    /// Why not even valid listeners are served: those of a Gateway that is refused as a whole are not.
+    fn unserved(&self) -> &Verdict {
+        if !self.accepted.good() {
+            &self.accepted
+        } else if self.addresses.nowhere() {
+            &self.addresses.unusable
+        } else {
+            &GOOD
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! ListenerSets: which attach to which Gateway, and what their status says.
+//!
+//! A set that is refused as a whole has no listeners on its Gateway. A set never harms its Gateway, nor a set that
+//! goes before it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::context::Context;
+use super::gateways::WAITING;
+use super::listeners::{self, ListenerState, Owner};
+use super::names;
+use super::selectors::NamespaceRule;
+use crate::api::{
+    AllowedListeners, GATEWAY_GROUP, ListenerSet, ListenerSetSpec, NamespacedName, ObjectRef,
+};
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, ListenerSetStatus, Reason, Verdict,
+};
+use crate::world::{Kind, World};
+
+/// What the API's schema allows.
+const MAX_LISTENERS: usize = 64;
+
+/// A judged ListenerSet.
+pub(super) struct SetState<'w> {
+    pub(super) owner: Owner<'w>,
+    /// Why it has no listeners on the Gateway.
+    pub(super) refused: Verdict,
+    /// Its listeners among all of the Gateway.
+    pub(super) range: Range<usize>,
+}
+
+/// The sets of each Gateway, by its namespace and name; oldest first.
+pub(super) fn by_gateway(world: &World) -> HashMap<(&str, &str), Vec<&ListenerSet>> {
+    let mut sets: HashMap<(&str, &str), Vec<&ListenerSet>> = HashMap::new();
+    for set in world.listener_sets.values() {
+        let ObjectRef {
+            group,
+            kind,
+            name,
+            namespace,
+        } = &set.spec.parent_ref;
+        let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
+        let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
+        if group == GATEWAY_GROUP && kind == Kind::Gateway.as_str() {
+            let namespace = namespace.as_deref().unwrap_or(&set.metadata.namespace);
+            sets.entry((namespace, name)).or_default().push(set);
+        }
+    }
+    for sets in sets.values_mut() {
+        sets.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+    }
+    sets
+}
+
+/// Judges the sets of one Gateway, and puts their listeners behind its own.
+pub(super) fn judge<'w>(
+    gateway: &Owner<'w>,
+    allowed: Option<&'w AllowedListeners>,
+    sets: &[&'w ListenerSet],
+    all: &mut Vec<ListenerState<'w>>,
+    cx: &mut Context<'w, '_>,
+) -> Vec<SetState<'w>> {
+    let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
+    let rule =
+        NamespaceRule::of_listener_sets(namespaces, gateway.namespace).unwrap_or_else(|why| {
+            cx.problems.add(
+                gateway.key(),
+                format!("spec.{why}; no ListenerSet is allowed until this is mended"),
+            );
+            NamespaceRule::Nothing
+        });
+    let mut states = Vec::with_capacity(sets.len());
+    for (i, set) in sets.iter().enumerate() {
+        let ListenerSetSpec {
+            parent_ref: _,
+            listeners,
+        } = &set.spec;
+        let owner = Owner {
+            kind: Kind::ListenerSet,
+            namespace: &set.metadata.namespace,
+            name: &set.metadata.name,
+            generation: set.metadata.generation,
+        };
+        let mut refused = Verdict::default();
+        if !rule.allows(owner.namespace, cx.world) {
+            refused.refuse(
+                Reason::NotAllowed,
+                format!(
+                    "Gateway {}/{} does not allow ListenerSets of namespace {:?}; see its spec.allowedListeners",
+                    gateway.namespace, gateway.name, owner.namespace
+                ),
+            );
+        }
+        if let Err(why) = names::check_object(owner.namespace, owner.name) {
+            refused.refuse(Reason::Invalid, format!("metadata: {why}"));
+        }
+        if !(1..=MAX_LISTENERS).contains(&listeners.len()) {
+            refused.refuse(
+                Reason::Invalid,
+                format!(
+                    "spec.listeners has {} entries; 1 to {MAX_LISTENERS} are allowed",
+                    listeners.len()
+                ),
+            );
+        }
+        let start = all.len();
+        if refused.good() {
+            all.extend(listeners::judge(&owner, i.saturating_add(1), listeners));
+        }
+        states.push(SetState {
+            owner,
+            refused,
+            range: start..all.len(),
+        });
+    }
+    states
+}
+
+impl SetState<'_> {
+    /// What is wrong with the set; `listeners` are its own, `gateway` says why the Gateway is not accepted.
+    pub(super) fn verdict(&self, listeners: &[ListenerState<'_>], gateway: &Verdict) -> Verdict {
+        let mut verdict = self.refused.clone();
+        if !verdict.good() {
+            return verdict;
+        }
+        if let Some((_, why)) = gateway.fault() {
+            verdict.refuse(
+                Reason::ParentNotAccepted,
+                format!("the Gateway is not accepted: {why}"),
+            );
+        } else if !listeners.iter().any(|listener| listener.accepted.good()) {
+            verdict.refuse(
+                Reason::ListenersNotValid,
+                format!("no listener is valid: {}", invalid(listeners)),
+            );
+        }
+        verdict
+    }
+
+    /// The status. `gateway` says why the Gateway is not accepted, `unserved` why its listeners are not served.
+    pub(super) fn status(
+        &self,
+        listeners: &[ListenerState<'_>],
+        gateway: &Verdict,
+        unserved: &Verdict,
+    ) -> ListenerSetStatus {
+        let generation = self.owner.generation;
+        let condition = |type_, status, reason, message: &str| {
+            Condition::new(type_, status, reason, message, generation)
+        };
+        let verdict = self.verdict(listeners, gateway);
+        let some_invalid = listeners.iter().any(|listener| !listener.accepted.good());
+        let accepted = if verdict.good() && some_invalid {
+            condition(
+                ConditionType::Accepted,
+                ConditionStatus::True,
+                Reason::ListenersNotValid,
+                &format!(
+                    "served without its invalid listeners: {}",
+                    invalid(listeners)
+                ),
+            )
+        } else {
+            verdict.condition(
+                ConditionType::Accepted,
+                Reason::Accepted,
+                "the ListenerSet is attached",
+                generation,
+            )
+        };
+        let fault = match (verdict.fault(), unserved.fault()) {
+            (Some((Reason::ParentNotAccepted, why)), _) | (None, Some((_, why))) => {
+                Some((Reason::ParentNotProgrammed, why))
+            }
+            (Some(fault), _) => Some(fault),
+            (None, None) if listeners.iter().any(ListenerState::served) => None,
+            (None, None) => Some((
+                Reason::ListenersNotValid,
+                "no listener can be served; see status.listeners",
+            )),
+        };
+        let programmed = match fault {
+            Some((reason, why)) => condition(
+                ConditionType::Programmed,
+                ConditionStatus::False,
+                reason,
+                why,
+            ),
+            None => condition(
+                ConditionType::Programmed,
+                ConditionStatus::Unknown,
+                Reason::Pending,
+                WAITING,
+            ),
+        };
+        ListenerSetStatus {
+            gateway: NamespacedName::default(),
+            conditions: vec![accepted, programmed],
+            listeners: listeners
+                .iter()
+                .map(|listener| listener.status(generation, unserved))
+                .collect(),
+        }
+    }
+}
+
+/// What is wrong with the listeners that are not valid.
+pub(super) fn invalid(listeners: &[ListenerState<'_>]) -> String {
+    let faults: Vec<String> = listeners
+        .iter()
+        .filter_map(|listener| {
+            let (_, message) = listener.accepted.fault()?;
+            Some(format!("listener {:?}: {message}", listener.spec.name))
+        })
+        .collect();
+    faults.join("; ")
+}

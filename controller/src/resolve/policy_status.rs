@@ -1,0 +1,100 @@
+//! What the status of a BackendTLSPolicy says: an entry for each Gateway that sends to a Service it is for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::backend_tls::Policies;
+use super::context::Context;
+use super::gateways::GatewayState;
+use super::routes::Routes;
+use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
+use crate::status::{ConditionType, PolicyAncestorStatus, PolicyStatus, Reason, Verdict};
+use crate::world::Kind;
+
+/// What the API's schema allows.
+const MAX_ANCESTORS: usize = 16;
+
+/// The statuses of all policies that some Gateway heeds.
+pub(super) fn all(
+    gateways: &[GatewayState<'_>],
+    routes: &Routes,
+    policies: &Policies<'_>,
+    cx: &mut Context<'_, '_>,
+) -> BTreeMap<NamespacedName, PolicyStatus> {
+    let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
+    // They are in the order of their names.
+    for gateway in gateways {
+        let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
+        for service in services(gateway, routes) {
+            let name = (service.namespace.as_str(), service.name.as_str());
+            for (policy, fault) in policies.claims(name, cx.world) {
+                let verdict = verdicts.entry(policy).or_default();
+                if let Some((reason, why)) = fault {
+                    verdict.refuse(reason, why);
+                }
+            }
+        }
+        for (index, mut accepted) in verdicts {
+            let Some(policy) = policies.get(index) else {
+                continue;
+            };
+            if let Some((reason, why)) = policy.accepted.fault() {
+                accepted.refuse(reason, why);
+            }
+            let key = policy.object.metadata.key();
+            let status = statuses.entry(key.clone()).or_default();
+            if status.ancestors.len() == MAX_ANCESTORS {
+                cx.problems.add(
+                    gateway.owner.key(),
+                    format!(
+                        "BackendTLSPolicy {key} applies, but its status has no room for more than {MAX_ANCESTORS} \
+                         Gateways and does not say so"
+                    ),
+                );
+                continue;
+            }
+            let generation = policy.object.metadata.generation;
+            status.ancestors.push(PolicyAncestorStatus {
+                ancestor_ref: ParentRef {
+                    group: Some(GATEWAY_GROUP.to_owned()),
+                    kind: Some(Kind::Gateway.as_str().to_owned()),
+                    namespace: Some(gateway.owner.namespace.to_owned()),
+                    name: gateway.owner.name.to_owned(),
+                    ..ParentRef::default()
+                },
+                controller_name: cx.options.controller_name.clone(),
+                conditions: vec![
+                    accepted.condition(
+                        ConditionType::Accepted,
+                        Reason::Accepted,
+                        "the policy applies",
+                        generation,
+                    ),
+                    policy.resolved.condition(
+                        ConditionType::ResolvedRefs,
+                        Reason::ResolvedRefs,
+                        "all references are resolved",
+                        generation,
+                    ),
+                ],
+            });
+        }
+    }
+    statuses
+}
+
+/// The Services with policies that routes of the Gateway send to.
+fn services<'r>(gateway: &GatewayState<'_>, routes: &'r Routes) -> BTreeSet<&'r NamespacedName> {
+    let mut services = BTreeSet::new();
+    for listener in &gateway.listeners {
+        for attachment in &listener.attachments {
+            let Some(route) = routes.get(attachment.route) else {
+                continue;
+            };
+            // What is passed through is not ours to encrypt.
+            if route.object.kind != Kind::TlsRoute || listener.tls.is_some() {
+                services.extend(&route.policed);
+            }
+        }
+    }
+    services
+}

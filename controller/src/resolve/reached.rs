@@ -1,0 +1,107 @@
+//! The Backends that the tables of one Gateway send to, as this Gateway reaches them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
+
+use super::backends::{self, Backends};
+use super::context::Context;
+use super::tables::{self, Served};
+
+/// What a Gateway sends to.
+pub(super) struct Reached {
+    /// By name.
+    pub(super) backends: Vec<Backend>,
+    /// By name.
+    pub(super) endpoints: Vec<EndpointSet>,
+}
+
+/// Finds the Backends. Those that speak TLS are shown `client_key`, and have names of their own then, which the
+/// tables are told.
+pub(super) fn backends<'w>(
+    served: &mut Served,
+    client_key: Option<&str>,
+    all: &mut Backends<'w>,
+    cx: &mut Context<'w, '_>,
+) -> Reached {
+    let mut found: BTreeMap<String, Backend> = BTreeMap::new();
+    let mut endpoints: BTreeMap<String, EndpointSet> = BTreeMap::new();
+    let mut renamed: BTreeMap<String, String> = BTreeMap::new();
+    for name in names(served) {
+        let Some((backend, set)) = all.named(name, cx) else {
+            continue;
+        };
+        if !endpoints.contains_key(&set.name) {
+            endpoints.insert(set.name.clone(), set.clone());
+        }
+        let shown = client_key.and_then(|key| backends::showing_key(backend, key));
+        let backend = match shown {
+            Some(shown) => {
+                renamed.insert(name.to_owned(), shown.name.clone());
+                shown
+            }
+            None => backend.clone(),
+        };
+        found.insert(backend.name.clone(), backend);
+    }
+    if !renamed.is_empty() {
+        rename(served, &renamed);
+    }
+    Reached {
+        backends: found.into_values().collect(),
+        endpoints: endpoints.into_values().collect(),
+    }
+}
+
+/// The names that the tables have.
+fn names(served: &Served) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    for table in &served.route_tables {
+        tables::backends_of(table, &mut names);
+    }
+    let l4_routes = served
+        .ports
+        .iter()
+        .flat_map(|port| &port.listeners)
+        .flat_map(|listener| &listener.l4_routes);
+    for backend in l4_routes.flat_map(|route| &route.backends) {
+        if !backend.backend.is_empty() {
+            names.insert(backend.backend.as_str());
+        }
+    }
+    names
+}
+
+fn rename(served: &mut Served, names: &BTreeMap<String, String>) {
+    let one = |name: &mut String| {
+        if let Some(new) = names.get(name.as_str()) {
+            name.clone_from(new);
+        }
+    };
+    let shares = |backends: &mut Vec<WeightedBackend>| {
+        for share in backends {
+            one(&mut share.backend);
+        }
+    };
+    let routes = served
+        .route_tables
+        .iter_mut()
+        .flat_map(|table| &mut table.virtual_hosts)
+        .flat_map(|host| &mut host.routes);
+    for route in routes {
+        if let Some(Action::Forward(forward)) = &mut route.action {
+            shares(&mut forward.backends);
+            for mirror in &mut forward.mirrors {
+                one(&mut mirror.backend);
+            }
+        }
+    }
+    let l4_routes = served
+        .ports
+        .iter_mut()
+        .flat_map(|port| &mut port.listeners)
+        .flat_map(|listener| &mut listener.l4_routes);
+    for route in l4_routes {
+        shares(&mut route.backends);
+    }
+}

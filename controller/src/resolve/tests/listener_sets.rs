@@ -1,0 +1,241 @@
+//! ListenerSets: what attaches, who wins, what their status says.
+
+use super::{HTTP, Said, gateway, resolved, said};
+use crate::api::NamespacedName;
+use crate::resolve::Resolution;
+use crate::status::{ConditionType, ListenerSetStatus, Reason};
+
+const ALLOWED: &str = "allowedListeners: {namespaces: {from: All}}";
+
+/// The Gateway `web/gw` with one more field.
+fn gateway_with(field: &str, listeners: &str) -> String {
+    gateway(listeners).replace("spec:\n", &format!("spec:\n  {field}\n"))
+}
+
+fn set(namespace: &str, name: &str, listeners: &str) -> String {
+    format!(
+        "---\nkind: ListenerSet\nmetadata: {{name: {name}, namespace: {namespace}, generation: 5}}\nspec:\n  parentRef: \
+         {{name: gw, namespace: web}}\n  listeners: [{listeners}]\n"
+    )
+}
+
+fn route(namespace: &str, parents: &str) -> String {
+    format!(
+        "---\nkind: HTTPRoute\nmetadata: {{name: r, namespace: {namespace}}}\nspec: {{parentRefs: [{parents}], rules: \
+         [{{backendRefs: [{{name: a, namespace: web, port: 80}}]}}]}}\n"
+    )
+}
+
+fn status<'r>(resolution: &'r Resolution, namespace: &str, name: &str) -> &'r ListenerSetStatus {
+    let key = NamespacedName::new(namespace, name);
+    &resolution.statuses.listener_sets[&key]
+}
+
+fn says(resolution: &Resolution, name: &str) -> (Said, Said) {
+    let conditions = &status(resolution, "web", name).conditions;
+    assert!(conditions.iter().all(|c| c.observed_generation == 5));
+    (
+        said(conditions, ConditionType::Accepted),
+        said(conditions, ConditionType::Programmed),
+    )
+}
+
+fn attached(resolution: &Resolution) -> i32 {
+    let statuses = &resolution.statuses.gateways;
+    statuses[&NamespacedName::new("web", "gw")].attached_listener_sets
+}
+
+const EXTRA: &str = "{name: extra, port: 8080, protocol: HTTP}";
+
+#[test]
+fn the_gateway_says_whose_sets_it_takes() {
+    let namespace = "---\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n";
+    for (field, own, other) in [
+        ("allowedListeners: {}", false, false),
+        ("allowedListeners: {namespaces: {from: None}}", false, false),
+        ("allowedListeners: {namespaces: {from: Same}}", true, false),
+        (ALLOWED, true, true),
+        (
+            "allowedListeners: {namespaces: {from: Selector, selector: {matchLabels: {team: a}}}}",
+            false,
+            true,
+        ),
+        (
+            "allowedListeners: {namespaces: {from: Selector}}",
+            false,
+            false,
+        ),
+        ("allowedListeners: {namespaces: {from: Some}}", false, false),
+    ] {
+        let resolution = resolved(
+            &(gateway_with(field, HTTP)
+                + &set("web", "own", EXTRA)
+                + &set("shop", "other", "{name: extra, port: 8081, protocol: HTTP}")
+                + namespace),
+        );
+        for (namespace, name, allowed) in [("web", "own", own), ("shop", "other", other)] {
+            let status = status(&resolution, namespace, name);
+            let expected = if allowed {
+                (Said::True, Said::Unknown)
+            } else {
+                let refused = || Said::False(Reason::NotAllowed);
+                (refused(), refused())
+            };
+            let said = (
+                said(&status.conditions, ConditionType::Accepted),
+                said(&status.conditions, ConditionType::Programmed),
+            );
+            assert_eq!(said, expected, "{field} {name}");
+            assert_eq!(status.listeners.len(), usize::from(allowed));
+        }
+        assert_eq!(attached(&resolution), i32::from(own) + i32::from(other));
+    }
+}
+
+#[test]
+fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
+    let both = |reason| (Said::False(reason), Said::False(reason));
+    let no_listener = both(Reason::ListenersNotValid);
+    let bad = "{name: bad, port: 80, protocol: TCP}";
+    let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", bad)));
+    assert_eq!(says(&resolution, "s"), no_listener);
+    let conditions = &status(&resolution, "web", "s").listeners[0].conditions;
+    for type_ in [ConditionType::Accepted, ConditionType::Programmed] {
+        assert_eq!(
+            said(conditions, type_),
+            Said::False(Reason::ProtocolConflict)
+        );
+    }
+    assert_eq!(said(conditions, ConditionType::Conflicted), Said::True);
+
+    let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", "")));
+    assert_eq!(says(&resolution, "s"), both(Reason::Invalid));
+
+    let refused = gateway_with(
+        &format!(
+            "{ALLOWED}\n  infrastructure: {{parametersRef: {{group: a.b, kind: C, name: d}}}}"
+        ),
+        HTTP,
+    );
+    let resolution = resolved(&(refused + &set("web", "s", EXTRA)));
+    assert_eq!(
+        says(&resolution, "s"),
+        (
+            Said::False(Reason::ParentNotAccepted),
+            Said::False(Reason::ParentNotProgrammed)
+        )
+    );
+    assert_eq!(attached(&resolution), 0);
+}
+
+#[test]
+fn a_gateway_is_accepted_for_the_listeners_of_its_sets_alone() {
+    let bad = "- {name: bad, port: 0, protocol: HTTP}";
+    let resolution = resolved(&(gateway_with(ALLOWED, bad) + &set("web", "s", EXTRA)));
+    let conditions = resolution.gateway_conditions();
+    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
+}
+
+#[test]
+fn a_route_means_the_gateway_or_a_set_and_never_the_other() {
+    let resolve = |parents: &str| {
+        resolved(
+            &(gateway_with(
+                ALLOWED,
+                "- {name: own, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
+            ) + &set("shop", "s", "{name: extra, port: 8080, protocol: HTTP}")
+                + &route("shop", parents)),
+        )
+    };
+    let set = "kind: ListenerSet, name: s";
+    for (parents, gateway_routes, set_routes, accepted) in [
+        ("{name: gw, namespace: web}", 1, 0, Said::True),
+        (
+            "{name: gw, namespace: web, sectionName: extra}",
+            0,
+            0,
+            Said::False(Reason::NoMatchingParent),
+        ),
+        // Its own namespace is that of the set.
+        (&format!("{{{set}}}"), 0, 1, Said::True),
+        (&format!("{{{set}, sectionName: extra}}"), 0, 1, Said::True),
+        (&format!("{{{set}, port: 8080}}"), 0, 1, Said::True),
+        (
+            &format!("{{{set}, sectionName: own}}"),
+            0,
+            0,
+            Said::False(Reason::NoMatchingParent),
+        ),
+        (
+            &format!("{{{set}, port: 80}}"),
+            0,
+            0,
+            Said::False(Reason::NoMatchingParent),
+        ),
+    ] {
+        let resolution = resolve(parents);
+        assert_eq!(resolution.attached("own"), gateway_routes, "{parents}");
+        let listener = &status(&resolution, "shop", "s").listeners[0];
+        assert_eq!(listener.attached_routes, set_routes, "{parents}");
+        let route = resolution.statuses.routes.values().next().expect("a route");
+        let [parent] = route.parents.as_slice() else {
+            panic!("one parent is expected");
+        };
+        assert_eq!(
+            said(&parent.conditions, ConditionType::Accepted),
+            accepted,
+            "{parents}"
+        );
+        let through = parent.parent_ref.kind.as_deref() == Some("ListenerSet");
+        let gateway = NamespacedName::new("web", "gw");
+        assert_eq!(parent.through, through.then_some(gateway));
+    }
+}
+
+#[test]
+fn grants_of_the_gateway_are_not_those_of_its_sets() {
+    let grant = |kind: &str| {
+        format!(
+            "---\nkind: ReferenceGrant\nmetadata: {{name: g, namespace: keys}}\nspec: {{from: [{{group: \
+             gateway.networking.k8s.io, kind: {kind}, namespace: web}}], to: [{{group: '', kind: Secret}}]}}\n"
+        )
+    };
+    let https = "{name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x, namespace: keys}]}}";
+    for (kind, reason) in [
+        ("Gateway", Reason::RefNotPermitted),
+        ("ListenerSet", Reason::InvalidCertificateRef),
+    ] {
+        let resolution =
+            resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", https) + &grant(kind)));
+        let conditions = &status(&resolution, "web", "s").listeners[0].conditions;
+        assert_eq!(
+            said(conditions, ConditionType::ResolvedRefs),
+            Said::False(reason),
+            "{kind}"
+        );
+        // The Gateway's own references are all fine.
+        let gateway = resolution.gateway_conditions();
+        assert_eq!(said(gateway, ConditionType::ResolvedRefs), Said::True);
+    }
+}
+
+#[test]
+fn more_listeners_than_a_gateway_may_have_are_refused_one_by_one() {
+    let listeners = |from: usize| -> String {
+        let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
+        (0..64).map(one).collect::<Vec<_>>().join(", ")
+    };
+    let sets: String = (0..9)
+        .map(|i| set("web", &format!("s{i}"), &listeners(i * 64)))
+        .collect();
+    let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
+    let ports = resolution.gateways[0].snapshot.ports.len();
+    assert_eq!(ports, 512);
+    assert_eq!(says(&resolution, "s7").0, Said::True);
+    let last = &status(&resolution, "web", "s8").listeners[0].conditions;
+    assert_eq!(
+        said(last, ConditionType::Accepted),
+        Said::False(Reason::TooManyListeners)
+    );
+}

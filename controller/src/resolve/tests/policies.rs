@@ -1,0 +1,214 @@
+//! BackendTLSPolicies: which applies, what it makes of a backend, what its status says.
+
+use sesame_proto::schema::{BackendTls, Snapshot};
+
+use super::{HTTP, Said, gateway, resolved, route, said};
+use crate::api::NamespacedName;
+use crate::resolve::Resolution;
+use crate::status::{ConditionType, PolicyAncestorStatus, Reason};
+
+const SYSTEM: &str = "{hostname: good.test, wellKnownCACertificates: System}";
+
+fn policy(name: &str, target: &str, validation: &str) -> String {
+    format!(
+        "---\nkind: BackendTLSPolicy\nmetadata: {{name: {name}, namespace: web, generation: 4}}\nspec: {{targetRefs: \
+         [{{group: '', kind: Service, {target}}}], validation: {validation}}}\n"
+    )
+}
+
+fn to(backend: &str) -> String {
+    route("r", &format!("rules: [{{backendRefs: [{backend}]}}]"))
+}
+
+fn served(policies: &str) -> Resolution {
+    resolved(&(gateway(HTTP) + &to("{name: a, port: 80}") + policies))
+}
+
+fn ancestors<'r>(resolution: &'r Resolution, name: &str) -> &'r [PolicyAncestorStatus] {
+    let statuses = &resolution.statuses.backend_tls_policies;
+    statuses
+        .get(&NamespacedName::new("web", name))
+        .map_or(&[], |status| &status.ancestors)
+}
+
+fn says(resolution: &Resolution, name: &str) -> (Said, Said) {
+    let [only] = ancestors(resolution, name) else {
+        panic!("one ancestor is expected");
+    };
+    assert!(only.conditions.iter().all(|c| c.observed_generation == 4));
+    (
+        said(&only.conditions, ConditionType::Accepted),
+        said(&only.conditions, ConditionType::ResolvedRefs),
+    )
+}
+
+fn tls(snapshot: &Snapshot) -> Option<&BackendTls> {
+    snapshot.backends.first()?.tls.as_ref()
+}
+
+#[test]
+fn what_is_wrong_with_a_policy_refuses_its_backend_and_is_said() {
+    let invalid = (Said::False(Reason::Invalid), Said::True);
+    let no_ca = |reason| {
+        (
+            Said::False(Reason::NoValidCaCertificate),
+            Said::False(reason),
+        )
+    };
+    for (validation, expected) in [
+        ("{hostname: good.test}", &invalid),
+        (
+            "{hostname: good.test, wellKnownCACertificates: Mine}",
+            &invalid,
+        ),
+        (
+            "{hostname: good.test, wellKnownCACertificates: System, caCertificateRefs: [{group: '', kind: ConfigMap, name: x}]}",
+            &invalid,
+        ),
+        (
+            "{hostname: '*.test', wellKnownCACertificates: System}",
+            &invalid,
+        ),
+        ("{hostname: '', wellKnownCACertificates: System}", &invalid),
+        (
+            "{hostname: good.test, wellKnownCACertificates: System, subjectAltNames: [{type: Email, hostname: a}]}",
+            &invalid,
+        ),
+        (
+            "{hostname: good.test, caCertificateRefs: [{group: '', kind: ConfigMap, name: x}]}",
+            &no_ca(Reason::InvalidCaCertificateRef),
+        ),
+        (
+            "{hostname: good.test, caCertificateRefs: [{group: '', kind: Secret, name: x}]}",
+            &no_ca(Reason::InvalidKind),
+        ),
+        (
+            "{hostname: good.test, caCertificateRefs: [{group: '', kind: ConfigMap, name: x, namespace: other}]}",
+            &no_ca(Reason::InvalidCaCertificateRef),
+        ),
+    ] {
+        let resolution = served(&policy("p", "name: a", validation));
+        assert_eq!(says(&resolution, "p"), *expected, "{validation}");
+        let snapshot = &resolution.gateways[0].snapshot;
+        assert!(snapshot.backends.is_empty(), "{validation}");
+        // The reference itself is fine.
+        let conditions = resolution.route_conditions("r");
+        assert_eq!(said(conditions, ConditionType::ResolvedRefs), Said::True);
+        assert!(!resolution.problems.is_empty());
+    }
+}
+
+#[test]
+fn the_port_goes_before_the_service_and_the_oldest_before_all() {
+    let named =
+        |hostname: &str| format!("{{hostname: {hostname}, wellKnownCACertificates: System}}");
+    let section = "name: a, sectionName: http";
+    for (policies, applied, losers) in [
+        (vec![("b", "name: a"), ("c", "name: a")], "b", vec!["c"]),
+        (vec![("b", "name: a"), ("c", section)], "c", vec![]),
+        (vec![("b", section), ("a", section)], "a", vec!["b"]),
+        (
+            vec![("b", "name: a, sectionName: ''"), ("c", "name: a")],
+            "b",
+            vec!["c"],
+        ),
+    ] {
+        let text: String = policies
+            .iter()
+            .map(|(name, target)| policy(name, target, &named(&format!("{name}.test"))))
+            .collect();
+        let resolution = served(&text);
+        let applied = format!("{applied}.test");
+        assert_eq!(
+            tls(&resolution.gateways[0].snapshot).map(|tls| tls.sni.as_str()),
+            Some(applied.as_str())
+        );
+        for (name, _) in policies {
+            let expected = if losers.contains(&name) {
+                Said::False(Reason::Conflicted)
+            } else {
+                Said::True
+            };
+            assert_eq!(says(&resolution, name).0, expected, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_target_that_is_not_there_is_said_where_a_route_refers_to_it() {
+    for target in ["name: a, sectionName: other", "name: missing"] {
+        let backend = if target.contains("missing") {
+            "missing"
+        } else {
+            "a"
+        };
+        let resolution = resolved(
+            &(gateway(HTTP)
+                + &to(&format!("{{name: {backend}, port: 80}}"))
+                + &policy("p", target, SYSTEM)),
+        );
+        assert_eq!(
+            says(&resolution, "p").0,
+            Said::False(Reason::TargetNotFound),
+            "{target}"
+        );
+        // It is not for this port: that goes on as before.
+        let plain = resolution.gateways[0].snapshot.backends.first();
+        assert!(plain.is_none_or(|backend| backend.tls.is_none()));
+    }
+    let nobody = resolved(&(gateway(HTTP) + &policy("p", "name: a", SYSTEM)));
+    assert!(ancestors(&nobody, "p").is_empty());
+}
+
+#[test]
+fn mirrors_and_every_gateway_heed_policies_and_names_differ_by_client_key() {
+    let mirrored = route(
+        "r",
+        "rules: [{filters: [{type: RequestMirror, requestMirror: {backendRef: {name: a, port: 80}}}], backendRefs: \
+         [{name: b, port: 80}]}]",
+    );
+    let resolution = resolved(&(gateway(HTTP) + &mirrored + &policy("p", "name: a", SYSTEM)));
+    assert!(tls(&resolution.gateways[0].snapshot).is_some());
+
+    let second = gateway(HTTP).replace("name: gw", "name: gw2");
+    let both = route(
+        "r",
+        "parentRefs: [{name: gw}, {name: gw2}]\nrules: [{backendRefs: [{name: a, port: 80}]}]",
+    );
+    let resolution = resolved(&(gateway(HTTP) + &second + &both + &policy("p", "name: a", SYSTEM)));
+    let names: Vec<&str> = ancestors(&resolution, "p")
+        .iter()
+        .map(|ancestor| ancestor.ancestor_ref.name.as_str())
+        .collect();
+    assert_eq!(names, ["gw", "gw2"]);
+}
+
+#[test]
+fn only_tls_that_ends_here_heeds_policies() {
+    let listeners = "- {name: end, port: 1, protocol: TLS, tls: {mode: Terminate, certificateRefs: [{name: x}]}}\n\
+                     - {name: pass, port: 2, protocol: TLS, tls: {mode: Passthrough}}\n\
+                     - {name: tcp, port: 3, protocol: TCP}";
+    for (kind, section, heeds) in [
+        ("TLSRoute", "end", true),
+        ("TLSRoute", "pass", false),
+        ("TCPRoute", "tcp", false),
+    ] {
+        let hostnames = if kind == "TLSRoute" {
+            "hostnames: [a.test], "
+        } else {
+            ""
+        };
+        let route = format!(
+            "---\nkind: {kind}\nmetadata: {{name: r, namespace: web}}\nspec: {{parentRefs: [{{name: gw, sectionName: \
+             {section}}}], {hostnames}rules: [{{backendRefs: [{{name: a, port: 80}}]}}]}}\n"
+        );
+        let resolution = resolved(&(gateway(listeners) + &route + &policy("p", "name: a", SYSTEM)));
+        assert_eq!(
+            ancestors(&resolution, "p").len(),
+            usize::from(heeds),
+            "{section}"
+        );
+        let snapshot = &resolution.gateways[0].snapshot;
+        assert!(snapshot.backends.iter().all(|b| b.tls.is_some() == heeds));
+    }
+}

@@ -1,0 +1,95 @@
+//! Every list of conditions of all statuses, and where it stands: the one place that knows all of them.
+
+use super::{Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus};
+use super::{PolicyStatus, RouteStatus, Statuses};
+use crate::api::NamespacedName;
+use crate::world::Kind;
+
+/// Which part of an object's status conditions stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section<'a> {
+    /// The object itself.
+    Object,
+    /// A listener, by position and name.
+    Listener(usize, &'a str),
+    /// A parent, by position.
+    Parent(usize),
+    /// An ancestor, by position.
+    Ancestor(usize),
+}
+
+/// The status of one object.
+#[derive(Clone, Copy, Debug)]
+pub enum ObjectStatus<'a> {
+    /// Of a GatewayClass.
+    GatewayClass(&'a GatewayClassStatus),
+    /// Of a Gateway.
+    Gateway(&'a GatewayStatus),
+    /// Of a ListenerSet.
+    ListenerSet(&'a ListenerSetStatus),
+    /// Of a route of any kind.
+    Route(&'a RouteStatus),
+    /// Of a BackendTLSPolicy.
+    Policy(&'a PolicyStatus),
+}
+
+impl<'a> ObjectStatus<'a> {
+    /// All its conditions, by where they stand.
+    pub fn sections(self) -> Vec<(Section<'a>, &'a [Condition])> {
+        let object = |conditions: &'a [Condition]| vec![(Section::Object, conditions)];
+        let with_listeners = |conditions: &'a [Condition], listeners: &'a [ListenerStatus]| {
+            let mut sections = object(conditions);
+            sections.extend(listeners.iter().enumerate().map(|(i, listener)| {
+                let section = Section::Listener(i, &listener.name);
+                (section, listener.conditions.as_slice())
+            }));
+            sections
+        };
+        match self {
+            Self::GatewayClass(status) => object(&status.conditions),
+            Self::Gateway(status) => with_listeners(&status.conditions, &status.listeners),
+            Self::ListenerSet(status) => with_listeners(&status.conditions, &status.listeners),
+            Self::Route(status) => (0..)
+                .zip(&status.parents)
+                .map(|(i, parent)| (Section::Parent(i), parent.conditions.as_slice()))
+                .collect(),
+            Self::Policy(status) => (0..)
+                .zip(&status.ancestors)
+                .map(|(i, ancestor)| (Section::Ancestor(i), ancestor.conditions.as_slice()))
+                .collect(),
+        }
+    }
+}
+
+impl Statuses {
+    /// The status of every object, by kind and name.
+    pub fn objects(&self) -> impl Iterator<Item = (Kind, &NamespacedName, ObjectStatus<'_>)> {
+        let Self {
+            gateway_classes,
+            gateways,
+            listener_sets,
+            routes,
+            backend_tls_policies,
+        } = self;
+        let classes = gateway_classes
+            .iter()
+            .map(|(name, status)| (Kind::GatewayClass, name, ObjectStatus::GatewayClass(status)));
+        let gateways = gateways
+            .iter()
+            .map(|(name, status)| (Kind::Gateway, name, ObjectStatus::Gateway(status)));
+        let sets = listener_sets
+            .iter()
+            .map(|(name, status)| (Kind::ListenerSet, name, ObjectStatus::ListenerSet(status)));
+        let routes = routes
+            .iter()
+            .map(|(key, status)| (key.kind, &key.name, ObjectStatus::Route(status)));
+        let policies = backend_tls_policies
+            .iter()
+            .map(|(name, status)| (Kind::BackendTlsPolicy, name, ObjectStatus::Policy(status)));
+        classes
+            .chain(gateways)
+            .chain(sets)
+            .chain(routes)
+            .chain(policies)
+    }
+}
