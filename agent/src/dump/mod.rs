@@ -75,12 +75,18 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, Error> {
         problems: _,
     } = rendered;
     let mut all = Map::new();
-    all.insert("listeners".to_owned(), list::<Listener>(listeners)?);
+    all.insert(
+        "listeners".to_owned(),
+        without_keys(list::<Listener>(listeners)?, redact),
+    );
     all.insert(
         "routes".to_owned(),
         list::<RouteConfiguration>(route_tables)?,
     );
-    all.insert("clusters".to_owned(), list::<Cluster>(clusters)?);
+    all.insert(
+        "clusters".to_owned(),
+        without_keys(list::<Cluster>(clusters)?, redact),
+    );
     all.insert(
         "endpoints".to_owned(),
         list::<ClusterLoadAssignment>(endpoints)?,
@@ -148,6 +154,29 @@ fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, Er
         message: M::full_name(),
         source,
     })
+}
+
+/// Private keys may also be inline where they are used.
+fn without_keys(mut value: Value, redact: Redact) -> Value {
+    fn walk(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    if name == "private_key" {
+                        *value = serde_json::json!({"inline_string": "<redacted>"});
+                    } else {
+                        walk(value);
+                    }
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(walk),
+            _ => {}
+        }
+    }
+    if redact == Redact::PrivateKeys {
+        walk(&mut value);
+    }
+    value
 }
 
 /// PEM as text instead of base64, and no private key unless asked for.

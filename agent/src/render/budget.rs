@@ -2,10 +2,10 @@
 //!
 //! Every file subscription of Envoy is one inotify instance, and Envoy aborts when the kernel has no more
 //! (128 for a user by default). So each subscription is granted here before it is written into a resource:
-//! LDS and CDS, then route tables, then secrets, then endpoints. A cluster that gets none has its
-//! endpoints inline; a listener that gets none is left out with a problem.
+//! LDS and CDS, then route tables, then secrets, then endpoints. What gets none is inline: the endpoints of a
+//! cluster, the route table or the keys of a listener. It serves all the same; only its changes cost more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 
@@ -14,17 +14,43 @@ use crate::layout::file_name;
 /// What may be subscribed to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Subscriptions<'a> {
-    pub(super) route_tables: BTreeSet<&'a str>,
-    pub(super) secrets: BTreeSet<&'a str>,
+    pub(super) route_tables: Granted<'a>,
+    pub(super) secrets: Granted<'a>,
     /// Names of clusters, not of endpoint sets: two clusters that share a file are two subscriptions.
     pub(super) endpoints: BTreeSet<&'a str>,
+}
+
+/// Who got a subscription and who asked in vain.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Granted<'a> {
+    files: BTreeSet<&'a str>,
+    inline: BTreeSet<&'a str>,
+}
+
+impl<'a> Granted<'a> {
+    /// Whether it is to be inline where it is used.
+    pub(super) fn is_inline(&self, name: &str) -> bool {
+        self.inline.contains(name)
+    }
+
+    fn ask(&mut self, name: &'a str, left: &mut usize) {
+        if self.files.contains(name) {
+            return;
+        }
+        if let Some(rest) = left.checked_sub(1) {
+            *left = rest;
+            self.files.insert(name);
+        } else {
+            self.inline.insert(name);
+        }
+    }
 }
 
 /// Grants subscriptions until the budget is used up.
 pub(super) fn plan<'a>(
     ports: &'a [Port],
     backends: &'a [Backend],
-    secrets: &BTreeSet<&'a str>,
+    secrets: &BTreeMap<&'a str, &'a [u8]>,
     budget: usize,
 ) -> Subscriptions<'a> {
     // LDS and CDS.
@@ -33,7 +59,7 @@ pub(super) fn plan<'a>(
     let listeners = || ports.iter().flat_map(|port| &port.listeners);
     for Listener { route_table, .. } in listeners() {
         if !route_table.is_empty() {
-            grant(&mut granted.route_tables, route_table, &mut left);
+            granted.route_tables.ask(route_table, &mut left);
         }
     }
     for Listener { tls, .. } in listeners() {
@@ -46,8 +72,8 @@ pub(super) fn plan<'a>(
             continue;
         };
         for name in keys.iter().chain([client_trust_bundle]) {
-            if secrets.contains(name.as_str()) {
-                grant(&mut granted.secrets, name, &mut left);
+            if secrets.contains_key(name.as_str()) {
+                granted.secrets.ask(name, &mut left);
             }
         }
     }
@@ -61,8 +87,8 @@ pub(super) fn plan<'a>(
             continue;
         };
         for name in [trust_bundle, client_key] {
-            if secrets.contains(name.as_str()) {
-                grant(&mut granted.secrets, name, &mut left);
+            if secrets.contains_key(name.as_str()) {
+                granted.secrets.ask(name, &mut left);
             }
         }
     }
@@ -85,16 +111,6 @@ pub(super) fn plan<'a>(
     granted
 }
 
-fn grant<'a>(granted: &mut BTreeSet<&'a str>, name: &'a str, left: &mut usize) {
-    if granted.contains(name) {
-        return;
-    }
-    if let Some(rest) = left.checked_sub(1) {
-        *left = rest;
-        granted.insert(name);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,7 +126,7 @@ mod tests {
 
     #[test]
     fn one_more_backend_moves_at_most_one_other_across_the_border() {
-        let secrets = BTreeSet::new();
+        let secrets = BTreeMap::new();
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
             let before = plan(&[], &before, &secrets, 12).endpoints.clone();
@@ -134,12 +150,12 @@ mod tests {
             ..Default::default()
         }];
         let backends = backends(0..1);
-        let secrets = BTreeSet::from(["Secret/ns/a"]);
+        let secrets = BTreeMap::from([("Secret/ns/a", &b""[..])]);
         let counts = |budget| {
             let plan = plan(&ports, &backends, &secrets, budget);
             (
-                plan.route_tables.len(),
-                plan.secrets.len(),
+                plan.route_tables.files.len(),
+                plan.secrets.files.len(),
                 plan.endpoints.len(),
             )
         };

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch};
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 
+use super::hcm::Table;
 use super::{Context, Problem, hcm, l4, tls};
 
 /// Offered to clients of HTTPS, best first.
@@ -154,19 +155,19 @@ fn tls_chains(
 }
 
 /// A route table that is there and may be watched.
-fn usable<'t>(route_table: &'t str, context: &Context<'_>) -> Result<&'t str, String> {
-    if !context.route_tables.contains(route_table) {
+fn usable<'t>(route_table: &'t str, context: &Context<'t>) -> Result<Table<'t>, String> {
+    let Some(bytes) = context.route_tables.get(route_table) else {
         return Err(format!(
             "its route table `{route_table}` is not in the snapshot"
         ));
-    }
-    if !context.subscriptions.route_tables.contains(route_table) {
-        return Err(format!(
-            "its route table would need one more file subscription than the budget of {} allows: raise fs.inotify.max_user_instances",
-            context.options.subscription_budget
-        ));
-    }
-    Ok(route_table)
+    };
+    Ok(
+        if context.subscriptions.route_tables.is_inline(route_table) {
+            Table::Inline(bytes)
+        } else {
+            Table::File(route_table)
+        },
+    )
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

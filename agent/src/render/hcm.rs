@@ -1,6 +1,6 @@
 //! The HTTP connection manager: what every request meets before and after its route.
 //!
-//! It names its route table by file, and holds nothing of a route or tenant. Its defaults are those of an
+//! It names its route table by file, and holds nothing of a route or tenant as long as files can be watched. Its defaults are those of an
 //! edge: the client is not trusted.
 
 use envoy_types::pb::envoy::config::core::v3::{CidrRange, Http2ProtocolOptions};
@@ -18,19 +18,35 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 };
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
+use prost::encoding::encode_varint;
 
 use super::{Context, config_sources, cors, sessions, wrappers};
 
 /// A connection manager for one port and route table; `scheme` is part of the name of its statistics.
-pub(super) fn render(scheme: &str, port: u32, route_table: &str, context: &Context<'_>) -> Filter {
-    let path = context.options.layout.rds(route_table);
+/// `route_config` of `HttpConnectionManager`, a message.
+const ROUTE_CONFIG: u8 = 4 << 3 | 2;
+
+/// Where a listener has its route table.
+#[derive(Clone, Copy)]
+pub(super) enum Table<'a> {
+    /// In a file, by name.
+    File(&'a str),
+    /// Encoded, in the listener itself: nobody can watch one more file.
+    Inline(&'a [u8]),
+}
+
+pub(super) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Context<'_>) -> Filter {
+    let route_specifier = match table {
+        Table::File(name) => Some(RouteSpecifier::Rds(Rds {
+            config_source: Some(config_sources::file(&context.options.layout.rds(name))),
+            route_config_name: name.to_owned(),
+        })),
+        Table::Inline(_) => None,
+    };
     let manager = HttpConnectionManager {
         stat_prefix: format!("{scheme}-{port}"),
         http_filters: http_filters(),
-        route_specifier: Some(RouteSpecifier::Rds(Rds {
-            config_source: Some(config_sources::file(&path)),
-            route_config_name: route_table.to_owned(),
-        })),
+        route_specifier,
         // The client's address is the connection's, unless that many proxies before us are trusted to say.
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
@@ -71,9 +87,16 @@ pub(super) fn render(scheme: &str, port: u32, route_table: &str, context: &Conte
         }],
         ..Default::default()
     };
+    let mut manager = pack_any(manager);
+    if let Table::Inline(bytes) = table {
+        // Behind the rest, as it is: decoded and encoded again, its maps would come in another order.
+        manager.value.push(ROUTE_CONFIG);
+        encode_varint(bytes.len() as u64, &mut manager.value);
+        manager.value.extend_from_slice(bytes);
+    }
     Filter {
         name: "envoy.filters.network.http_connection_manager".to_owned(),
-        config_type: Some(filter::ConfigType::TypedConfig(pack_any(manager))),
+        config_type: Some(filter::ConfigType::TypedConfig(manager)),
     }
 }
 

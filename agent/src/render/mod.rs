@@ -134,10 +134,10 @@ impl fmt::Display for Problem {
 struct Context<'a> {
     options: &'a Options,
     subscriptions: budget::Subscriptions<'a>,
-    /// Names of the key pairs and trust bundles that have a resource.
-    secrets: BTreeSet<&'a str>,
-    /// Names of the route tables of the snapshot.
-    route_tables: BTreeSet<&'a str>,
+    /// The key pairs and trust bundles that have a resource, encoded.
+    secrets: BTreeMap<&'a str, &'a [u8]>,
+    /// The rendered route tables.
+    route_tables: BTreeMap<&'a str, &'a [u8]>,
     /// Names of the backends that have a cluster.
     clusters: BTreeSet<&'a str>,
 }
@@ -176,8 +176,8 @@ pub fn render_after(
     let context = Context {
         options,
         subscriptions: budget::Subscriptions::default(),
-        secrets: BTreeSet::new(),
-        route_tables: BTreeSet::new(),
+        secrets: BTreeMap::new(),
+        route_tables: BTreeMap::new(),
         clusters: snapshot.backends.iter().map(|b| b.name.as_str()).collect(),
     };
     let mut problems = Vec::new();
@@ -211,37 +211,35 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
     } = snapshot;
     let mut problems = Vec::new();
     let secrets = secrets::render(key_refs, keys, trust_bundles, &mut problems);
-    let secret_names: BTreeSet<&str> = key_refs
-        .iter()
-        .map(|key| key.name.as_str())
-        .chain(trust_bundles.iter().map(|bundle| bundle.name.as_str()))
-        .filter(|name| secrets.iter().any(|secret| secret.name == *name))
-        .collect();
+    let secrets = sorted(secrets, &mut problems);
+    let secret_bytes = by_name(&secrets);
     let mut context = Context {
         options,
-        subscriptions: budget::plan(ports, backends, &secret_names, options.subscription_budget),
-        secrets: secret_names,
-        route_tables: route_tables
-            .iter()
-            .map(|table| table.name.as_str())
-            .collect(),
+        subscriptions: budget::plan(ports, backends, &secret_bytes, options.subscription_budget),
+        secrets: secret_bytes,
+        route_tables: BTreeMap::new(),
         clusters: BTreeSet::new(),
     };
     endpoints::check(endpoints, &mut problems);
     let (clusters, usable) = clusters::render(backends, endpoints, &context, &mut problems);
     context.clusters = usable;
-    let listeners = listeners::render(ports, &context, &mut problems);
-    let endpoints = endpoints::render(backends, endpoints, &context);
+    let mut of_routes = Vec::new();
     let route_tables = route_tables
         .iter()
-        .map(|table| route_tables::render(table, &context, &mut problems))
+        .map(|table| route_tables::render(table, &context, &mut of_routes))
         .collect();
+    let route_tables = sorted(route_tables, &mut of_routes);
+    context.route_tables = by_name(&route_tables);
+    let listeners = listeners::render(ports, &context, &mut problems);
+    problems.append(&mut of_routes);
+    let endpoints = endpoints::render(backends, endpoints, &context);
+    let granted = &context.subscriptions;
     let mut rendered = Rendered {
         listeners: sorted(listeners, &mut problems),
-        route_tables: sorted(route_tables, &mut problems),
+        route_tables: in_files(&route_tables, &granted.route_tables),
         clusters: sorted(clusters, &mut problems),
         endpoints: sorted(endpoints, &mut problems),
-        secrets: sorted(secrets, &mut problems),
+        secrets: in_files(&secrets, &granted.secrets),
         problems,
     };
     // A route may be in several tables, and wrong in each.
@@ -250,6 +248,22 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
         .problems
         .retain(|problem| seen.insert(problem.clone()));
     rendered
+}
+
+fn by_name(resources: &[Resource]) -> BTreeMap<&str, &[u8]> {
+    resources
+        .iter()
+        .map(|resource| (resource.name.as_str(), &resource.bytes[..]))
+        .collect()
+}
+
+/// Those that are not inline where they are used.
+fn in_files(resources: &[Resource], granted: &budget::Granted<'_>) -> Vec<Resource> {
+    resources
+        .iter()
+        .filter(|resource| !granted.is_inline(&resource.name))
+        .cloned()
+        .collect()
 }
 
 /// By name; of those that share one, the first.

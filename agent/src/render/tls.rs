@@ -4,10 +4,11 @@ use envoy_types::pb::envoy::config::core::v3::{
     DataSource, TransportSocket, data_source::Specifier, transport_socket,
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
-    SubjectAltNameMatcher, TlsParameters, UpstreamTlsContext,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret,
+    SubjectAltNameMatcher, TlsCertificate, TlsParameters, UpstreamTlsContext,
     certificate_validation_context::TrustChainVerification,
     common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
+    secret::Type,
     subject_alt_name_matcher::SanType,
     tls_parameters::TlsProtocol,
 };
@@ -28,43 +29,25 @@ pub(super) fn downstream(
         client_trust_bundle,
         client_insecure_fallback,
     } = tls;
-    let certificates: Vec<_> = keys
-        .iter()
-        .filter_map(|key| secret(key, context).ok())
-        .collect();
-    if certificates.is_empty() {
-        return Err(match keys.as_slice() {
-            [] => "the listener terminates TLS but names no key pair".to_owned(),
-            [first, ..] => match secret(first, context) {
-                Err(reason) => reason,
-                Ok(_) => "no key pair is usable".to_owned(),
-            },
-        });
-    }
+    let certificates = Certificates::of(keys, context)?;
     let mut require_client_certificate = false;
     let mut validation = None;
     if !client_trust_bundle.is_empty() {
         // Without the bundle, nobody could be validated: closed, not open.
-        let bundle = secret(client_trust_bundle, context)?;
-        validation = Some(if *client_insecure_fallback {
+        let mut how = CertificateValidationContext::default();
+        if *client_insecure_fallback {
             // Asks, and takes whatever comes, or nothing.
-            ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
-                default_validation_context: Some(CertificateValidationContext {
-                    trust_chain_verification: TrustChainVerification::AcceptUntrusted.into(),
-                    ..Default::default()
-                }),
-                validation_context_sds_secret_config: Some(bundle),
-                ..Default::default()
-            })
+            how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
         } else {
             require_client_certificate = true;
-            ValidationContextType::ValidationContextSdsSecretConfig(bundle)
-        });
+        }
+        validation = Some(validated(how, client_trust_bundle, context)?);
     }
     Ok(socket(&DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(parameters()),
-            tls_certificate_sds_secret_configs: certificates,
+            tls_certificates: certificates.inline,
+            tls_certificate_sds_secret_configs: certificates.in_files,
             alpn_protocols: alpn.iter().map(|&p| p.to_owned()).collect(),
             validation_context_type: validation,
             ..Default::default()
@@ -123,20 +106,17 @@ pub(super) fn upstream(
         });
         ValidationContextType::ValidationContext(validation)
     } else {
-        ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
-            default_validation_context: Some(validation),
-            validation_context_sds_secret_config: Some(secret(trust_bundle, context)?),
-            ..Default::default()
-        })
+        validated(validation, trust_bundle, context)?
     };
     let client_key = match client_key.as_str() {
-        "" => Vec::new(),
-        name => vec![secret(name, context)?],
+        "" => Certificates::default(),
+        _ => Certificates::of(std::slice::from_ref(client_key), context)?,
     };
     Ok(socket(&UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(parameters()),
-            tls_certificate_sds_secret_configs: client_key,
+            tls_certificates: client_key.inline,
+            tls_certificate_sds_secret_configs: client_key.in_files,
             // Nothing for HTTP/1.1: servers that know no ALPN then have nothing to refuse.
             alpn_protocols: match protocol {
                 AppProtocol::Http2 => vec!["h2".to_owned()],
@@ -160,21 +140,93 @@ fn parameters() -> TlsParameters {
     }
 }
 
-/// A key pair or trust bundle by file, or why there is none.
-fn secret(name: &str, context: &Context<'_>) -> Result<SdsSecretConfig, String> {
-    if !context.secrets.contains(name) {
-        return Err(format!("`{name}` is not on this host"));
+/// Own certificates with their keys: all in files, or all inline, because Envoy takes no mixture.
+#[derive(Default)]
+struct Certificates {
+    in_files: Vec<SdsSecretConfig>,
+    inline: Vec<TlsCertificate>,
+}
+
+impl Certificates {
+    /// Those of `names` that are there; an error if that is none.
+    fn of(names: &[String], context: &Context<'_>) -> Result<Self, String> {
+        let there: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| context.secrets.contains_key(name))
+            .collect();
+        let mut certificates = Self::default();
+        if there
+            .iter()
+            .any(|name| context.subscriptions.secrets.is_inline(name))
+        {
+            for name in &there {
+                if let Some(Type::TlsCertificate(certificate)) = inline(name, context)? {
+                    certificates.inline.push(certificate);
+                }
+            }
+        } else {
+            certificates.in_files = there.iter().map(|name| in_file(name, context)).collect();
+        }
+        if certificates.inline.is_empty() && certificates.in_files.is_empty() {
+            return Err(match names {
+                [] => "the listener terminates TLS but names no key pair".to_owned(),
+                [first, ..] => format!("`{first}` is not on this host"),
+            });
+        }
+        Ok(certificates)
     }
-    if !context.subscriptions.secrets.contains(name) {
-        return Err(format!(
-            "`{name}` would need one more file subscription than the budget of {} allows: raise fs.inotify.max_user_instances",
-            context.options.subscription_budget
+}
+
+/// Certificates of the other side: as `how` says, by the authorities of the bundle.
+fn validated(
+    how: CertificateValidationContext,
+    bundle: &str,
+    context: &Context<'_>,
+) -> Result<ValidationContextType, String> {
+    if context.subscriptions.secrets.is_inline(bundle)
+        && let Some(Type::ValidationContext(authorities)) = inline(bundle, context)?
+    {
+        return Ok(ValidationContextType::ValidationContext(
+            CertificateValidationContext {
+                trusted_ca: authorities.trusted_ca,
+                ..how
+            },
         ));
     }
-    Ok(SdsSecretConfig {
+    if !context.secrets.contains_key(bundle) {
+        return Err(format!("`{bundle}` is not on this host"));
+    }
+    let bundle = in_file(bundle, context);
+    if how == CertificateValidationContext::default() {
+        return Ok(ValidationContextType::ValidationContextSdsSecretConfig(
+            bundle,
+        ));
+    }
+    Ok(ValidationContextType::CombinedValidationContext(
+        CombinedCertificateValidationContext {
+            default_validation_context: Some(how),
+            validation_context_sds_secret_config: Some(bundle),
+            ..Default::default()
+        },
+    ))
+}
+
+/// The content of a secret.
+fn inline(name: &str, context: &Context<'_>) -> Result<Option<Type>, String> {
+    let bytes = context
+        .secrets
+        .get(name)
+        .ok_or_else(|| format!("`{name}` is not on this host"))?;
+    let secret = Secret::decode(*bytes).map_err(|_| format!("`{name}` is not a secret"))?;
+    Ok(secret.r#type)
+}
+
+fn in_file(name: &str, context: &Context<'_>) -> SdsSecretConfig {
+    SdsSecretConfig {
         name: name.to_owned(),
         sds_config: Some(config_sources::file(&context.options.layout.sds(name))),
-    })
+    }
 }
 
 fn socket<M: Message + Name + Clone>(context: &M) -> TransportSocket {
