@@ -12,6 +12,8 @@ mod bundle;
 mod observed;
 mod objects;
 mod plan;
+#[cfg(test)]
+mod plan_tests;
 mod publisher;
 
 pub(crate) use self::bundle::{Bundle, input_digest};

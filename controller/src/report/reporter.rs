@@ -113,16 +113,16 @@ impl Reporter {
 
     /// Starts what may be written now; says when the next may.
     fn start_writes(
-        &mut self,
+        &self,
         known: &mut Known,
         agents: &Agents,
         writes: &mut JoinSet<(ObjectKey, Outcome)>,
     ) -> Option<Instant> {
         let judged = known.judged.clone()?;
-        if !*self.leading.borrow_and_update() {
+        if !*self.leading.borrow() {
             return None;
         }
-        let failures = self.failures.borrow_and_update().clone();
+        let failures = self.failures.borrow().clone();
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
         let mut settled = Vec::new();
