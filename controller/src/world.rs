@@ -127,6 +127,11 @@ macro_rules! kinds {
                 }
             }
 
+            /// The names of the objects of one kind, in order.
+            pub fn names(&self, kind: Kind) -> Box<dyn Iterator<Item = &NamespacedName> + '_> {
+                match kind { $(Kind::$kind => Box::new(self.$field.keys()),)+ }
+            }
+
             /// How many objects there are.
             pub fn len(&self) -> usize {
                 [$(self.$field.len(),)+].iter().sum()

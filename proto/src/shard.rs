@@ -6,7 +6,7 @@
 //! zstd-compressed partial `Snapshot`. Nothing is trusted on the way back: sizes are bounded before
 //! anything is decompressed, and digests are compared before anything is decoded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
 use prost::Message as _;
@@ -65,8 +65,8 @@ pub enum ShardError {
         /// What it says.
         found: u32,
     },
-    /// The manifest names more shards than anyone would write.
-    #[error("manifest names {found} shards, more than {MAX_SHARDS}")]
+    /// There are more shards than a manifest may name.
+    #[error("{found} shards, more than the {MAX_SHARDS} that a manifest may name")]
     TooMany {
         /// How many.
         found: usize,
@@ -179,15 +179,20 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
     let mut live = Vec::new();
     for (index, piece) in pieces {
         let name = format!("endpoints-{count}-{index}");
-        let (bytes, size) = pack(&name, &piece)?;
+        let (bytes, _) = pack(&name, &piece)?;
+        // Nothing of what changes in place: endpoints never change a manifest.
         live.push(ShardRef {
             name: name.clone(),
             sha256: String::new(),
-            size,
+            size: 0,
         });
         shards.push(Shard { name, bytes });
     }
 
+    let found = config.len() + live.len();
+    if found > MAX_SHARDS {
+        return Err(ShardError::TooMany { found });
+    }
     Ok(Sharded {
         manifest: Manifest {
             format: FORMAT,
@@ -263,6 +268,25 @@ pub fn join<B: AsRef<[u8]>>(
         });
     }
     Ok(snapshot)
+}
+
+/// The endpoint shard `new` with what only `old` has: for the time in which readers may hold either the manifest of
+/// `old` or the next.
+pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Vec<u8>, ShardError> {
+    let reference = ShardRef {
+        name: name.to_owned(),
+        ..ShardRef::default()
+    };
+    let old = unpack(&reference, old)?;
+    let mut both = unpack(&reference, new)?;
+    let known: BTreeSet<String> = both.endpoints.iter().map(|set| set.name.clone()).collect();
+    let only_old = old
+        .endpoints
+        .into_iter()
+        .filter(|set| !known.contains(&set.name));
+    both.endpoints.extend(only_old);
+    canonicalize(&mut both);
+    pack(name, &both).map(|(bytes, _)| bytes)
 }
 
 /// A power of two, so that growth moves half of the names and an edit moves none.

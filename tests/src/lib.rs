@@ -16,6 +16,7 @@ pub mod certs;
 pub mod checks;
 pub mod client;
 pub mod cluster;
+pub mod controller;
 pub mod datagrams;
 pub mod demo;
 pub mod echo;

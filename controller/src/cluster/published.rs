@@ -55,6 +55,13 @@ pub enum Part {
 }
 
 impl Part {
+    /// The part that a value of [`PART_LABEL`] means; none if it is not ours.
+    pub fn parse(label: &str) -> Option<Self> {
+        [Self::Manifest, Self::Config, Self::Endpoints, Self::Keys]
+            .into_iter()
+            .find(|part| part.as_str() == label)
+    }
+
     /// The value of [`PART_LABEL`].
     pub fn as_str(self) -> &'static str {
         match self {

@@ -10,6 +10,7 @@ mod head;
 mod names;
 mod sniff;
 mod split;
+mod value;
 mod yaml;
 
 #[cfg(test)]
@@ -21,6 +22,7 @@ use serde_ignored::Path;
 
 pub use self::error::{DecodeError, Reason};
 pub use self::split::{Document, split};
+pub use self::value::decode_value;
 
 use self::head::{Envelope, EnvelopeSeed};
 use self::sniff::Sniffed;

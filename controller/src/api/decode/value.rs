@@ -1,0 +1,13 @@
+//! Objects as an API server sends them: values rather than text.
+
+use super::{DecodeError, Decoded, decode_item};
+use crate::world::Kind;
+
+/// Decodes an object of a known kind. An API server leaves `apiVersion` and `kind` out of the items of its lists.
+pub fn decode_value(
+    value: serde_json::Value,
+    kind: Kind,
+    api_version: &str,
+) -> Result<Decoded, DecodeError> {
+    decode_item(value, Some((api_version, kind.as_str())))
+}

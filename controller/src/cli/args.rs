@@ -1,0 +1,223 @@
+//! Arguments, environment and configuration file, in this order of precedence.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use crate::cluster::published::DEFAULT_NAMESPACE;
+use crate::engine::Mode;
+use crate::resolve::Options;
+use crate::run::Settings;
+
+/// What a configuration file may be; ours are a few lines.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(
+    std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    8081,
+);
+const DEFAULT_LEASE_SECONDS: u64 = 15;
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// A YAML file with the same settings by the same names (`controller-name: …`); arguments and environment win.
+    #[arg(long, env = "SESAME_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    given: Given,
+}
+
+/// Every setting, as an argument, a variable or an entry of the file.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct Given {
+    /// Only GatewayClasses that name this controller are served [default: projectsesame.io/gateway-controller]
+    #[arg(long, env = "SESAME_CONTROLLER_NAME", value_name = "NAME")]
+    controller_name: Option<String>,
+    /// The namespace to publish in; it is Sesame's alone [default: sesame-system]
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Which Gateways are served [default: multiple]
+    #[arg(long, env = "SESAME_MODE")]
+    mode: Option<ModeArg>,
+    /// Allow endpoints on loopback, link-local and metadata addresses.
+    #[arg(
+        long,
+        env = "SESAME_ALLOW_LOCAL_ENDPOINTS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    allow_local_endpoints: Option<bool>,
+    /// How to reach the API server [default: $KUBECONFIG, ~/.kube/config, or the pod's ServiceAccount]
+    #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Where to answer /healthz, /readyz and /metrics [default: 0.0.0.0:8081]
+    #[arg(long, env = "SESAME_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// How long a leader may be silent before another replica takes over: 3 to 600 [default: 15]
+    #[arg(long, env = "SESAME_LEASE_SECONDS", value_name = "SECONDS")]
+    lease_seconds: Option<u64>,
+    /// What is logged: error, warn, info, debug, trace, or filters by module [default: info]
+    #[arg(long, env = "SESAME_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    /// How it is logged, on standard error [default: text]
+    #[arg(long, env = "SESAME_LOG_FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ModeArg {
+    /// All Gateways of all classes that name this controller.
+    Multiple,
+    /// The oldest Gateway of the oldest such class; the others are told so.
+    Single,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+impl RunArgs {
+    /// The settings, with what and how to log.
+    pub(super) fn settings(self) -> Result<(String, LogFormat, Settings)> {
+        let file = match &self.config {
+            Some(path) => read(path)?,
+            None => Given::default(),
+        };
+        self.given.over(file)
+    }
+}
+
+impl Given {
+    fn over(self, file: Self) -> Result<(String, LogFormat, Settings)> {
+        let Self {
+            controller_name,
+            namespace,
+            mode,
+            allow_local_endpoints,
+            kubeconfig,
+            listen,
+            lease_seconds,
+            log,
+            log_format,
+        } = self;
+        let namespace = namespace
+            .or(file.namespace)
+            .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+        ensure!(
+            is_label(&namespace),
+            "namespace {namespace:?}: expected at most 63 lower case letters, digits and `-`"
+        );
+        let defaults = Options::default();
+        let controller_name = controller_name
+            .or(file.controller_name)
+            .unwrap_or(defaults.controller_name);
+        ensure!(
+            controller_name.contains('/') && controller_name.len() <= 253,
+            "controller-name {controller_name:?}: expected a domain and a path, as example.com/controller"
+        );
+        let lease = lease_seconds
+            .or(file.lease_seconds)
+            .unwrap_or(DEFAULT_LEASE_SECONDS);
+        ensure!(
+            (3..=600).contains(&lease),
+            "lease-seconds {lease}: expected 3 to 600"
+        );
+        let settings = Settings {
+            options: Options {
+                controller_name,
+                allow_local_endpoints: allow_local_endpoints
+                    .or(file.allow_local_endpoints)
+                    .unwrap_or(defaults.allow_local_endpoints),
+            },
+            namespace,
+            mode: match mode.or(file.mode).unwrap_or(ModeArg::Multiple) {
+                ModeArg::Multiple => Mode::Multiple,
+                ModeArg::Single => Mode::Single,
+            },
+            kubeconfig: kubeconfig.or(file.kubeconfig),
+            listen: listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
+            lease_duration: Duration::from_secs(lease),
+        };
+        let log = log.or(file.log).unwrap_or_else(|| "info".to_owned());
+        let format = log_format.or(file.log_format).unwrap_or(LogFormat::Text);
+        Ok((log, format, settings))
+    }
+}
+
+fn read(path: &Path) -> Result<Given> {
+    use std::io::Read as _;
+    let at = || format!("--config {}", path.display());
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
+        .with_context(at)?;
+    ensure!(
+        text.len() as u64 <= MAX_FILE_BYTES,
+        "{}: more than {MAX_FILE_BYTES} bytes",
+        at()
+    );
+    parse(&text).with_context(at)
+}
+
+fn parse(text: &str) -> Result<Given> {
+    // Nothing but comments is no document.
+    let file: Option<Given> = serde_saphyr::from_str(text)?;
+    Ok(file.unwrap_or_default())
+}
+
+fn is_label(text: &str) -> bool {
+    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.len() <= 63
+        && text.bytes().next().is_some_and(alphanumeric)
+        && text.bytes().next_back().is_some_and(alphanumeric)
+        && text.bytes().all(|byte| alphanumeric(byte) || byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_win_over_the_file_and_the_file_over_defaults() {
+        let file = parse("mode: single\nnamespace: here\nlisten: 127.0.0.1:1\nallow-local-endpoints: true\n");
+        let given = Given {
+            namespace: Some("there".to_owned()),
+            ..Given::default()
+        };
+        let (log, format, settings) = given.over(file.expect("a file")).expect("settings");
+        assert_eq!(settings.namespace, "there");
+        assert_eq!(settings.mode, Mode::Single);
+        assert_eq!(settings.listen.port(), 1);
+        assert!(settings.options.allow_local_endpoints);
+        assert_eq!(settings.options.controller_name, Options::default().controller_name);
+        assert_eq!((log.as_str(), format), ("info", LogFormat::Text));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let error = |text: &str| match parse(text) {
+            Err(error) => format!("{error:#}"),
+            Ok(file) => match Given::default().over(file) {
+                Err(error) => format!("{error:#}"),
+                Ok(_) => panic!("{text}: accepted"),
+            },
+        };
+        assert!(error("mood: single").contains("mood"));
+        assert!(error("namespace: ../x").contains("../x"));
+        assert!(error("lease-seconds: 1").contains("3 to 600"));
+        assert!(error("controller-name: ours").contains("example.com/controller"));
+        assert!(parse("# nothing\n").is_ok());
+    }
+}

@@ -1,0 +1,89 @@
+//! What people call: arguments in, an exit code out.
+//!
+//! Exit codes: 0 when told to stop, 2 when called wrongly, 3 when the controller could not do its work.
+
+mod args;
+mod crds;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
+
+use self::args::{LogFormat, RunArgs};
+
+/// The command could not do its work.
+const EXIT_FAILED: u8 = 3;
+/// The command was called wrongly.
+const EXIT_WRONG_CALL: u8 = 2;
+
+/// Resolves the Gateway API objects of a cluster, publishes them for Sesame's agents, and writes their statuses.
+#[derive(Debug, Parser)]
+#[command(name = "sesame-controller", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the cluster until told to stop.
+    Run(Box<RunArgs>),
+    /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
+    Crds,
+}
+
+/// Parses the arguments and does what they say.
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Run(args) => run(*args),
+        Command::Crds => match crds::yaml() {
+            Ok(text) => match std::io::stdout().lock().write_all(text.as_bytes()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::from(EXIT_FAILED),
+            },
+            Err(error) => fail(&error, EXIT_FAILED),
+        },
+    }
+}
+
+fn run(args: RunArgs) -> ExitCode {
+    let settings = match args.settings() {
+        Ok(settings) => settings,
+        Err(error) => return fail(&error, EXIT_WRONG_CALL),
+    };
+    let (log, format, settings) = settings;
+    if let Err(error) = start_logging(&log, format) {
+        return fail(&error, EXIT_WRONG_CALL);
+    }
+    match crate::run::run(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "the controller cannot go on");
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
+}
+
+fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    let filter = EnvFilter::try_new(log).with_context(|| format!("log filter {log:?}"))?;
+    // The client logs whole answers that it cannot read; one may be a Secret.
+    let silent: Directive = "kube_client::client=off".parse()?;
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter.add_directive(silent))
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => subscriber.with_ansi(false).init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}
+
+fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
+    // There is nowhere else to say it.
+    let _ = writeln!(std::io::stderr().lock(), "error: {error:#}");
+    ExitCode::from(code)
+}

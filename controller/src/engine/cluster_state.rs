@@ -1,0 +1,187 @@
+//! What is known of the cluster: the world, and what is still missing of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Input;
+use crate::api::NamespacedName;
+use crate::report::Stored;
+use crate::serve::Metrics;
+use crate::watch::Seen;
+use crate::world::{AnyObject, Kind, ObjectKey, World};
+
+/// An object that a watch saw.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) name: NamespacedName,
+    /// The object, or why it is not one.
+    pub(crate) object: Result<AnyObject, String>,
+    /// Its status, if it is of a kind whose status we write.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// What an input did.
+#[derive(Debug, Default)]
+pub(super) struct Effect {
+    /// Whether resolution may say something else now.
+    pub(super) world_changed: bool,
+    /// Statuses as they are stored now.
+    pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
+}
+
+/// The world and what is missing of it.
+#[derive(Debug, Default)]
+pub(super) struct ClusterState {
+    world: World,
+    /// Objects that cannot be decoded. Where there was a good version before, the world still has it.
+    broken: BTreeMap<ObjectKey, String>,
+    /// Kinds that were listed at least once.
+    listed: BTreeSet<Kind>,
+    /// Secrets and ConfigMaps that are referred to, and whether they were read.
+    referred: BTreeMap<ObjectKey, bool>,
+}
+
+impl ClusterState {
+    pub(super) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Whether every kind was listed once.
+    pub(super) fn is_listed(&self) -> bool {
+        let read_singly = |kind: &Kind| matches!(kind, Kind::Secret | Kind::ConfigMap);
+        Kind::ALL
+            .iter()
+            .all(|kind| read_singly(kind) || self.listed.contains(kind))
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_listed() && self.referred.values().all(|read| *read)
+    }
+
+    /// The objects of a kind that are there and cannot be decoded.
+    pub(super) fn broken(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
+        self.broken.keys().filter(move |key| key.kind == kind)
+    }
+
+    pub(super) fn broken_count(&self) -> usize {
+        self.broken.len()
+    }
+
+    /// Takes what is referred to now; says whether that is something else than before.
+    pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> bool {
+        if self.referred.keys().eq(wanted) {
+            return false;
+        }
+        let gone: Vec<ObjectKey> = self
+            .referred
+            .keys()
+            .filter(|key| !wanted.contains(*key))
+            .cloned()
+            .collect();
+        for key in gone {
+            self.referred.remove(&key);
+            self.world.remove(&key);
+        }
+        for key in wanted {
+            self.referred.entry(key.clone()).or_insert(false);
+        }
+        true
+    }
+
+    /// Takes what arrived.
+    pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
+        let mut effect = Effect::default();
+        match input {
+            Input::Fetched { key, object } => {
+                // An answer to a question of earlier is no longer wanted.
+                if let Some(read) = self.referred.get_mut(&key) {
+                    effect.world_changed |= !std::mem::replace(read, true);
+                    effect.world_changed |= self.replace(&key, object);
+                }
+            }
+            Input::Seen { kind, seen } => match seen {
+                Seen::All(objects) => {
+                    self.take_all(kind, objects, &mut effect);
+                    metrics.listed(kind.as_str());
+                }
+                Seen::One(observed) => self.take_one(kind, observed, &mut effect),
+                Seen::Gone(observed) => {
+                    let key = ObjectKey {
+                        kind,
+                        name: observed.name,
+                    };
+                    self.forget(key, observed.stored.is_some(), &mut effect);
+                }
+            },
+        }
+        effect
+    }
+
+    fn take_all(&mut self, kind: Kind, objects: Vec<Observed>, effect: &mut Effect) {
+        let there: BTreeSet<&NamespacedName> = objects.iter().map(|object| &object.name).collect();
+        let broken = self.broken.keys().filter(|key| key.kind == kind).cloned();
+        let known = self.world.names(kind).map(|name| ObjectKey {
+            kind,
+            name: name.clone(),
+        });
+        let gone: BTreeSet<ObjectKey> = known
+            .chain(broken)
+            .filter(|key| !there.contains(&key.name))
+            .collect();
+        for key in gone {
+            self.forget(key, Stored::is_of(kind), effect);
+        }
+        for object in objects {
+            self.take_one(kind, object, effect);
+        }
+        effect.world_changed |= self.listed.insert(kind);
+    }
+
+    fn take_one(&mut self, kind: Kind, observed: Observed, effect: &mut Effect) {
+        let Observed {
+            name,
+            object,
+            stored,
+        } = observed;
+        let key = ObjectKey { kind, name };
+        if let Some(stored) = stored {
+            effect.stored.push((key.clone(), Some(stored)));
+        }
+        match object {
+            Ok(object) => {
+                effect.world_changed |= self.broken.remove(&key).is_some();
+                effect.world_changed |= self.replace(&key, Some(object));
+            }
+            Err(why) => {
+                if self.broken.get(&key) != Some(&why) {
+                    let kept = self.world.contains(&key);
+                    tracing::warn!(object = %key, %why, kept_last_good = kept, "an object cannot be read and is skipped");
+                    self.broken.insert(key, why);
+                    effect.world_changed = true;
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, key: ObjectKey, has_status: bool, effect: &mut Effect) {
+        effect.world_changed |= self.broken.remove(&key).is_some();
+        effect.world_changed |= self.world.remove(&key);
+        if has_status {
+            effect.stored.push((key, None));
+        }
+    }
+
+    /// Puts the object, or nothing, where the key is; says whether that is something else than before.
+    fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>) -> bool {
+        match object {
+            Some(object) if self.world.get(key).as_ref() == Some(&object) => false,
+            // What is kept is found by its own name: an object of another would stay for ever.
+            Some(object) if object.key() == *key => {
+                self.world.insert(object);
+                true
+            }
+            Some(_) => false,
+            None => self.world.remove(key),
+        }
+    }
+}

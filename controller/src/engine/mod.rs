@@ -1,0 +1,174 @@
+//! The engine: what the watches see in, what is to be published and said out. One thread; all of its work is CPU-bound.
+//!
+//! It resolves the whole world after a short quiet, and only a whole world: until every kind was listed once and
+//! every object referred to was read, there is nothing to publish, so that nothing is withdrawn because something is
+//! not known yet. It never waits for a write.
+
+mod cluster_state;
+mod offers;
+mod single;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+
+pub(crate) use self::cluster_state::Observed;
+use self::cluster_state::{ClusterState, Effect};
+pub(crate) use self::offers::{Offer, Offers};
+use self::offers::Bundles;
+use crate::report::{Judged, Stored};
+use crate::resolve::{Options, Resolver};
+use crate::serve::Metrics;
+use crate::watch::{Seen, references};
+use crate::watch::fetch::References;
+use crate::world::{AnyObject, Kind, ObjectKey};
+
+/// A change is resolved when nothing else arrives for this long.
+const QUIET: Duration = Duration::from_millis(5);
+/// Or when it has waited for this long.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+/// What arrives.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A watch saw something.
+    Seen {
+        /// The kind that is watched.
+        kind: Kind,
+        /// What it saw.
+        seen: Seen<Observed>,
+    },
+    /// An object that is referred to was read.
+    Fetched {
+        /// Which.
+        key: ObjectKey,
+        /// None if it does not exist.
+        object: Option<AnyObject>,
+    },
+}
+
+/// Which Gateways are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// All of all classes.
+    Multiple,
+    /// The oldest of the oldest class.
+    Single,
+}
+
+/// A change for whoever writes statuses.
+#[derive(Debug)]
+pub(crate) struct StatusChange {
+    /// Statuses as they are stored now; none of an object that is gone.
+    pub(crate) stored: Vec<(ObjectKey, Option<Stored>)>,
+    /// What is to be said now, when that may have changed.
+    pub(crate) judged: Option<Arc<Judged>>,
+}
+
+/// Everything the engine's thread owns.
+pub(crate) struct Engine {
+    pub(crate) inputs: Receiver<Input>,
+    pub(crate) options: Options,
+    pub(crate) mode: Mode,
+    pub(crate) references: watch::Sender<References>,
+    pub(crate) offers: watch::Sender<Option<Arc<Offers>>>,
+    pub(crate) statuses: UnboundedSender<StatusChange>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Engine {
+    /// Runs until nobody sends any more.
+    pub(crate) fn run(self) {
+        let mut state = ClusterState::default();
+        let mut resolver = Resolver::default();
+        let mut bundles = Bundles::default();
+        let mut unresolved = true;
+        let mut stored = Vec::new();
+        while let Ok(first) = self.inputs.recv() {
+            let start = Instant::now();
+            let mut next = Some(first);
+            while let Some(input) = next.take() {
+                let Effect {
+                    world_changed,
+                    stored: changed,
+                } = state.take(input, &self.metrics);
+                unresolved |= world_changed;
+                stored.extend(changed);
+                let left = LONGEST_WAIT.saturating_sub(start.elapsed());
+                next = match self.inputs.recv_timeout(QUIET.min(left)) {
+                    Ok(input) => Some(input),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    // What has arrived is still resolved; the next `recv` ends the loop.
+                    Err(RecvTimeoutError::Disconnected) => None,
+                };
+            }
+            if unresolved {
+                self.want(&mut state);
+            }
+            if !state.is_whole() {
+                continue;
+            }
+            let judged = unresolved.then(|| self.resolve(&state, &mut resolver, &mut bundles));
+            unresolved = false;
+            let change = StatusChange {
+                stored: std::mem::take(&mut stored),
+                judged,
+            };
+            let nothing = change.stored.is_empty() && change.judged.is_none();
+            if !nothing && self.statuses.send(change).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Has what the world refers to read, and forgets what it no longer refers to.
+    fn want(&self, state: &mut ClusterState) {
+        if !state.is_listed() {
+            return;
+        }
+        let wanted: BTreeSet<ObjectKey> = references(state.world(), &self.options.controller_name);
+        if state.refer_to(&wanted) {
+            self.references.send_replace(Arc::new(wanted));
+        }
+    }
+
+    fn resolve(
+        &self,
+        state: &ClusterState,
+        resolver: &mut Resolver,
+        bundles: &mut Bundles,
+    ) -> Arc<Judged> {
+        let start = Instant::now();
+        let (mut resolution, unserved) = match self.mode {
+            Mode::Multiple => (
+                resolver.resolve(state.world(), &self.options),
+                BTreeSet::new(),
+            ),
+            Mode::Single => single::resolve(state.world(), resolver, &self.options),
+        };
+        for problem in &resolution.problems {
+            tracing::debug!(object = %problem.object, "{}", problem.message);
+        }
+        let gateways = std::mem::take(&mut resolution.gateways);
+        let (offers, unpublishable) =
+            bundles.offer(gateways, &resolution.statuses, &unserved, state);
+        self.metrics.resolved(
+            start.elapsed(),
+            state.world(),
+            offers.len(),
+            state.broken_count(),
+        );
+        let offers = Arc::new(offers);
+        let judged = Arc::new(Judged {
+            statuses: resolution.statuses,
+            revisions: offers::revisions(&offers),
+            unpublishable,
+        });
+        self.offers.send_replace(Some(offers));
+        judged
+    }
+}

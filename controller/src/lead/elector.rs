@@ -1,0 +1,190 @@
+//! Holds, takes and gives up the Lease.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+
+use super::decide::{Record, Step, decide};
+use crate::serve::Metrics;
+
+/// The name of the Lease.
+const NAME: &str = "sesame-controller";
+
+/// One replica's part in the election.
+pub(crate) struct Elector {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    /// Unique among replicas.
+    pub(crate) identity: String,
+    /// How long a holder may be silent before another takes over.
+    pub(crate) duration: Duration,
+    pub(crate) leading: watch::Sender<bool>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Elector {
+    /// Takes part until `stop`; then gives the Lease up.
+    pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        // A third of the duration is left for what was begun to end before another begins.
+        let deadline = self.duration * 2 / 3;
+        let pause = self.duration / 8;
+        let mut seen: Option<(Record, Instant)> = None;
+        let mut held_until: Option<Instant> = None;
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let asked = Instant::now();
+            let limit = held_until.map_or(deadline, |until| until.saturating_duration_since(asked));
+            let result = tokio::select! {
+                result = tokio::time::timeout(limit, self.step(&api, &mut seen)) => result,
+                () = &mut stop => break,
+            };
+            match result {
+                Ok(Ok(true)) => {
+                    held_until = Some(asked + deadline);
+                    self.lead(true);
+                }
+                Ok(Ok(false)) => {
+                    held_until = None;
+                    self.lead(false);
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "the Lease cannot be read or written"),
+                Err(_) => tracing::warn!("the Lease cannot be read or written: no answer"),
+            }
+            if held_until.is_some_and(|until| Instant::now() >= until) {
+                held_until = None;
+                self.lead(false);
+            }
+            let wait = held_until.map_or(pause, |until| {
+                pause.min(until.saturating_duration_since(Instant::now()))
+            });
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = &mut stop => break,
+            }
+        }
+        let led = *self.leading.borrow();
+        self.lead(false);
+        if led {
+            self.give_up(&api, deadline).await;
+        }
+    }
+
+    fn lead(&self, now: bool) {
+        let changed = self.leading.send_if_modified(|leading| {
+            let changed = *leading != now;
+            *leading = now;
+            changed
+        });
+        self.metrics.leads(now);
+        if changed {
+            if now {
+                tracing::info!(identity = self.identity, "this replica leads");
+            } else {
+                tracing::info!(identity = self.identity, "this replica no longer leads");
+            }
+        }
+    }
+
+    /// Looks at the Lease and does what is to be done; says whether it is ours now.
+    async fn step(
+        &self,
+        api: &Api<Lease>,
+        seen: &mut Option<(Record, Instant)>,
+    ) -> kube::Result<bool> {
+        let lease = api.get_opt(NAME).await?;
+        let now = Instant::now();
+        let record = lease.as_ref().map(record);
+        match (&record, &seen) {
+            (Some(record), Some((known, _))) if known == record => {}
+            (Some(record), _) => *seen = Some((record.clone(), now)),
+            (None, _) => *seen = None,
+        }
+        let since = seen.as_ref().map_or(now, |(_, since)| *since);
+        let step = decide(record.as_ref(), &self.identity, since, now);
+        let written = match (step, lease) {
+            (Step::Wait, _) => return Ok(false),
+            (Step::Create, _) | (_, None) => {
+                let lease = self.lease(None, ObjectMeta::default());
+                api.create(&PostParams::default(), &lease).await
+            }
+            (Step::Take | Step::Renew, Some(lease)) => {
+                let Lease { metadata, spec } = lease;
+                let spec = spec.unwrap_or_default();
+                let lease = self.lease(Some(spec).filter(|_| step == Step::Renew), metadata);
+                api.replace(NAME, &PostParams::default(), &lease).await
+            }
+        };
+        match written {
+            Ok(lease) => {
+                *seen = Some((self::record(&lease), Instant::now()));
+                Ok(true)
+            }
+            // Another was quicker.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The Lease as ours; `before` is what it said if it is ours already.
+    fn lease(&self, before: Option<LeaseSpec>, mut metadata: ObjectMeta) -> Lease {
+        metadata.name = Some(NAME.to_owned());
+        metadata.managed_fields = None;
+        let now = MicroTime(Timestamp::now());
+        let spec = before.unwrap_or_else(|| LeaseSpec {
+            acquire_time: Some(now.clone()),
+            ..LeaseSpec::default()
+        });
+        Lease {
+            metadata,
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.identity.clone()),
+                lease_duration_seconds: i32::try_from(self.duration.as_secs()).ok(),
+                renew_time: Some(now),
+                ..spec
+            }),
+        }
+    }
+
+    /// Frees the Lease if it is ours.
+    async fn free(&self, api: &Api<Lease>) -> kube::Result<()> {
+        let Some(mut lease) = api.get_opt(NAME).await? else {
+            return Ok(());
+        };
+        let ours = record(&lease).holder == self.identity;
+        if let Some(spec) = lease.spec.as_mut().filter(|_| ours) {
+            spec.holder_identity = Some(String::new());
+            api.replace(NAME, &PostParams::default(), &lease).await?;
+        }
+        Ok(())
+    }
+
+    /// Frees the Lease, so that the next need not wait.
+    async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
+        let give_up = self.free(api);
+        match tokio::time::timeout(limit, give_up).await {
+            Ok(Ok(())) => tracing::info!("the Lease is given up"),
+            Ok(Err(error)) => tracing::warn!(%error, "the Lease cannot be given up; it runs out"),
+            Err(_) => tracing::warn!("the Lease cannot be given up in time; it runs out"),
+        }
+    }
+}
+
+fn record(lease: &Lease) -> Record {
+    let spec = lease.spec.as_ref();
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
+    Record {
+        holder: spec
+            .and_then(|spec| spec.holder_identity.clone())
+            .unwrap_or_default(),
+        // What another writes here binds us only within reason.
+        duration: Duration::from_secs(seconds.unwrap_or(15).clamp(1, 600).unsigned_abs().into()),
+        version: lease.metadata.resource_version.clone().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,8 @@
+//! Which replica writes: the one that holds the Lease. All of them watch and compute.
+//!
+//! A holder that cannot renew in time stops writing before anybody else may begin. Agents never need a leader.
+
+mod decide;
+mod elector;
+
+pub(crate) use self::elector::Elector;

@@ -1,0 +1,125 @@
+//! ConfigMaps and Secrets as far as publishing knows them, and their form in the API. Pure.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::api::NamespacedName;
+use crate::cluster::published::{
+    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, PART_LABEL, Part, gateway_id,
+};
+
+/// An object that is to be there.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) part: Part,
+    pub(crate) name: String,
+    /// The name of the entry that holds `bytes`.
+    pub(crate) entry: &'static str,
+    pub(crate) bytes: Bytes,
+    /// For people.
+    pub(crate) summary: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Object {
+    /// Without bytes, which may be keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({} bytes)", self.name, self.bytes.len())
+    }
+}
+
+/// Whose object it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) gateway: NamespacedName,
+    pub(crate) fleet: String,
+}
+
+impl Object {
+    /// What tells whether the object in the cluster is this one.
+    pub(crate) fn digest(&self, owner: &Owner) -> [u8; 32] {
+        digest(
+            &labels(owner, self.part),
+            &owner.gateway.to_string(),
+            &BTreeMap::from([(self.entry, self.bytes.as_ref())]),
+            &self.summary,
+        )
+    }
+
+    /// The object as the API has it.
+    pub(crate) fn json(&self, owner: &Owner, namespace: &str) -> Value {
+        let encoded = STANDARD.encode(&self.bytes);
+        let entry = self.entry;
+        let mut object = json!({
+            "apiVersion": "v1",
+            "kind": kind(self.part),
+            "metadata": {
+                "name": self.name,
+                "namespace": namespace,
+                "labels": labels(owner, self.part),
+                "annotations": {GATEWAY_ANNOTATION: owner.gateway.to_string()},
+            },
+        });
+        match self.part {
+            Part::Keys => object["data"] = json!({entry: encoded}),
+            Part::Manifest | Part::Config | Part::Endpoints => {
+                object["binaryData"] = json!({entry: encoded});
+                if !self.summary.is_empty() {
+                    object["data"] = json!(self.summary);
+                }
+            }
+        }
+        if self.part == Part::Config {
+            object["immutable"] = json!(true);
+        }
+        object
+    }
+}
+
+/// The kind of object that a part is.
+pub(crate) fn kind(part: Part) -> &'static str {
+    match part {
+        Part::Keys => "Secret",
+        Part::Manifest | Part::Config | Part::Endpoints => "ConfigMap",
+    }
+}
+
+fn labels(owner: &Owner, part: Part) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (GATEWAY_LABEL.to_owned(), gateway_id(&owner.gateway)),
+        (PART_LABEL.to_owned(), part.as_str().to_owned()),
+        (FLEET_LABEL.to_owned(), owner.fleet.clone()),
+    ])
+}
+
+/// A digest over everything of an object that we decide.
+pub(super) fn digest(
+    labels: &BTreeMap<String, String>,
+    gateway: &str,
+    binary: &BTreeMap<&str, &[u8]>,
+    text: &BTreeMap<String, String>,
+) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut field = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    for label in [GATEWAY_LABEL, PART_LABEL, FLEET_LABEL] {
+        field(labels.get(label).map_or(b"".as_slice(), String::as_bytes));
+    }
+    field(gateway.as_bytes());
+    for (name, bytes) in binary {
+        field(name.as_bytes());
+        field(bytes);
+    }
+    field(b"");
+    for (name, value) in text {
+        field(name.as_bytes());
+        field(value.as_bytes());
+    }
+    hash.finalize().into()
+}

@@ -1,0 +1,162 @@
+//! What is published now, as digests; of endpoints the bytes too, which a change has to start from.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use prost::Message as _;
+use sesame_proto::schema::Manifest;
+
+use super::objects::{self, Object, Owner};
+use crate::cluster::published::{
+    GATEWAY_ANNOTATION, GATEWAY_LABEL, MANIFEST_ENTRY, PART_LABEL, Part, SHARD_ENTRY, gateway_id,
+};
+use crate::watch::Incoming;
+
+/// One published object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) part: Part,
+    /// The label that says whose it is.
+    pub(super) gateway: String,
+    pub(super) digest: [u8; 32],
+    /// `metadata.resourceVersion`, which grows.
+    pub(super) version: u64,
+    /// Of endpoints.
+    pub(super) bytes: Bytes,
+    /// Of a manifest: the shards it names.
+    pub(super) shards: Vec<String>,
+}
+
+/// What is published, by part of the API and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Published(BTreeMap<(&'static str, String), Entry>);
+
+impl Published {
+    pub(super) fn get(&self, part: Part, name: &str) -> Option<&Entry> {
+        self.0.get(&(objects::kind(part), name.to_owned()))
+    }
+
+    /// The objects of one Gateway, by the value of its label.
+    pub(super) fn of<'a>(
+        &'a self,
+        gateway: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a Entry)> {
+        self.0
+            .iter()
+            .filter(move |(_, entry)| entry.gateway == gateway)
+            .map(|((_, name), entry)| (name.as_str(), entry))
+    }
+
+    /// The labels of all Gateways of which something is published.
+    pub(super) fn gateways(&self) -> std::collections::BTreeSet<&str> {
+        self.0.values().map(|entry| entry.gateway.as_str()).collect()
+    }
+
+    /// Replaces all objects of a kind.
+    pub(super) fn list(&mut self, kind: &'static str, found: Vec<(String, Entry)>) {
+        self.0.retain(|(of, _), _| *of != kind);
+        for (name, entry) in found {
+            self.0.insert((kind, name), entry);
+        }
+    }
+
+    /// Takes a version of an object, unless a later one is known.
+    pub(super) fn put(&mut self, name: &str, entry: Entry) {
+        let key = (objects::kind(entry.part), name.to_owned());
+        match self.0.get(&key) {
+            Some(known) if known.version > entry.version => {}
+            _ => {
+                self.0.insert(key, entry);
+            }
+        }
+    }
+
+    /// Takes note that an object is gone, unless a later version of it is known.
+    pub(super) fn remove(&mut self, kind: &'static str, name: &str, version: u64) {
+        let key = (kind, name.to_owned());
+        if self.0.get(&key).is_some_and(|known| known.version <= version) {
+            self.0.remove(&key);
+        }
+    }
+}
+
+impl Entry {
+    /// What a write leaves.
+    pub(super) fn of_written(object: &Object, owner: &Owner, version: u64) -> Self {
+        Self {
+            part: object.part,
+            gateway: gateway_id(&owner.gateway),
+            digest: object.digest(owner),
+            version,
+            bytes: match object.part {
+                Part::Endpoints => object.bytes.clone(),
+                Part::Manifest | Part::Config | Part::Keys => Bytes::new(),
+            },
+            shards: match object.part {
+                Part::Manifest => shards(&object.bytes),
+                Part::Config | Part::Endpoints | Part::Keys => Vec::new(),
+            },
+        }
+    }
+
+    /// What a watch saw; none if it does not say which part it is.
+    pub(super) fn of_seen(kind: &'static str, incoming: &Incoming) -> Option<Self> {
+        let value = &incoming.value;
+        let map = |pointer: &str| -> BTreeMap<String, String> {
+            let object = value.pointer(pointer).and_then(serde_json::Value::as_object);
+            object
+                .into_iter()
+                .flatten()
+                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+                .collect()
+        };
+        let labels = map("/metadata/labels");
+        let part = Part::parse(labels.get(PART_LABEL)?)?;
+        if objects::kind(part) != kind {
+            return None;
+        }
+        let annotations = map("/metadata/annotations");
+        let (encoded, text) = match part {
+            Part::Keys => (map("/data"), BTreeMap::new()),
+            Part::Manifest | Part::Config | Part::Endpoints => (map("/binaryData"), map("/data")),
+        };
+        let binary: BTreeMap<String, Vec<u8>> = encoded
+            .into_iter()
+            .map(|(name, text)| (name, STANDARD.decode(text).unwrap_or_default()))
+            .collect();
+        let bytes = |name: &str| binary.get(name).cloned().unwrap_or_default();
+        let gateway = annotations.get(GATEWAY_ANNOTATION);
+        let views = binary
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+            .collect();
+        Some(Self {
+            part,
+            gateway: labels.get(GATEWAY_LABEL).cloned().unwrap_or_default(),
+            digest: objects::digest(
+                &labels,
+                gateway.map(String::as_str).unwrap_or_default(),
+                &views,
+                &text,
+            ),
+            version: incoming.version().parse().unwrap_or(0),
+            shards: match part {
+                Part::Manifest => shards(&bytes(MANIFEST_ENTRY)),
+                Part::Config | Part::Endpoints | Part::Keys => Vec::new(),
+            },
+            bytes: match part {
+                Part::Endpoints => bytes(SHARD_ENTRY).into(),
+                Part::Manifest | Part::Config | Part::Keys => Bytes::new(),
+            },
+        })
+    }
+}
+
+/// The names of the shards that a manifest names; none if it is not one, and is about to be replaced.
+fn shards(manifest: &[u8]) -> Vec<String> {
+    let manifest = Manifest::decode(manifest).unwrap_or_default();
+    let all = manifest.config.into_iter().chain(manifest.endpoints);
+    all.map(|shard| shard.name).collect()
+}

@@ -1,0 +1,155 @@
+//! The writes between what is published and what should be. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::bundle::Bundle;
+use super::objects::{self, Object, Owner};
+use super::observed::Published;
+use crate::api::NamespacedName;
+use crate::cluster::published::{Part, gateway_id, shard_name};
+use crate::engine::{Offer, Offers};
+
+/// The writes for one Gateway. A step begins when the one before has ended well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// The Gateway; none when nothing but its label is left of it.
+    pub(super) owner: Option<Owner>,
+    pub(super) steps: Vec<Vec<Write>>,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Write {
+    /// There is none of this name.
+    Create(Object),
+    /// There is another of this name.
+    Replace(Object),
+    /// It is left over.
+    Delete {
+        /// `ConfigMap` or `Secret`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Everything that has to be written. `gone` are Gateways of which nothing is wanted any more.
+pub(super) fn plan(published: &Published, offers: &Offers) -> Vec<Plan> {
+    let ours: BTreeSet<String> = offers.keys().map(gateway_id).collect();
+    let wanted = offers.iter().filter_map(|(name, offer)| match offer {
+        Offer::Publish(bundle) => Some(publish(published, name, bundle)),
+        Offer::Keep => None,
+    });
+    let withdrawn = published
+        .gateways()
+        .into_iter()
+        .filter(|gateway| !ours.contains(*gateway))
+        .map(|gateway| withdraw(published, gateway));
+    wanted
+        .chain(withdrawn)
+        .filter(|plan| !plan.steps.is_empty())
+        .collect()
+}
+
+fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -> Plan {
+    let Bundle {
+        owner,
+        revision: _,
+        parts,
+        manifest,
+    } = bundle.as_ref();
+    let known = published.get(Part::Manifest, &manifest.name);
+    let new_manifest = known.is_none_or(|known| known.digest != manifest.digest(owner));
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for object in parts {
+        let Some(known) = published.get(object.part, &object.name) else {
+            before.push(Write::Create(object.clone()));
+            continue;
+        };
+        if known.digest == object.digest(owner) {
+            continue;
+        }
+        // Readers of either manifest must find the endpoints of all that it names.
+        let united = (new_manifest && object.part == Part::Endpoints)
+            .then(|| unite(&known.bytes, object))
+            .flatten()
+            .filter(|united| united != object);
+        match united {
+            Some(united) => {
+                if known.digest != united.digest(owner) {
+                    before.push(Write::Replace(united));
+                }
+                after.push(Write::Replace(object.clone()));
+            }
+            None => before.push(Write::Replace(object.clone())),
+        }
+    }
+    let mut here = Vec::new();
+    if new_manifest {
+        here.push(match known {
+            Some(_) => Write::Replace(manifest.clone()),
+            None => Write::Create(manifest.clone()),
+        });
+    }
+    // While the manifest stays, shards that it does not name are those of the revision before.
+    let named_before: BTreeSet<String> = known
+        .iter()
+        .flat_map(|known| &known.shards)
+        .map(|shard| shard_name(name, shard))
+        .collect();
+    let wanted: BTreeSet<&str> = parts
+        .iter()
+        .chain([manifest])
+        .map(|object| object.name.as_str())
+        .collect();
+    for (left, entry) in published.of(&gateway_id(name)) {
+        let useful = wanted.contains(left)
+            || match entry.part {
+                Part::Config | Part::Endpoints => !new_manifest || named_before.contains(left),
+                Part::Manifest | Part::Keys => false,
+            };
+        if !useful {
+            after.push(Write::Delete {
+                kind: objects::kind(entry.part),
+                name: left.to_owned(),
+            });
+        }
+    }
+    Plan {
+        owner: Some(owner.clone()),
+        steps: steps([before, here, after]),
+    }
+}
+
+/// Takes the manifest first: what is named by nothing can go in any order.
+fn withdraw(published: &Published, gateway: &str) -> Plan {
+    let (mut manifest, mut rest) = (Vec::new(), Vec::new());
+    for (name, entry) in published.of(gateway) {
+        let write = Write::Delete {
+            kind: objects::kind(entry.part),
+            name: name.to_owned(),
+        };
+        match entry.part {
+            Part::Manifest => manifest.push(write),
+            Part::Config | Part::Endpoints | Part::Keys => rest.push(write),
+        }
+    }
+    Plan {
+        owner: None,
+        steps: steps([manifest, rest, Vec::new()]),
+    }
+}
+
+fn steps(all: [Vec<Write>; 3]) -> Vec<Vec<Write>> {
+    all.into_iter().filter(|step| !step.is_empty()).collect()
+}
+
+/// The endpoint shard with what is published in it now; none if the two do not fit into one.
+fn unite(published: &[u8], object: &Object) -> Option<Object> {
+    let bytes = sesame_proto::shard::unite_endpoints(&object.name, published, &object.bytes);
+    Some(Object {
+        bytes: bytes.ok()?.into(),
+        ..object.clone()
+    })
+}

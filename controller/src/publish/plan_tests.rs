@@ -1,0 +1,191 @@
+//! Plans are carried out here against a published state alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{
+    Backend, Endpoint, EndpointSet, Route, RouteTable, Snapshot, VirtualHost,
+};
+
+use super::bundle::Bundle;
+use super::observed::{Entry, Published};
+use super::plan::{Plan, Write, plan};
+use crate::api::NamespacedName;
+use crate::cluster::published::Part;
+use crate::engine::{Offer, Offers};
+use crate::resolve::ResolvedGateway;
+
+fn name() -> NamespacedName {
+    NamespacedName::new("ns", "edge")
+}
+
+/// A Gateway whose one route goes to `service`, with a key of this content.
+fn bundle(service: &str, address: &str, key: &str) -> Arc<Bundle> {
+    let backend = format!("Service/ns/{service}/80");
+    let resolved = ResolvedGateway {
+        gateway: name(),
+        snapshot: Snapshot {
+            gateway: "Gateway/ns/edge".to_owned(),
+            route_tables: vec![RouteTable {
+                name: "http/80".to_owned(),
+                virtual_hosts: vec![VirtualHost {
+                    domain: "*".to_owned(),
+                    routes: vec![Route {
+                        name: format!("to {service}"),
+                        ..Route::default()
+                    }],
+                }],
+            }],
+            backends: vec![Backend {
+                name: backend.clone(),
+                endpoints: backend.clone(),
+                ..Backend::default()
+            }],
+            endpoints: vec![EndpointSet {
+                name: backend,
+                endpoints: vec![Endpoint {
+                    address: address.to_owned(),
+                    port: 80,
+                }],
+            }],
+            ..Snapshot::default()
+        },
+        keys: vec![KeyPair {
+            name: "Secret/ns/cert".to_owned(),
+            certificate_chain: b"public".to_vec(),
+            private_key: key.as_bytes().to_vec(),
+        }],
+    };
+    Arc::new(Bundle::new(&resolved, "default").expect("small enough"))
+}
+
+fn offers(bundle: &Arc<Bundle>) -> Offers {
+    BTreeMap::from([(name(), Offer::Publish(Arc::clone(bundle)))])
+}
+
+/// Does one write to the state.
+fn apply(published: &mut Published, plan: &Plan, write: &Write) {
+    match write {
+        Write::Create(object) | Write::Replace(object) => {
+            let owner = plan.owner.as_ref().expect("an owner");
+            published.put(&object.name, Entry::of_written(object, owner, 1));
+        }
+        Write::Delete { kind, name } => published.remove(kind, name, u64::MAX),
+    }
+}
+
+fn carry_out(published: &mut Published, offers: &Offers) {
+    for plan in plan(published, offers) {
+        for write in plan.steps.iter().flatten() {
+            apply(published, &plan, write);
+        }
+    }
+}
+
+/// What a plan writes, as `step verb part`.
+fn told(plans: &[Plan]) -> Vec<String> {
+    let mut told = Vec::new();
+    for plan in plans {
+        for (step, writes) in plan.steps.iter().enumerate() {
+            for write in writes {
+                told.push(match write {
+                    Write::Create(object) => format!("{step} create {}", object.part.as_str()),
+                    Write::Replace(object) => format!("{step} replace {}", object.part.as_str()),
+                    Write::Delete { name, .. } => {
+                        let part = name.rsplit('.').next().unwrap_or_default();
+                        let part = part.split('-').next().unwrap_or_default();
+                        format!("{step} delete {part}")
+                    }
+                });
+            }
+        }
+    }
+    told.sort();
+    told
+}
+
+#[test]
+fn what_was_carried_out_leaves_nothing_to_do() {
+    let mut published = Published::default();
+    let wanted = offers(&bundle("a", "10.0.0.1", "one"));
+    let first = told(&plan(&published, &wanted));
+    assert_eq!(
+        first,
+        [
+            "0 create config",
+            "0 create config",
+            "0 create endpoints",
+            "0 create keys",
+            "1 create manifest",
+        ]
+    );
+    carry_out(&mut published, &wanted);
+    assert_eq!(plan(&published, &wanted), []);
+}
+
+#[test]
+fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
+    let mut published = Published::default();
+    carry_out(&mut published, &offers(&bundle("a", "10.0.0.1", "one")));
+    let moved = offers(&bundle("a", "10.0.0.2", "one"));
+    assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
+    carry_out(&mut published, &moved);
+    let rotated = offers(&bundle("a", "10.0.0.2", "two"));
+    // The digest of a key is in the snapshot that resolution makes; here only the Secret differs.
+    assert_eq!(told(&plan(&published, &rotated)), ["0 replace keys"]);
+}
+
+#[test]
+fn readers_of_either_manifest_find_their_endpoints_and_shards() {
+    let mut published = Published::default();
+    carry_out(&mut published, &offers(&bundle("a", "10.0.0.1", "one")));
+    let next = offers(&bundle("b", "10.0.0.2", "one"));
+    let plans = plan(&published, &next);
+    let [change] = plans.as_slice() else {
+        panic!("one plan: {plans:?}");
+    };
+    let endpoints = |step: usize| {
+        let writes = &change.steps[step];
+        let object = writes.iter().find_map(|write| match write {
+            Write::Replace(object) if object.part == Part::Endpoints => Some(object),
+            _ => None,
+        });
+        object.expect("endpoints").bytes.len()
+    };
+    assert_eq!(change.steps.len(), 3, "{change:?}");
+    assert!(endpoints(0) > endpoints(2), "old and new, then new only");
+    let manifest = &change.steps[1];
+    assert!(matches!(manifest.as_slice(), [Write::Replace(object)] if object.part == Part::Manifest));
+    // Nothing of the revision before goes while somebody may be reading it.
+    assert!(!change.steps[2].iter().any(|write| matches!(write, Write::Delete { .. })));
+
+    // Cut off after any number of writes, the rest is done by whoever comes next, and the end is the same.
+    let mut whole = published.clone();
+    carry_out(&mut whole, &next);
+    let all: Vec<&Write> = change.steps.iter().flatten().collect();
+    for done in 0..all.len() {
+        let mut state = published.clone();
+        for write in &all[..done] {
+            apply(&mut state, change, write);
+        }
+        carry_out(&mut state, &next);
+        assert_eq!(plan(&state, &next), [], "after {done} writes");
+    }
+    // The third revision takes the shards of the first.
+    let third = told(&plan(&whole, &offers(&bundle("c", "10.0.0.3", "one"))));
+    assert!(third.contains(&"2 delete config".to_owned()), "{third:?}");
+}
+
+#[test]
+fn only_a_gateway_that_is_known_not_to_be_ours_is_withdrawn() {
+    let mut published = Published::default();
+    carry_out(&mut published, &offers(&bundle("a", "10.0.0.1", "one")));
+    let kept = BTreeMap::from([(name(), Offer::Keep)]);
+    assert_eq!(plan(&published, &kept), []);
+    let withdrawn = told(&plan(&published, &BTreeMap::new()));
+    assert_eq!(withdrawn[0], "0 delete manifest");
+    assert_eq!(withdrawn.len(), 5);
+    carry_out(&mut published, &BTreeMap::new());
+    assert_eq!(published, Published::default());
+}

@@ -1,0 +1,354 @@
+//! Writes what the plan says, while this replica leads. The only place that writes ConfigMaps and Secrets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::core::request::Request;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource as _};
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::objects::{self, Object, Owner};
+use super::observed::{Entry, Published};
+use super::plan::{Plan, Write, plan};
+use crate::api::NamespacedName;
+use crate::cluster::published::GATEWAY_LABEL;
+use crate::engine::Offers;
+use crate::serve::Metrics;
+use crate::watch::{Incoming, Seen, api_resource, follow};
+use crate::world::Kind;
+
+/// How long one write may take. A leader that is cut off stops well before another begins.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How many Gateways are written at a time, and how many objects of each.
+const GATEWAYS_AT_ONCE: usize = 4;
+const WRITES_AT_ONCE: usize = 4;
+/// A Gateway that could not be written is tried again after this, then after twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Gateways that could not be published, and why.
+pub(crate) type Failures = BTreeMap<NamespacedName, String>;
+
+/// Name and version of an object, and what it is if it is one of ours.
+type Found = (String, u64, Option<Entry>);
+
+/// Everything the publisher's task owns.
+pub(crate) struct Publisher {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) offers: watch::Receiver<Option<Arc<Offers>>>,
+    pub(crate) leading: watch::Receiver<bool>,
+    pub(crate) failures: watch::Sender<Failures>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What is tried again, by Gateway; none for what is left of Gateways that are gone.
+type Retries = BTreeMap<Option<NamespacedName>, Retry>;
+
+/// When a Gateway is tried again.
+struct Retry {
+    at: Instant,
+    pause: Duration,
+}
+
+impl Publisher {
+    /// Runs until there is nothing to wait for any more.
+    pub(crate) async fn run(mut self) {
+        let (events, mut seen) = mpsc::unbounded_channel();
+        let mut watches = JoinSet::new();
+        for kind in [Kind::ConfigMap, Kind::Secret] {
+            watches.spawn(self.watch(kind, events.clone()));
+        }
+        drop(events);
+        let mut published = Published::default();
+        let mut listed = BTreeSet::new();
+        let mut retries = Retries::new();
+        loop {
+            let next_try = retries.values().map(|retry| retry.at).min();
+            tokio::select! {
+                event = seen.recv() => match event {
+                    Some((kind, event)) => take(&mut published, &mut listed, kind, event),
+                    None => return,
+                },
+                changed = self.offers.changed() => if changed.is_err() { return },
+                changed = self.leading.changed() => if changed.is_err() { return },
+                () = until(next_try) => {}
+            }
+            while let Ok((kind, event)) = seen.try_recv() {
+                take(&mut published, &mut listed, kind, event);
+            }
+            let Some(offers) = self.offers.borrow_and_update().clone() else {
+                continue;
+            };
+            if listed.len() < 2 || !*self.leading.borrow_and_update() {
+                continue;
+            }
+            let now = Instant::now();
+            let plans = plan(&published, &offers).into_iter().filter(|plan| {
+                let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
+                retries.get(&name).is_none_or(|retry| retry.at <= now)
+            });
+            let this = &self;
+            let outcomes: Vec<Outcome> = futures::stream::iter(plans)
+                .map(|plan| this.carry_out(plan))
+                .buffer_unordered(GATEWAYS_AT_ONCE)
+                .collect()
+                .await;
+            for outcome in outcomes {
+                for written in outcome.written {
+                    written.note(&mut published);
+                }
+                note_failure(&mut retries, &self.failures, outcome.gateway, outcome.failure);
+            }
+            retries.retain(|gateway, _| {
+                gateway.as_ref().is_none_or(|gateway| offers.contains_key(gateway))
+            });
+        }
+    }
+
+    fn watch(
+        &self,
+        kind: Kind,
+        events: UnboundedSender<(&'static str, Seen<Found>)>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let api: Api<Incoming> =
+            Api::namespaced_with(self.client.clone(), &self.namespace, &api_resource(kind, "v1"));
+        let config = watcher::Config::default().labels(GATEWAY_LABEL);
+        let metrics = Arc::clone(&self.metrics);
+        async move {
+            let kind = kind.as_str();
+            let keep = |incoming: Incoming| {
+                let version = incoming.version().parse().unwrap_or(0);
+                (incoming.name().name, version, Entry::of_seen(kind, &incoming))
+            };
+            let take = |seen| events.send((kind, seen)).is_ok();
+            let fail = |error: &watcher::Error| {
+                metrics.watch_failed(kind);
+                tracing::warn!(kind, %error, "the watch of what is published failed; it is started again");
+            };
+            follow(watcher(api, config), keep, take, fail).await;
+        }
+    }
+
+    /// Does the plan's steps, one after the other, until one fails.
+    async fn carry_out(&self, plan: Plan) -> Outcome {
+        let Plan { owner, steps } = plan;
+        let mut outcome = Outcome {
+            gateway: owner.as_ref().map(|owner| owner.gateway.clone()),
+            written: Vec::new(),
+            failure: None,
+        };
+        let count: usize = steps.iter().map(Vec::len).sum();
+        for step in steps {
+            let results: Vec<Result<Written, String>> = futures::stream::iter(step)
+                .map(|write| self.write(owner.as_ref(), write))
+                .buffer_unordered(WRITES_AT_ONCE)
+                .collect()
+                .await;
+            for result in results {
+                match result {
+                    Ok(written) => outcome.written.push(written),
+                    Err(why) => outcome.failure = Some(why),
+                }
+            }
+            if outcome.failure.is_some() {
+                return outcome;
+            }
+        }
+        match &outcome.gateway {
+            Some(gateway) => tracing::info!(%gateway, writes = count, "published"),
+            None => tracing::info!(writes = count, "a Gateway that is gone or no longer ours is withdrawn"),
+        }
+        outcome
+    }
+
+    async fn write(&self, owner: Option<&Owner>, write: Write) -> Result<Written, String> {
+        let name = match &write {
+            Write::Create(object) | Write::Replace(object) => object.name.clone(),
+            Write::Delete { name, .. } => name.clone(),
+        };
+        if !*self.leading.borrow() {
+            return Err(format!("{name}: another replica leads now"));
+        }
+        let write = self.send(owner, write);
+        match tokio::time::timeout(TIMEOUT, write).await {
+            Ok(Ok(written)) => Ok(written),
+            Ok(Err(kube::Error::Api(status))) => Err(format!(
+                "{name}: the API server says {} {}: {}",
+                status.code, status.reason, status.message
+            )),
+            Ok(Err(error)) => Err(format!("{name}: {error}")),
+            Err(_) => Err(format!("{name}: no answer in {TIMEOUT:?}")),
+        }
+    }
+
+    async fn send(&self, owner: Option<&Owner>, write: Write) -> kube::Result<Written> {
+        match (owner, write) {
+            (Some(owner), Write::Create(object)) => {
+                match self.put(owner, object.clone(), Verb::Create).await {
+                    Err(kube::Error::Api(status)) if status.code == 409 => {
+                        self.put(owner, object, Verb::Replace).await
+                    }
+                    result => result,
+                }
+            }
+            (Some(owner), Write::Replace(object)) => {
+                match self.put(owner, object.clone(), Verb::Replace).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {
+                        self.put(owner, object, Verb::Create).await
+                    }
+                    // What is immutable has other bytes under our name: somebody else's work.
+                    Err(kube::Error::Api(status)) if status.code == 422 => {
+                        self.delete(objects::kind(object.part), &object.name).await?;
+                        self.put(owner, object, Verb::Create).await
+                    }
+                    result => result,
+                }
+            }
+            (_, Write::Delete { kind, name }) => self.delete(kind, &name).await,
+            // Nothing is planned for a Gateway that is gone but to delete.
+            (None, Write::Create(_) | Write::Replace(_)) => Ok(Written::Nothing),
+        }
+    }
+
+    async fn put(&self, owner: &Owner, object: Object, verb: Verb) -> kube::Result<Written> {
+        let kind = objects::kind(object.part);
+        let body = serde_json::to_vec(&object.json(owner, &self.namespace))
+            .map_err(kube::Error::SerdeError)?;
+        let request = Request::new(self.url(kind));
+        let parameters = PostParams::default();
+        let request = match verb {
+            Verb::Create => request.create(&parameters, body),
+            Verb::Replace => request.replace(&object.name, &parameters, body),
+        };
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        self.metrics.published(object.part.as_str(), verb.as_str());
+        let stored: Incoming = self.client.request(request).await?;
+        let version = stored.version().parse().unwrap_or(0);
+        let entry = Entry::of_written(&object, owner, version);
+        Ok(Written::Put(object.name, Box::new(entry)))
+    }
+
+    async fn delete(&self, kind: &'static str, name: &str) -> kube::Result<Written> {
+        let request = Request::new(self.url(kind))
+            .delete(name, &DeleteParams::default())
+            .map_err(kube::Error::BuildRequest)?;
+        self.metrics.published(kind, "delete");
+        match self.client.request::<Incoming>(request).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Written::Deleted(kind, name.to_owned()))
+    }
+
+    fn url(&self, kind: &str) -> String {
+        let kind = if kind == "Secret" { Kind::Secret } else { Kind::ConfigMap };
+        Incoming::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Create,
+    Replace,
+}
+
+impl Verb {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Replace => "replace",
+        }
+    }
+}
+
+/// What came of a Gateway's plan.
+struct Outcome {
+    gateway: Option<NamespacedName>,
+    written: Vec<Written>,
+    failure: Option<String>,
+}
+
+/// What a write changed.
+enum Written {
+    Put(String, Box<Entry>),
+    Deleted(&'static str, String),
+    Nothing,
+}
+
+impl Written {
+    fn note(self, published: &mut Published) {
+        match self {
+            Self::Put(name, entry) => published.put(&name, *entry),
+            Self::Deleted(kind, name) => published.remove(kind, &name, u64::MAX),
+            Self::Nothing => {}
+        }
+    }
+}
+
+/// Takes what a watch saw.
+fn take(
+    published: &mut Published,
+    listed: &mut BTreeSet<&'static str>,
+    kind: &'static str,
+    seen: Seen<Found>,
+) {
+    match seen {
+        Seen::All(found) => {
+            let entries = found
+                .into_iter()
+                .filter_map(|(name, _, entry)| Some((name, entry?)))
+                .collect();
+            published.list(kind, entries);
+            listed.insert(kind);
+        }
+        Seen::One((name, _, Some(entry))) => published.put(&name, entry),
+        Seen::One((name, version, None)) | Seen::Gone((name, version, _)) => {
+            published.remove(kind, &name, version);
+        }
+    }
+}
+
+fn note_failure(
+    retries: &mut Retries,
+    failures: &watch::Sender<Failures>,
+    gateway: Option<NamespacedName>,
+    failure: Option<String>,
+) {
+    let Some(why) = failure else {
+        retries.remove(&gateway);
+        if let Some(gateway) = gateway {
+            failures.send_if_modified(|failures| failures.remove(&gateway).is_some());
+        }
+        return;
+    };
+    let pause = match retries.get(&gateway) {
+        Some(retry) => (retry.pause * 2).min(LONGEST_PAUSE),
+        None => FIRST_PAUSE,
+    };
+    let at = Instant::now() + pause;
+    retries.insert(gateway.clone(), Retry { at, pause });
+    let Some(gateway) = gateway else {
+        tracing::warn!(%why, "what a Gateway left behind could not be removed; it is tried again");
+        return;
+    };
+    tracing::warn!(%gateway, %why, "publishing failed; what was published stays, and it is tried again");
+    failures.send_if_modified(|failures| {
+        failures.insert(gateway, why.clone()).as_ref() != Some(&why)
+    });
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

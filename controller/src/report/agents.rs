@@ -1,0 +1,209 @@
+//! What the agents report, by Gateway, as it is told in statuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::DeleteParams;
+use kube::core::ApiResource;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource as _};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinSet;
+
+use super::hosts::{self, Revisions, Said};
+use super::judged::Judged;
+use crate::api::NamespacedName;
+use crate::cluster::GatewayAgent;
+use crate::serve::Metrics;
+use crate::watch::{Incoming, Seen, follow};
+use crate::world::{Kind, ObjectKey};
+
+/// How often the kind is looked for while it is not installed.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// A GatewayAgent by name; none if it cannot be decoded.
+type Found = (String, Option<GatewayAgent>);
+
+/// All agents, and what they say.
+pub(super) struct Agents {
+    api: Api<GatewayAgent>,
+    by_name: BTreeMap<String, GatewayAgent>,
+    revisions: BTreeMap<NamespacedName, Revisions>,
+    said: BTreeMap<NamespacedName, Said>,
+    /// Agents that were stale at the last look: one look may be too early.
+    stale: BTreeSet<String>,
+    /// The watch and the deletions under way.
+    tasks: JoinSet<()>,
+}
+
+impl Agents {
+    /// Starts to watch them.
+    pub(super) fn watch(
+        client: &Client,
+        namespace: &str,
+        metrics: &Arc<Metrics>,
+    ) -> (Self, UnboundedReceiver<Seen<Found>>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let resource = ApiResource::erase::<GatewayAgent>(&());
+        let api: Api<Incoming> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(watch(api, sender, Arc::clone(metrics)));
+        let agents = Self {
+            api: Api::namespaced(client.clone(), namespace),
+            by_name: BTreeMap::new(),
+            revisions: BTreeMap::new(),
+            said: BTreeMap::new(),
+            stale: BTreeSet::new(),
+            tasks,
+        };
+        (agents, receiver)
+    }
+
+    /// What the hosts of each Gateway say.
+    pub(super) fn said(&self) -> &BTreeMap<NamespacedName, Said> {
+        &self.said
+    }
+
+    /// Takes what the watch saw; returns the objects about which something else is said now.
+    pub(super) fn take(&mut self, seen: Seen<Found>, now: Timestamp) -> BTreeSet<ObjectKey> {
+        let mut gateways = BTreeSet::new();
+        let mut note = |agent: Option<&GatewayAgent>| {
+            gateways.extend(agent.and_then(hosts::gateway_of));
+        };
+        match seen {
+            Seen::All(found) => {
+                self.by_name.values().for_each(|agent| note(Some(agent)));
+                self.by_name = found
+                    .into_iter()
+                    .filter_map(|(name, agent)| Some((name, agent?)))
+                    .collect();
+                self.by_name.values().for_each(|agent| note(Some(agent)));
+            }
+            Seen::One((name, Some(agent))) => {
+                note(Some(&agent));
+                note(self.by_name.insert(name, agent).as_ref());
+            }
+            Seen::One((name, None)) | Seen::Gone((name, _)) => {
+                note(self.by_name.remove(&name).as_ref());
+            }
+        }
+        self.listen(gateways, now)
+    }
+
+    /// Takes note of what is to be published now; returns the objects about which something else is said now.
+    pub(super) fn note_revisions(
+        &mut self,
+        judged: &Judged,
+        now: Timestamp,
+    ) -> BTreeSet<ObjectKey> {
+        self.revisions
+            .retain(|gateway, _| judged.statuses.gateways.contains_key(gateway));
+        for (gateway, revision) in &judged.revisions {
+            let status = judged.statuses.gateways.get(gateway);
+            let generation = status
+                .and_then(|status| status.conditions.first())
+                .map_or(0, |condition| condition.observed_generation);
+            let revisions = self.revisions.entry(gateway.clone()).or_default();
+            revisions.note(generation, revision);
+        }
+        self.listen(self.gateways(), now)
+    }
+
+    /// Hosts may be lost by now; returns the objects about which something else is said.
+    pub(super) fn look_at_the_clock(&mut self, now: Timestamp) -> BTreeSet<ObjectKey> {
+        self.listen(self.gateways(), now)
+    }
+
+    /// Deletes agents that were stale at two looks.
+    pub(super) fn forget_stale(&mut self, judged: &Judged, now: Timestamp) {
+        while self.tasks.try_join_next().is_some() {}
+        let is_ours = |gateway: &NamespacedName| judged.statuses.gateways.contains_key(gateway);
+        let stale = hosts::stale(self.by_name.iter(), is_ours, now);
+        for name in stale.intersection(&self.stale) {
+            let (api, name) = (self.api.clone(), name.clone());
+            self.tasks.spawn(async move {
+                tracing::info!(agent = name, "the GatewayAgent is of no Gateway of ours, or dead for a day; it is removed");
+                match api.delete(&name, &DeleteParams::default()).await {
+                    Ok(_) => {}
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    Err(error) => tracing::warn!(agent = name, %error, "it cannot be removed"),
+                }
+            });
+        }
+        self.stale = stale;
+    }
+
+    fn gateways(&self) -> BTreeSet<NamespacedName> {
+        let reporting = self.by_name.values().filter_map(hosts::gateway_of);
+        reporting.chain(self.said.keys().cloned()).collect()
+    }
+
+    /// Hears the agents of these Gateways again.
+    fn listen(
+        &mut self,
+        gateways: BTreeSet<NamespacedName>,
+        now: Timestamp,
+    ) -> BTreeSet<ObjectKey> {
+        let mut touched = BTreeSet::new();
+        for gateway in gateways {
+            let none = Revisions::default();
+            let revisions = self.revisions.get(&gateway).unwrap_or(&none);
+            let name = gateway.to_string();
+            let agents = self.by_name.values().filter(|agent| agent.spec.gateway == name);
+            let said = hosts::said(agents, revisions, now);
+            let before = self.said.remove(&gateway).unwrap_or_default();
+            if said != before {
+                touched.insert(ObjectKey {
+                    kind: Kind::Gateway,
+                    name: gateway.clone(),
+                });
+                let routes = before.refused.keys().chain(said.refused.keys());
+                touched.extend(routes.filter_map(|route| route_key(route)));
+            }
+            if said.programmed.hosts > 0 {
+                self.said.insert(gateway, said);
+            }
+        }
+        touched
+    }
+}
+
+/// `HTTPRoute/namespace/name`; none if it is not the name of a route.
+fn route_key(text: &str) -> Option<ObjectKey> {
+    let mut parts = text.splitn(3, '/');
+    let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let kind = Kind::ALL.iter().find(|known| known.as_str() == kind)?;
+    Some(ObjectKey {
+        kind: *kind,
+        name: NamespacedName::new(namespace, name),
+    })
+}
+
+async fn watch(
+    api: Api<Incoming>,
+    sender: UnboundedSender<Seen<Found>>,
+    metrics: Arc<Metrics>,
+) {
+    let kind = GatewayAgent::kind(&());
+    let keep = |incoming: Incoming| {
+        let name = incoming.name().name;
+        let agent = serde_json::from_value(incoming.value);
+        if let Err(error) = &agent {
+            tracing::warn!(agent = name, %error, "a GatewayAgent cannot be read and is skipped");
+        }
+        (name, agent.ok())
+    };
+    let fail = |error: &watcher::Error| {
+        metrics.watch_failed(&kind);
+        tracing::warn!(%error, "the watch of GatewayAgents failed; it is started again");
+    };
+    loop {
+        let watch = watcher(api.clone(), watcher::Config::default());
+        if !follow(watch, keep, |seen| sender.send(seen).is_ok(), fail).await {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}

@@ -1,0 +1,334 @@
+//! What the hosts of a Gateway say, put together. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::NamespacedName;
+use crate::cluster::{AgentState, GatewayAgent, GatewayAgentStatus, RefusedRule};
+use crate::status::{Programmed, RefusedRules};
+
+/// A host that has said nothing for this long is lost.
+const LOST_AFTER: SignedDuration = SignedDuration::from_mins(3);
+/// And forgotten after this long.
+const DEAD_AFTER: SignedDuration = SignedDuration::from_hours(24);
+/// What `status.addresses` holds at most.
+const MAX_ADDRESSES: usize = 16;
+/// How many revisions of one generation are remembered.
+const MAX_REVISIONS: usize = 256;
+/// Digits of a revision that agents say.
+const SAID_DIGITS: usize = 12;
+
+/// What all hosts of one Gateway say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// About the Gateway.
+    pub(super) programmed: Programmed,
+    /// Hosts that are lost.
+    pub(super) lost: Vec<String>,
+    /// About routes, by `HTTPRoute/namespace/name`.
+    pub(super) refused: BTreeMap<String, RefusedRules>,
+}
+
+/// The revisions since the Gateway itself was changed. A host that runs one of them runs the Gateway as it is; what
+/// else changed since is on its way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Revisions {
+    generation: i64,
+    known: VecDeque<String>,
+}
+
+impl Revisions {
+    /// Takes note of what is to be published.
+    pub(super) fn note(&mut self, generation: i64, revision: &str) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.known.clear();
+        }
+        let said: String = revision.chars().take(SAID_DIGITS).collect();
+        if self.known.back() != Some(&said) {
+            self.known.retain(|known| *known != said);
+            self.known.push_back(said);
+        }
+        if self.known.len() > MAX_REVISIONS {
+            self.known.pop_front();
+        }
+    }
+
+    fn holds(&self, said: &str) -> bool {
+        self.known.iter().any(|known| known == said)
+    }
+}
+
+/// Puts together what the agents of one Gateway say.
+pub(super) fn said<'a>(
+    agents: impl Iterator<Item = &'a GatewayAgent>,
+    revisions: &Revisions,
+    now: Timestamp,
+) -> Said {
+    let mut all = Said::default();
+    let mut addresses = BTreeSet::new();
+    let mut listeners: Reasons<'_, String> = Reasons::default();
+    let mut unusable: Reasons<'_, String> = Reasons::default();
+    let mut routes: BTreeMap<&str, Refusals> = BTreeMap::new();
+    let mut heard = 0_u32;
+    for agent in agents {
+        let host = agent.spec.host.as_str();
+        all.programmed.hosts += 1;
+        let Some(status) = &agent.status else {
+            continue;
+        };
+        if age(agent, now) > LOST_AFTER {
+            all.lost.push(host.to_owned());
+            continue;
+        }
+        heard += 1;
+        if status.state != AgentState::Down && revisions.holds(&status.applied_revision) {
+            all.programmed.hosts_ready += 1;
+            addresses.extend(status.addresses.iter().map(|text| {
+                let parsed = text.parse::<IpAddr>();
+                (parsed.is_err(), parsed.ok(), text.clone())
+            }));
+        }
+        note(status, host, &mut listeners, &mut unusable, &mut routes);
+    }
+    all.programmed.addresses = addresses
+        .into_iter()
+        .map(|(_, _, text)| text)
+        .take(MAX_ADDRESSES)
+        .collect();
+    all.programmed.refused_listeners = listeners.told(heard);
+    // An address that one host lacks may be another's.
+    unusable.0.retain(|_, said| said.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
+    all.programmed.unusable_addresses = unusable.told(heard);
+    all.refused = routes
+        .into_iter()
+        .map(|(route, refusals)| (route.to_owned(), refusals.told(heard)))
+        .collect();
+    all
+}
+
+fn note<'a>(
+    status: &'a GatewayAgentStatus,
+    host: &'a str,
+    listeners: &mut Reasons<'a, String>,
+    unusable: &mut Reasons<'a, String>,
+    routes: &mut BTreeMap<&'a str, Refusals<'a>>,
+) {
+    for listener in &status.refused_listeners {
+        let name = listener.name.rsplit('/').next().unwrap_or_default();
+        listeners.note(name.to_owned(), &listener.reason, host);
+    }
+    for address in &status.unusable_addresses {
+        unusable.note(address.address.clone(), &address.reason, host);
+    }
+    for route in &status.refused_routes {
+        let refusals = routes.entry(&route.route).or_default();
+        for RefusedRule { rule, reason } in &route.rules {
+            refusals.rules.note(*rule, reason, host);
+        }
+        for RefusedRule { rule, reason } in &route.backends {
+            refusals.backends.note(*rule, reason, host);
+        }
+        refusals.works |= route.works;
+        refusals.hosts += 1;
+    }
+}
+
+/// How long ago the agent was heard of.
+fn age(agent: &GatewayAgent, now: Timestamp) -> SignedDuration {
+    let heartbeat = agent.status.as_ref().and_then(|status| status.heartbeat);
+    let created = || agent.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    heartbeat
+        .or_else(created)
+        .map_or(SignedDuration::ZERO, |heard| now.duration_since(heard))
+}
+
+/// Agents that are to be forgotten: of Gateways that are not ours, or dead for a day.
+pub(super) fn stale<'a>(
+    agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
+    is_ours: impl Fn(&NamespacedName) -> bool,
+    now: Timestamp,
+) -> BTreeSet<String> {
+    agents
+        .filter(|(_, agent)| {
+            age(agent, now) > DEAD_AFTER
+                || gateway_of(agent).is_none_or(|gateway| !is_ours(&gateway))
+        })
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+/// The Gateway that an agent reports about.
+pub(super) fn gateway_of(agent: &GatewayAgent) -> Option<NamespacedName> {
+    let (namespace, name) = agent.spec.gateway.split_once('/')?;
+    Some(NamespacedName::new(namespace, name))
+}
+
+/// What hosts refuse of one route.
+#[derive(Default)]
+struct Refusals<'a> {
+    rules: Reasons<'a, usize>,
+    backends: Reasons<'a, usize>,
+    works: bool,
+    hosts: u32,
+}
+
+impl Refusals<'_> {
+    fn told(self, heard: u32) -> RefusedRules {
+        RefusedRules {
+            rules: self.rules.told(heard),
+            backends: self.backends.told(heard),
+            // Hosts that do not name the route serve all of it.
+            works: self.works || self.hosts < heard,
+        }
+    }
+}
+
+/// Reasons, and the hosts that give each, by what they are about.
+struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
+
+impl<K> Default for Reasons<'_, K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<'a, K: Ord> Reasons<'a, K> {
+    fn note(&mut self, about: K, reason: &'a str, host: &'a str) {
+        let reasons = self.0.entry(about).or_default();
+        reasons.entry(reason).or_default().insert(host);
+    }
+
+    /// The reasons in words; with hosts unless all of them give the same.
+    fn told(self, heard: u32) -> BTreeMap<K, String> {
+        let told = |reasons: BTreeMap<&str, BTreeSet<&str>>| {
+            let each: Vec<String> = reasons
+                .into_iter()
+                .map(|(reason, hosts)| {
+                    if hosts.len() == heard as usize {
+                        return reason.to_owned();
+                    }
+                    let shown: Vec<&str> = hosts.iter().copied().take(3).collect();
+                    let more = match hosts.len() - shown.len() {
+                        0 => String::new(),
+                        more => format!(" and {more} more"),
+                    };
+                    format!("on {}{more}: {reason}", shown.join(", "))
+                })
+                .collect();
+            each.join("; ")
+        };
+        self.0
+            .into_iter()
+            .map(|(about, reasons)| (about, told(reasons)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{GatewayAgentSpec, RefusedListener, RefusedRoute};
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_000_000).expect("a time")
+    }
+
+    fn agent(host: &str, revision: &str, seconds_ago: i64) -> GatewayAgent {
+        let mut agent = GatewayAgent::new(
+            host,
+            GatewayAgentSpec {
+                gateway: "ns/edge".to_owned(),
+                host: host.to_owned(),
+                fleet: "default".to_owned(),
+            },
+        );
+        agent.status = Some(GatewayAgentStatus {
+            state: AgentState::Serving,
+            applied_revision: revision.to_owned(),
+            addresses: vec![format!("192.0.2.{}", host.len())],
+            heartbeat: Some(now() - SignedDuration::from_secs(seconds_ago)),
+            ..GatewayAgentStatus::default()
+        });
+        agent
+    }
+
+    fn revisions(all: &[(i64, &str)]) -> Revisions {
+        let mut revisions = Revisions::default();
+        for (generation, revision) in all {
+            revisions.note(*generation, revision);
+        }
+        revisions
+    }
+
+    #[test]
+    fn a_host_is_ready_with_any_revision_of_the_gateways_generation_while_it_is_heard_of() {
+        let agents = [
+            agent("a", "aaaaaaaaaaaa", 10),
+            agent("bb", "bbbbbbbbbbbb", 10),
+            agent("ccc", "bbbbbbbbbbbb", 200),
+            agent("dddd", "000000000000", 10),
+        ];
+        let known = revisions(&[(1, "00000000000000"), (2, "aaaaaaaaaaaaaa"), (2, "bbbbbbbbbbbbbb")]);
+        let said = said(agents.iter(), &known, now());
+        assert_eq!((said.programmed.hosts_ready, said.programmed.hosts), (2, 4));
+        assert_eq!(said.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
+        assert_eq!(said.lost, ["ccc"]);
+    }
+
+    #[test]
+    fn reasons_of_some_hosts_name_them_and_those_of_all_do_not() {
+        let refused = |mut agent: GatewayAgent, reason: &str, works| {
+            let status = agent.status.as_mut().expect("a status");
+            status.refused_listeners = vec![RefusedListener {
+                name: "Gateway/ns/edge/listeners/http".to_owned(),
+                reason: reason.to_owned(),
+            }];
+            status.refused_routes = vec![RefusedRoute {
+                route: "HTTPRoute/ns/app".to_owned(),
+                rules: vec![RefusedRule {
+                    rule: 0,
+                    reason: "bad regex".to_owned(),
+                }],
+                works,
+                ..RefusedRoute::default()
+            }];
+            agent
+        };
+        let agents = [
+            refused(agent("a", "aaaaaaaaaaaa", 1), "port 80 is taken", false),
+            refused(agent("bb", "aaaaaaaaaaaa", 1), "no rights", false),
+        ];
+        let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
+        let both = said(agents.iter(), &known, now());
+        let http = both.programmed.refused_listeners.get("http");
+        assert_eq!(
+            http.map(String::as_str),
+            Some("on bb: no rights; on a: port 80 is taken")
+        );
+        let route = &both.refused["HTTPRoute/ns/app"];
+        assert_eq!(route.rules[&0], "bad regex");
+        assert!(!route.works);
+
+        let well = agent("ccc", "aaaaaaaaaaaa", 1);
+        let most = said(agents.iter().chain([&well]), &known, now());
+        assert!(most.refused["HTTPRoute/ns/app"].works);
+        assert_eq!(most.refused["HTTPRoute/ns/app"].rules[&0], "on a, bb: bad regex");
+    }
+
+    #[test]
+    fn agents_of_no_gateway_of_ours_and_those_dead_for_a_day_are_stale() {
+        let mut foreign = agent("a", "a", 1);
+        foreign.spec.gateway = "ns/other".to_owned();
+        let agents = BTreeMap::from([
+            ("foreign".to_owned(), foreign),
+            ("dead".to_owned(), agent("a", "a", 90_000)),
+            ("lost".to_owned(), agent("a", "a", 80_000)),
+        ]);
+        let is_ours = |gateway: &NamespacedName| gateway.name == "edge";
+        let stale = stale(agents.iter(), is_ours, now());
+        assert_eq!(stale.into_iter().collect::<Vec<_>>(), ["dead", "foreign"]);
+    }
+}

@@ -1,0 +1,72 @@
+//! How often one object is written. Pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The least time between two writes of an object.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// And what it grows to while the object keeps changing.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The writes of one object so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    last: Instant,
+    pause: Duration,
+}
+
+impl Pace {
+    /// After a first write.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            last: now,
+            pause: SHORTEST,
+        }
+    }
+
+    /// When the object may be written next.
+    pub(super) fn next(&self) -> Instant {
+        self.last + self.pause
+    }
+
+    /// Takes note of a write. An object that is written as soon as it may be has to wait longer each time.
+    pub(super) fn wrote(&mut self, now: Instant) {
+        let busy = now < self.next() + self.pause;
+        self.pause = if busy {
+            (self.pause * 2).min(LONGEST)
+        } else {
+            SHORTEST
+        };
+        self.last = now;
+    }
+
+    /// Whether there is nothing to remember any more.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now > self.next() + LONGEST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_never_rests_is_written_once_a_second() {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        let mut writes = 1;
+        let mut now = start;
+        while pace.next() < start + Duration::from_secs(10) {
+            now = pace.next();
+            pace.wrote(now);
+            writes += 1;
+        }
+        assert!((10..=14).contains(&writes), "{writes}");
+        let rested = now + Duration::from_secs(5);
+        pace.wrote(rested);
+        assert_eq!(pace.next(), rested + SHORTEST);
+        assert!(!pace.is_over(rested));
+        assert!(pace.is_over(rested + Duration::from_secs(2)));
+    }
+}

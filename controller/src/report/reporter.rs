@@ -1,0 +1,279 @@
+//! Writes statuses, while this replica leads: one write of an object at a time, and few of all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::agents::Agents;
+use super::judged::Judged;
+use super::pace::Pace;
+use super::patch::patch;
+use super::said::status;
+use super::stored::Stored;
+use super::write::{self, Outcome};
+use crate::engine::StatusChange;
+use crate::publish::Failures;
+use crate::serve::Metrics;
+use crate::world::{Kind, ObjectKey};
+
+/// How many objects are written at a time.
+const WRITES_AT_ONCE: usize = 8;
+/// How often clocks are looked at: hosts may be lost, agents forgotten.
+const TICK: Duration = Duration::from_secs(5);
+/// After a write that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the reporter is made of.
+pub(crate) struct Reporter {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) controller_name: String,
+    pub(crate) changes: UnboundedReceiver<StatusChange>,
+    pub(crate) failures: watch::Receiver<Failures>,
+    pub(crate) leading: watch::Receiver<bool>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What it knows.
+#[derive(Default)]
+struct Known {
+    judged: Option<Arc<Judged>>,
+    stored: BTreeMap<ObjectKey, Stored>,
+    /// Objects that may have to be written.
+    open: BTreeSet<ObjectKey>,
+    /// Objects being written.
+    writing: BTreeSet<ObjectKey>,
+    paces: BTreeMap<ObjectKey, Pace>,
+    /// Objects that were refused, until when they are left alone.
+    refused: BTreeMap<ObjectKey, Instant>,
+    /// What was written last, and the version it gave: the API server may drop what it does not know.
+    written: BTreeMap<ObjectKey, (Box<str>, Value)>,
+}
+
+impl Reporter {
+    /// Runs until there is nothing to wait for any more.
+    pub(crate) async fn run(mut self) {
+        let mut known = Known::default();
+        let mut writes: JoinSet<(ObjectKey, Outcome)> = JoinSet::new();
+        let (mut agents, mut heard) = Agents::watch(&self.client, &self.namespace, &self.metrics);
+        let mut ticks = tokio::time::interval(TICK);
+        loop {
+            let wait = self.start_writes(&mut known, &agents, &mut writes);
+            tokio::select! {
+                change = self.changes.recv() => match change {
+                    Some(change) => known.take(change, &mut agents),
+                    None => return,
+                },
+                Some(seen) = heard.recv() => {
+                    let gateways = agents.take(seen, Timestamp::now());
+                    known.touch(gateways);
+                }
+                changed = self.failures.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    known.open_all(Kind::Gateway);
+                }
+                changed = self.leading.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    known.open.extend(known.stored.keys().cloned());
+                }
+                Some(Ok((key, outcome))) = writes.join_next() => known.wrote(key, outcome),
+                _ = ticks.tick() => {
+                    let gateways = agents.look_at_the_clock(Timestamp::now());
+                    known.touch(gateways);
+                    let now = Instant::now();
+                    known.paces.retain(|_, pace| !pace.is_over(now));
+                    if *self.leading.borrow() && let Some(judged) = &known.judged {
+                        agents.forget_stale(judged, Timestamp::now());
+                    }
+                }
+                () = until(wait) => {}
+            }
+            // Everything that has arrived is taken before anything is compared.
+            while let Ok(change) = self.changes.try_recv() {
+                known.take(change, &mut agents);
+            }
+            while let Ok(seen) = heard.try_recv() {
+                let gateways = agents.take(seen, Timestamp::now());
+                known.touch(gateways);
+            }
+        }
+    }
+
+    /// Starts what may be written now; says when the next may.
+    fn start_writes(
+        &self,
+        known: &mut Known,
+        agents: &Agents,
+        writes: &mut JoinSet<(ObjectKey, Outcome)>,
+    ) -> Option<Instant> {
+        let judged = known.judged.clone()?;
+        if !*self.leading.borrow() {
+            return None;
+        }
+        let failures = self.failures.borrow().clone();
+        let (now, time) = (Instant::now(), write::now());
+        let mut next: Option<Instant> = None;
+        let mut settled = Vec::new();
+        for key in &known.open {
+            if writes.len() >= WRITES_AT_ONCE {
+                break;
+            }
+            if known.writing.contains(key) {
+                continue;
+            }
+            let allowed = known.paces.get(key).map(Pace::next);
+            let allowed = allowed.max(known.refused.get(key).copied());
+            if let Some(allowed) = allowed.filter(|allowed| *allowed > now) {
+                next = Some(next.map_or(allowed, |next| next.min(allowed)));
+                continue;
+            }
+            let Some(stored) = known.stored.get(key) else {
+                settled.push(key.clone());
+                continue;
+            };
+            let said = status(key, &judged, agents.said(), &failures);
+            let change = patch(stored, said.as_ref(), &self.controller_name, time);
+            let pointless = |change: &Value| {
+                known
+                    .written
+                    .get(key)
+                    .is_some_and(|(version, before)| *version == stored.version && before == change)
+            };
+            let Some(change) = change.filter(|change| !pointless(change)) else {
+                settled.push(key.clone());
+                continue;
+            };
+            self.metrics.status_written(key.kind.as_str());
+            known.writing.insert(key.clone());
+            let pace = known.paces.entry(key.clone());
+            pace.and_modify(|pace| pace.wrote(now)).or_insert_with(|| Pace::new(now));
+            writes.spawn(write::write(
+                self.client.clone(),
+                key.clone(),
+                stored.clone(),
+                change,
+            ));
+        }
+        for key in settled {
+            known.open.remove(&key);
+        }
+        next
+    }
+}
+
+impl Known {
+    fn take(&mut self, change: StatusChange, agents: &mut Agents) {
+        let StatusChange { stored, judged } = change;
+        for (key, stored) in stored {
+            match stored {
+                Some(stored) => self.put(key, stored),
+                None => {
+                    self.stored.remove(&key);
+                    self.open.remove(&key);
+                    self.refused.remove(&key);
+                    self.written.remove(&key);
+                }
+            }
+        }
+        if let Some(judged) = judged {
+            let gateways = agents.note_revisions(&judged, Timestamp::now());
+            self.touch(gateways);
+            self.open_differences(&judged);
+            self.judged = Some(judged);
+        }
+    }
+
+    fn put(&mut self, key: ObjectKey, stored: Stored) {
+        let known = self.stored.get(&key).map(Stored::number);
+        // An answer to a write may overtake what the watch says.
+        if known.is_none_or(|known| known <= stored.number()) {
+            self.stored.insert(key.clone(), stored);
+            self.open.insert(key);
+        }
+    }
+
+    /// Opens what is judged otherwise than before.
+    fn open_differences(&mut self, new: &Judged) {
+        let Some(old) = &self.judged else {
+            self.open.extend(self.stored.keys().cloned());
+            return;
+        };
+        let of = |kind| {
+            move |name: &crate::api::NamespacedName| ObjectKey {
+                kind,
+                name: name.clone(),
+            }
+        };
+        let (before, after) = (&old.statuses, &new.statuses);
+        let classes = differences(&before.gateway_classes, &after.gateway_classes);
+        self.open.extend(classes.map(of(Kind::GatewayClass)));
+        let gateways = differences(&before.gateways, &after.gateways);
+        self.open.extend(gateways.map(of(Kind::Gateway)));
+        self.open.extend(differences(&before.routes, &after.routes).cloned());
+        let unpublishable = differences(&old.unpublishable, &new.unpublishable);
+        self.open.extend(unpublishable.map(of(Kind::Gateway)));
+    }
+
+    fn open_all(&mut self, kind: Kind) {
+        let keys = self.stored.keys().filter(|key| key.kind == kind).cloned();
+        self.open.extend(keys);
+    }
+
+    /// Opens what hosts say something else about.
+    fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
+        self.open.extend(keys);
+    }
+
+    fn wrote(&mut self, key: ObjectKey, outcome: Outcome) {
+        self.writing.remove(&key);
+        match outcome {
+            Outcome::Stored { stored, change } => {
+                self.refused.remove(&key);
+                self.written.insert(key.clone(), (stored.version.clone(), change));
+                if self.stored.contains_key(&key) {
+                    self.put(key, stored);
+                }
+            }
+            Outcome::Gone => {}
+            // The watch brings the new version, or has already.
+            Outcome::Changed => {
+                self.refused.insert(key, Instant::now() + RETRY / 10);
+            }
+            Outcome::Failed => {
+                self.refused.insert(key, Instant::now() + RETRY);
+            }
+        }
+    }
+}
+
+/// The keys of entries that are not in both, or not the same.
+fn differences<'a, K: Ord, V: PartialEq>(
+    before: &'a BTreeMap<K, V>,
+    after: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = &'a K> {
+    let gone = before.keys().filter(|key| !after.contains_key(*key));
+    let new = after
+        .iter()
+        .filter(|(key, value)| before.get(*key) != Some(*value))
+        .map(|(key, _)| key);
+    gone.chain(new)
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

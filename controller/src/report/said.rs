@@ -1,0 +1,93 @@
+//! What is to be said of one object now: resolution's judgement with what hosts and the publisher say. Pure.
+
+use std::collections::BTreeMap;
+
+use super::hosts::Said;
+use super::judged::Judged;
+use crate::api::NamespacedName;
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus, Reason,
+    RouteStatus, program, refuse_rules,
+};
+use crate::world::{Kind, ObjectKey};
+
+/// A status of one of the kinds that we write.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Status {
+    Class(GatewayClassStatus),
+    Gateway(GatewayStatus),
+    Route(RouteStatus),
+}
+
+/// The status of the object; none if it is not ours to judge.
+pub(super) fn status(
+    key: &ObjectKey,
+    judged: &Judged,
+    hosts: &BTreeMap<NamespacedName, Said>,
+    failures: &BTreeMap<NamespacedName, String>,
+) -> Option<Status> {
+    match key.kind {
+        Kind::GatewayClass => {
+            let status = judged.statuses.gateway_classes.get(&key.name)?;
+            Some(Status::Class(status.clone()))
+        }
+        Kind::Gateway => {
+            let mut status = judged.statuses.gateways.get(&key.name)?.clone();
+            if let Some(said) = hosts.get(&key.name) {
+                program(&mut status, &said.programmed);
+                tell_lost(&mut status, &said.lost);
+            }
+            let unpublishable = judged.unpublishable.get(&key.name);
+            if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
+                tell_unpublished(&mut status, why);
+            }
+            Some(Status::Gateway(status))
+        }
+        _ => {
+            let mut status = judged.statuses.routes.get(key)?.clone();
+            let name = key.to_string();
+            for (gateway, said) in hosts {
+                if let Some(refused) = said.refused.get(&name) {
+                    refuse_rules(&mut status, &key.name.namespace, gateway, refused);
+                }
+            }
+            Some(Status::Route(status))
+        }
+    }
+}
+
+/// Says which hosts are lost, where it is said how many serve.
+fn tell_lost(status: &mut GatewayStatus, lost: &[String]) {
+    let Some(first) = lost.first() else {
+        return;
+    };
+    let who = match lost.len() - 1 {
+        0 => first.clone(),
+        more => format!("{first} and {more} more"),
+    };
+    let programmed = status
+        .conditions
+        .iter_mut()
+        .filter(|condition| condition.type_ == ConditionType::Programmed)
+        .filter(|condition| condition.message.starts_with("programmed on "));
+    for condition in programmed {
+        condition.message = format!(
+            "{}; nothing was heard for 3 minutes of {who}",
+            condition.message
+        );
+    }
+}
+
+/// Says that what is wanted is not published.
+fn tell_unpublished(status: &mut GatewayStatus, why: &str) {
+    let message = format!("cannot be published, what was published before is served: {why}");
+    let programmed: Option<&mut Condition> = status
+        .conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == ConditionType::Programmed);
+    if let Some(condition) = programmed {
+        condition.status = ConditionStatus::False;
+        condition.reason = Reason::Invalid;
+        condition.message = message;
+    }
+}

@@ -1,0 +1,86 @@
+//! One write of one status.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::stored::Stored;
+use crate::watch::{Incoming, api_resource};
+use crate::world::ObjectKey;
+
+/// The name under which we own what we write.
+pub(super) const FIELD_MANAGER: &str = "sesame-controller";
+/// How long one write may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What came of a write.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It is stored.
+    Stored {
+        /// As it is now.
+        stored: Stored,
+        /// What was sent.
+        change: Value,
+    },
+    /// There is no such object any more.
+    Gone,
+    /// Somebody else changed the object.
+    Changed,
+    /// It was refused, or there was no answer.
+    Failed,
+}
+
+/// The time for conditions, which have whole seconds.
+pub(super) fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+/// Merges `status` into the object, if it is still in the version that the change was made from.
+pub(super) async fn write(
+    client: Client,
+    key: ObjectKey,
+    stored: Stored,
+    status: Value,
+) -> (ObjectKey, Outcome) {
+    let resource = api_resource(key.kind, &stored.api_version);
+    let api: Api<Incoming> = if key.kind.cluster_scoped() {
+        Api::all_with(client, &resource)
+    } else {
+        Api::namespaced_with(client, &key.name.namespace, &resource)
+    };
+    let body = json!({
+        "metadata": {"resourceVersion": stored.version},
+        "status": status,
+    });
+    let parameters = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(&body);
+    let answer = api.patch_status(&key.name.name, &parameters, &patch);
+    let outcome = match tokio::time::timeout(TIMEOUT, answer).await {
+        Ok(Ok(incoming)) => match Stored::of(key.kind, &stored.api_version, &incoming) {
+            Some(stored) => Outcome::Stored {
+                stored,
+                change: status,
+            },
+            None => Outcome::Failed,
+        },
+        Ok(Err(kube::Error::Api(refusal))) if refusal.code == 404 => Outcome::Gone,
+        Ok(Err(kube::Error::Api(refusal))) if refusal.code == 409 => Outcome::Changed,
+        Ok(Err(error)) => {
+            tracing::warn!(object = %key, %error, "its status cannot be written; trying again");
+            Outcome::Failed
+        }
+        Err(_) => {
+            tracing::warn!(object = %key, "its status cannot be written: no answer in {TIMEOUT:?}; trying again");
+            Outcome::Failed
+        }
+    };
+    (key, outcome)
+}

@@ -1,0 +1,183 @@
+//! The controller's process: who runs, and what ends it.
+//!
+//! The engine has a thread of its own; everything else is tasks that hand each other values over channels. Every replica
+//! does all but write.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::engine::{Engine, Mode};
+use crate::lead::Elector;
+use crate::publish::{Failures, Publisher};
+use crate::report::Reporter;
+use crate::resolve::Options;
+use crate::serve::{self, Metrics};
+use crate::watch::fetch::{Fetcher, References};
+use crate::watch::kinds::Watches;
+
+/// What the process is told.
+pub(crate) struct Settings {
+    pub(crate) options: Options,
+    pub(crate) namespace: String,
+    pub(crate) mode: Mode,
+    pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) listen: SocketAddr,
+    pub(crate) lease_duration: Duration,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(settings: Settings) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    let outcome = runtime.block_on(controller(settings));
+    // The engine's thread may be in the middle of a resolution, whose outcome nobody waits for.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    outcome
+}
+
+async fn controller(settings: Settings) -> Result<()> {
+    let Settings {
+        options,
+        namespace,
+        mode,
+        kubeconfig,
+        listen,
+        lease_duration,
+    } = settings;
+    let client = client(kubeconfig).await?;
+    let metrics = Arc::new(Metrics::new());
+    let listener = serve::bind(listen)
+        .await
+        .with_context(|| format!("--listen {listen}"))?;
+    let mut terminate = signal(SignalKind::terminate()).context("wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("wait for SIGINT")?;
+
+    let (inputs, engine_inputs) = std::sync::mpsc::channel();
+    let (touch, touched) = mpsc::unbounded_channel();
+    let (references, wanted) = watch::channel(References::default());
+    let (offers, offered) = watch::channel(None);
+    let (statuses, changes) = mpsc::unbounded_channel();
+    let (leading, is_leading) = watch::channel(false);
+    let (failures, failed) = watch::channel(Failures::new());
+    let (stop, mut stopped) = watch::channel(false);
+
+    let controller_name = options.controller_name.clone();
+    let engine = Engine {
+        inputs: engine_inputs,
+        options,
+        mode,
+        references,
+        offers,
+        statuses,
+        metrics: Arc::clone(&metrics),
+    };
+    std::thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(move || engine.run())
+        .context("start the engine's thread")?;
+
+    let mut tasks = JoinSet::new();
+    let ready = offered.clone();
+    tasks.spawn(serve::serve(listener, Arc::clone(&metrics), move || {
+        ready.borrow().is_some()
+    }));
+    let watches = Watches {
+        client: client.clone(),
+        namespace: namespace.clone(),
+        inputs: inputs.clone(),
+        touched: touch,
+        metrics: Arc::clone(&metrics),
+    };
+    watches.spawn(&mut tasks);
+    let fetcher = Fetcher {
+        client: client.clone(),
+        references: wanted,
+        touched,
+        inputs,
+    };
+    tasks.spawn(fetcher.run());
+    let publisher = Publisher {
+        client: client.clone(),
+        namespace: namespace.clone(),
+        offers: offered,
+        leading: is_leading.clone(),
+        failures,
+        metrics: Arc::clone(&metrics),
+    };
+    tasks.spawn(publisher.run());
+    let reporter = Reporter {
+        client: client.clone(),
+        namespace: namespace.clone(),
+        controller_name,
+        changes,
+        failures: failed,
+        leading: is_leading,
+        metrics: Arc::clone(&metrics),
+    };
+    tasks.spawn(reporter.run());
+    let elector = Elector {
+        client,
+        namespace,
+        identity: identity(),
+        duration: lease_duration,
+        leading,
+        metrics,
+    };
+    let election = elector.run(async move {
+        // An error means that the sender is gone, which is the end as well.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    });
+    let mut election = std::pin::pin!(election);
+    tokio::select! {
+        () = &mut election => anyhow::bail!("the election ended by itself"),
+        Some(ended) = tasks.join_next() => {
+            ended.context("a task failed")?;
+            anyhow::bail!("a task ended by itself");
+        }
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("told to stop");
+    let _ = stop.send(true);
+    election.await;
+    Ok(())
+}
+
+async fn client(kubeconfig: Option<PathBuf>) -> Result<Client> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(&path)
+                .with_context(|| format!("--kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("--kubeconfig {}", path.display()))?
+        }
+        None => Config::infer().await.context(
+            "no cluster: run in a pod with a ServiceAccount, or set --kubeconfig or $KUBECONFIG",
+        )?,
+    };
+    config.connect_timeout = Some(Duration::from_secs(5));
+    tracing::info!(url = %config.cluster_url, "the API server");
+    Client::try_from(config).context("a client of the API server")
+}
+
+/// Who this replica is: unique, also after a restart with the same name and process id.
+fn identity() -> String {
+    let name = std::env::var("POD_NAME")
+        .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
+        .unwrap_or_else(|_| "unknown".to_owned());
+    let started = jiff::Timestamp::now().as_microsecond();
+    format!("{}_{}_{started:x}", name.trim(), std::process::id())
+}

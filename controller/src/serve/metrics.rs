@@ -1,0 +1,135 @@
+//! What the controller counts.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::world::{Kind, World};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPart {
+    part: String,
+    verb: String,
+}
+
+/// All metrics.
+pub(crate) struct Metrics {
+    registry: Registry,
+    objects: Family<OfKind, Gauge>,
+    skipped: Gauge,
+    lists: Family<OfKind, Counter>,
+    watch_failures: Family<OfKind, Counter>,
+    resolutions: Histogram,
+    gateways: Gauge,
+    published: Family<OfPart, Counter>,
+    statuses: Family<OfKind, Counter>,
+    leader: Gauge,
+}
+
+impl Metrics {
+    /// All at zero.
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("sesame_controller");
+        let metrics = Self {
+            objects: Family::default(),
+            skipped: Gauge::default(),
+            lists: Family::default(),
+            watch_failures: Family::default(),
+            resolutions: Histogram::new(exponential_buckets(0.001, 2.0, 13)),
+            gateways: Gauge::default(),
+            published: Family::default(),
+            statuses: Family::default(),
+            leader: Gauge::default(),
+            registry: Registry::default(),
+        };
+        let objects = metrics.objects.clone();
+        registry.register("objects", "Objects in use, by kind", objects);
+        let skipped = metrics.skipped.clone();
+        registry.register("skipped_objects", "Objects that cannot be decoded", skipped);
+        let lists = metrics.lists.clone();
+        registry.register("lists", "Whole lists of a kind that were read", lists);
+        let failures = metrics.watch_failures.clone();
+        registry.register("watch_failures", "Watches that failed and were started again", failures);
+        let resolutions = metrics.resolutions.clone();
+        registry.register("resolution_seconds", "Time to resolve the whole world", resolutions);
+        let gateways = metrics.gateways.clone();
+        registry.register("gateways", "Gateways that are ours", gateways);
+        let published = metrics.published.clone();
+        registry.register("publish_writes", "Writes of ConfigMaps and Secrets", published);
+        let statuses = metrics.statuses.clone();
+        registry.register("status_writes", "Writes of statuses, by kind", statuses);
+        let leader = metrics.leader.clone();
+        registry.register("leader", "1 while this replica writes", leader);
+        Self { registry, ..metrics }
+    }
+
+    /// In the text format of OpenMetrics.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            // Writing to a String cannot fail.
+            Err(error) => format!("# {error}\n"),
+        }
+    }
+
+    /// A kind was listed.
+    pub(crate) fn listed(&self, kind: &str) {
+        self.lists.get_or_create(&of_kind(kind)).inc();
+    }
+
+    /// A watch failed.
+    pub(crate) fn watch_failed(&self, kind: &str) {
+        self.watch_failures.get_or_create(&of_kind(kind)).inc();
+    }
+
+    /// The world was resolved.
+    pub(crate) fn resolved(&self, took: Duration, world: &World, gateways: usize, skipped: usize) {
+        self.resolutions.observe(took.as_secs_f64());
+        self.gateways.set(count(gateways));
+        self.skipped.set(count(skipped));
+        for kind in Kind::ALL {
+            let objects = self.objects.get_or_create(&of_kind(kind.as_str()));
+            objects.set(count(world.names(*kind).count()));
+        }
+    }
+
+    /// An object was published or removed.
+    pub(crate) fn published(&self, part: &str, verb: &str) {
+        let labels = OfPart {
+            part: part.to_owned(),
+            verb: verb.to_owned(),
+        };
+        self.published.get_or_create(&labels).inc();
+    }
+
+    /// A status was written.
+    pub(crate) fn status_written(&self, kind: &str) {
+        self.statuses.get_or_create(&of_kind(kind)).inc();
+    }
+
+    /// Whether this replica leads.
+    pub(crate) fn leads(&self, now: bool) {
+        self.leader.set(now.into());
+    }
+}
+
+fn of_kind(kind: &str) -> OfKind {
+    OfKind {
+        kind: kind.to_owned(),
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

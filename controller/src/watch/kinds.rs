@@ -1,0 +1,188 @@
+//! The watches of everything that resolution reads.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt as _};
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
+
+use super::backoff::Pauses;
+use super::fetch::Touched;
+use super::resource::{api_resource, plural};
+use super::{Incoming, Seen, follow};
+use crate::api::NamespacedName;
+use crate::api::decode::decode_value;
+use crate::engine::{Input, Observed};
+use crate::report::Stored;
+use crate::serve::Metrics;
+use crate::world::{AnyObject, Kind, ObjectKey};
+
+/// How often a kind that is not installed is looked for.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// What every watch needs.
+#[derive(Clone)]
+pub(crate) struct Watches {
+    pub(crate) client: Client,
+    /// Sesame's own, which is left out.
+    pub(crate) namespace: String,
+    pub(crate) inputs: Sender<Input>,
+    pub(crate) touched: UnboundedSender<Touched>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Watches {
+    /// Starts them all.
+    pub(crate) fn spawn(&self, tasks: &mut JoinSet<()>) {
+        for kind in Kind::ALL.iter().copied() {
+            let watches = self.clone();
+            let task = match kind {
+                Kind::Secret => async move { watches.metadata::<Secret>(kind).await }.boxed(),
+                Kind::ConfigMap => async move { watches.metadata::<ConfigMap>(kind).await }.boxed(),
+                _ => async move { watches.objects(kind).await }.boxed(),
+            };
+            tasks.spawn(task);
+        }
+    }
+
+    /// Watches a kind whose objects are kept.
+    async fn objects(&self, kind: Kind) {
+        let mut absent = false;
+        loop {
+            let Some(version) = self.served_version(kind).await else {
+                if !absent {
+                    tracing::info!(%kind, "the kind is not installed; it counts as empty");
+                    if !self.pass_on(kind, Seen::All(Vec::new())) {
+                        return;
+                    }
+                }
+                absent = true;
+                tokio::time::sleep(LOOK_AGAIN).await;
+                continue;
+            };
+            absent = false;
+            let api: Api<Incoming> =
+                Api::all_with(self.client.clone(), &api_resource(kind, &version));
+            let watch = watcher(api, self.config(kind));
+            let keep = |incoming| observe(kind, &version, incoming);
+            let take = |seen| self.pass_on(kind, seen);
+            if !follow(watch, keep, take, |error| self.failed(kind, error)).await {
+                return;
+            }
+        }
+    }
+
+    /// Watches the metadata of a kind whose objects are read one by one.
+    async fn metadata<K>(&self, kind: Kind)
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let api: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
+        let keep = |object: PartialObjectMeta<K>| ObjectKey {
+            kind,
+            name: NamespacedName {
+                namespace: object.namespace().unwrap_or_default(),
+                name: object.name_any(),
+            },
+        };
+        let take = |seen| {
+            let touched = match seen {
+                Seen::All(_) => Touched::Kind(kind),
+                Seen::One(key) | Seen::Gone(key) => Touched::Object(key),
+            };
+            self.touched.send(touched).is_ok()
+        };
+        let watch = watcher(api, self.config(kind));
+        follow(watch, keep, take, |error| self.failed(kind, error)).await;
+    }
+
+    fn config(&self, kind: Kind) -> watcher::Config {
+        let config = watcher::Config::default();
+        if kind.cluster_scoped() {
+            return config;
+        }
+        config.fields(&format!("metadata.namespace!={}", self.namespace))
+    }
+
+    fn pass_on(&self, kind: Kind, seen: Seen<Observed>) -> bool {
+        self.inputs.send(Input::Seen { kind, seen }).is_ok()
+    }
+
+    fn failed(&self, kind: Kind, error: &watcher::Error) {
+        self.metrics.watch_failed(kind.as_str());
+        tracing::warn!(%kind, %error, "a watch failed; it is started again, and what was known stays");
+    }
+
+    /// The newest version of the kind that we read and the API server serves; none if it is not installed.
+    ///
+    /// The definition itself is asked for: an API server that is just starting says "not found" of kinds that it has.
+    async fn served_version(&self, kind: Kind) -> Option<String> {
+        let known = kind.api_versions();
+        if !kind.is_gateway_api() {
+            return known.first().map(|version| (*version).to_owned());
+        }
+        let resource = kube::core::ApiResource {
+            group: "apiextensions.k8s.io".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "apiextensions.k8s.io/v1".to_owned(),
+            kind: "CustomResourceDefinition".to_owned(),
+            plural: "customresourcedefinitions".to_owned(),
+        };
+        let definitions: Api<Incoming> = Api::all_with(self.client.clone(), &resource);
+        let name = format!("{}.{}", plural(kind), crate::api::GATEWAY_GROUP);
+        let mut pauses = Pauses::default();
+        loop {
+            match definitions.get_opt(&name).await {
+                Ok(definition) => {
+                    let definition = definition?;
+                    let served = |version: &&&str| serves(&definition.value, version);
+                    return known.iter().find(served).map(|version| (*version).to_owned());
+                }
+                Err(error) => {
+                    self.metrics.watch_failed(kind.as_str());
+                    tracing::warn!(%kind, %error, "the kind's definition cannot be read; trying again");
+                }
+            }
+            if let Some(pause) = pauses.next() {
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// Whether the definition serves `group/version`.
+fn serves(definition: &Value, api_version: &str) -> bool {
+    let wanted = api_version.rsplit('/').next().unwrap_or(api_version);
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+    versions.into_iter().flatten().any(|version| {
+        version.get("served") == Some(&Value::Bool(true))
+            && version.get("name").and_then(Value::as_str) == Some(wanted)
+    })
+}
+
+/// Decodes what arrived; its status is kept as text, for the next write to start from.
+fn observe(kind: Kind, api_version: &str, incoming: Incoming) -> Observed {
+    let name = incoming.name();
+    let stored = Stored::of(kind, api_version, &incoming);
+    Observed {
+        name,
+        object: decode(kind, api_version, incoming.value),
+        stored,
+    }
+}
+
+/// The object, or why it is not one.
+pub(super) fn decode(kind: Kind, api_version: &str, value: Value) -> Result<AnyObject, String> {
+    match decode_value(value, kind, api_version) {
+        Ok(decoded) => Ok(decoded.object),
+        Err(error) => Err(error.reason.to_string()),
+    }
+}

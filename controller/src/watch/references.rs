@@ -1,0 +1,200 @@
+//! Which Secrets and ConfigMaps resolution will look at. Pure.
+//!
+//! Only those of Gateways of our classes: no other Secret is read. Whether a reference is permitted is for resolution
+//! to say.
+
+use std::collections::BTreeSet;
+
+use crate::api::{
+    FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef,
+};
+use crate::world::{Kind, ObjectKey, World};
+
+/// The objects that Gateways of `controller_name`, ListenerSets and policies refer to.
+pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<ObjectKey> {
+    let mut found = Found::default();
+    let ours: BTreeSet<&str> = world
+        .gateway_classes
+        .iter()
+        .filter(|(_, class)| class.spec.controller_name == controller_name)
+        .map(|(key, _)| key.name.as_str())
+        .collect();
+    for gateway in world.gateways.values() {
+        if ours.contains(gateway.spec.gateway_class_name.as_str()) {
+            found.gateway(gateway);
+        }
+    }
+    for set in world.listener_sets.values() {
+        let ObjectRef {
+            group: _,
+            kind: _,
+            name,
+            namespace,
+        } = &set.spec.parent_ref;
+        let namespace = namespace.as_deref().unwrap_or(&set.metadata.namespace);
+        let parent = world.gateways.get(&NamespacedName::new(namespace, name));
+        if parent.is_some_and(|parent| ours.contains(parent.spec.gateway_class_name.as_str())) {
+            found.listeners(&set.metadata.namespace, &set.spec.listeners);
+        }
+    }
+    for policy in world.backend_tls_policies.values() {
+        for reference in &policy.spec.validation.ca_certificate_refs {
+            found.reference(&policy.metadata.namespace, reference);
+        }
+    }
+    found.0
+}
+
+#[derive(Default)]
+struct Found(BTreeSet<ObjectKey>);
+
+impl Found {
+    fn gateway(&mut self, gateway: &Gateway) {
+        let namespace = &gateway.metadata.namespace;
+        self.listeners(namespace, &gateway.spec.listeners);
+        let Some(GatewayTls { backend, frontend }) = &gateway.spec.tls else {
+            return;
+        };
+        if let Some(reference) = backend
+            .as_ref()
+            .and_then(|backend| backend.client_certificate_ref.as_ref())
+        {
+            self.certificate(namespace, reference);
+        }
+        if let Some(FrontendTls { default, per_port }) = frontend {
+            let each = std::iter::once(default).chain(per_port.iter().map(|port| &port.tls));
+            for validation in each.filter_map(|tls| tls.validation.as_ref()) {
+                for reference in &validation.ca_certificate_refs {
+                    self.reference(namespace, reference);
+                }
+            }
+        }
+    }
+
+    fn listeners(&mut self, namespace: &str, listeners: &[Listener]) {
+        for tls in listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+            for reference in &tls.certificate_refs {
+                self.certificate(namespace, reference);
+            }
+        }
+    }
+
+    /// A reference whose kind is Secret when it says none.
+    fn certificate(&mut self, from: &str, reference: &ObjectRef) {
+        let kind = reference.kind.as_deref().unwrap_or("Secret");
+        self.add(kind, from, reference);
+    }
+
+    /// A reference that says its kind.
+    fn reference(&mut self, from: &str, reference: &ObjectRef) {
+        if let Some(kind) = reference.kind.as_deref() {
+            self.add(kind, from, reference);
+        }
+    }
+
+    fn add(&mut self, kind: &str, from: &str, reference: &ObjectRef) {
+        let kind = match kind {
+            "Secret" => Kind::Secret,
+            "ConfigMap" => Kind::ConfigMap,
+            _ => return,
+        };
+        let namespace = reference.namespace.as_deref().unwrap_or(from);
+        let plain = is_plain(namespace) && is_plain(&reference.name);
+        if plain && reference.group.as_deref().is_none_or(str::is_empty) {
+            self.0.insert(ObjectKey {
+                kind,
+                name: NamespacedName::new(namespace, &reference.name),
+            });
+        }
+    }
+}
+
+/// Whether the text can be a name, which becomes part of a request's path. Others name nothing that exists.
+fn is_plain(name: &str) -> bool {
+    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = name.as_bytes();
+    bytes.len() <= 253
+        && bytes.first().is_some_and(alphanumeric)
+        && bytes.iter().all(|byte| alphanumeric(byte) || matches!(byte, b'-' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::decode::{self, Limits};
+
+    fn world(text: &str) -> World {
+        let mut world = World::default();
+        for document in decode::split(text) {
+            for decoded in decode::decode(document.text, &Limits::default()) {
+                world.insert(decoded.expect("an object").object);
+            }
+        }
+        world
+    }
+
+    #[test]
+    fn only_what_our_gateways_name_is_referred_to_and_no_name_is_a_path() {
+        let world = world(
+            r#"
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: ours}
+spec: {controllerName: example.com/ours}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: other}
+spec: {controllerName: example.com/other}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: apps}
+spec:
+  gatewayClassName: ours
+  tls:
+    backend: {clientCertificateRef: {name: client}}
+    frontend:
+      default:
+        validation: {caCertificateRefs: [{group: "", kind: ConfigMap, name: clients}]}
+  listeners:
+  - name: https
+    port: 443
+    protocol: HTTPS
+    tls:
+      certificateRefs:
+      - {name: cert, namespace: keys}
+      - {name: ../../pods/x}
+      - {kind: Vault, group: example.com, name: elsewhere}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: foreign, namespace: apps}
+spec:
+  gatewayClassName: other
+  listeners:
+  - {name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: theirs}]}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {name: policy, namespace: apps}
+spec:
+  targetRefs: [{group: "", kind: Service, name: app}]
+  validation:
+    hostname: app.example.com
+    caCertificateRefs: [{group: "", kind: ConfigMap, name: backends}]
+"#,
+        );
+        let found = references(&world, "example.com/ours");
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "Secret/apps/client",
+                "Secret/keys/cert",
+                "ConfigMap/apps/backends",
+                "ConfigMap/apps/clients",
+            ]
+        );
+    }
+}

@@ -1,0 +1,318 @@
+//! A real `sesame-controller run` against the test cluster, as the ServiceAccount that `controller/deploy` makes, with
+//! the rights that it gives.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use prost::Message as _;
+use serde_json::Value;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::{
+    self, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, SHARD_ENTRY,
+};
+use sesame_proto::schema::{Manifest, Snapshot};
+use sesame_proto::shard;
+use tempfile::TempDir;
+
+use crate::client::Request;
+use crate::cluster::{Client, TestCluster, User};
+use crate::envoy::workspace;
+use crate::ports::free_port;
+use crate::wait::eventually;
+
+/// Where the controller publishes.
+pub const NAMESPACE: &str = published::DEFAULT_NAMESPACE;
+
+/// How long anything that should happen may take on a busy machine.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// Applies everything of `controller/deploy`, in the order of its kustomization, and waits until it is in force.
+pub async fn deploy(cluster: &TestCluster) {
+    let directory = workspace().join("controller/deploy");
+    let read = |name: &str| {
+        let path = directory.join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let kustomization: Value = serde_saphyr::from_str(&read("kustomization.yaml")).expect("YAML");
+    for file in kustomization["resources"].as_array().expect("a list") {
+        let file = file.as_str().expect("a file's name");
+        let applied = cluster.apply(&read(file)).await;
+        applied.unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+    let path = format!("/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents");
+    let user = cluster.client(&controller_user()).await;
+    eventually("the controller may read GatewayAgents", SOON, async || {
+        user.get(&path).await.map_err(|error| error.to_string())
+    })
+    .await;
+}
+
+/// The ServiceAccount of `controller/deploy`.
+pub fn controller_user() -> User {
+    User::service_account(NAMESPACE, "sesame-controller")
+}
+
+/// A controller; it ends with this value.
+pub struct ControllerUnderTest {
+    directory: TempDir,
+    kubeconfig: PathBuf,
+    flags: Vec<String>,
+    listen: SocketAddr,
+    child: Option<Child>,
+}
+
+impl ControllerUnderTest {
+    /// Starts one.
+    pub async fn start(cluster: &TestCluster, flags: &[&str]) -> Self {
+        let mut controller = Self {
+            directory: tempfile::Builder::new()
+                .prefix("sesame-controller-")
+                .tempdir()
+                .expect("a directory"),
+            kubeconfig: cluster.kubeconfig(&controller_user()).await,
+            flags: flags.iter().map(ToString::to_string).collect(),
+            listen: (Ipv4Addr::LOCALHOST, free_port()).into(),
+            child: None,
+        };
+        controller.restart();
+        controller
+    }
+
+    /// Starts it; one that still runs is killed before.
+    pub fn restart(&mut self) {
+        self.kill9();
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .expect("open the log");
+        let child = Command::new(binary())
+            .arg("run")
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(["--namespace", NAMESPACE])
+            .args(["--listen", &self.listen.to_string()])
+            .args(["--lease-seconds", "3"])
+            .args(["--log", "info,sesame_controller=debug"])
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("share the log"))
+            .stderr(log)
+            // A Ctrl-C at the test's terminal is not the controller's.
+            .process_group(0)
+            .spawn()
+            .expect("start the controller");
+        self.child = Some(child);
+    }
+
+    /// SIGKILL.
+    pub fn kill9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            child.wait().expect("the controller is our child");
+        }
+    }
+
+    /// SIGTERM; gives back how it ended.
+    pub async fn stop(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("the controller runs");
+        let pid = i32::try_from(child.id()).expect("a process id");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("the controller is our child");
+        eventually("the controller stops", SOON, async || {
+            let ended = child.try_wait().expect("the controller is our child");
+            ended.ok_or_else(|| self.log_tail())
+        })
+        .await
+    }
+
+    /// Waits until it has resolved the world once; says how long that took.
+    pub async fn wait_ready(&self) -> Duration {
+        let start = Instant::now();
+        eventually("the controller is ready", SOON, async || {
+            match self.get("/readyz").await {
+                Ok((200, _)) => Ok(()),
+                other => Err(format!("{other:?}\n{}", self.log_tail())),
+            }
+        })
+        .await;
+        start.elapsed()
+    }
+
+    /// Status and body of one of its pages.
+    pub async fn get(&self, path: &str) -> Result<(u16, String), String> {
+        let request = Request::get(self.listen, "localhost", path);
+        let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
+        let body = String::from_utf8_lossy(&reply.body).into_owned();
+        Ok((reply.status.into(), body))
+    }
+
+    /// The sum of a metric's values whose labels contain `with`; 0 if there is none yet.
+    pub async fn metric(&self, name: &str, with: &str) -> f64 {
+        let (_, text) = self.get("/metrics").await.expect("metrics");
+        text.lines()
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter(|(series, _)| {
+                let (of, labels) = series.split_once('{').unwrap_or((series, ""));
+                of == format!("sesame_controller_{name}") && labels.contains(with)
+            })
+            .map(|(_, value)| value.parse::<f64>().expect("a number"))
+            .sum()
+    }
+
+    /// Memory that it has in use: bytes resident.
+    pub fn resident_bytes(&self) -> u64 {
+        let pid = self.child.as_ref().expect("the controller runs").id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.and_then(|text| text.parse::<u64>().ok()).expect("a number") * 1024
+    }
+
+    /// The end of its log.
+    pub fn log_tail(&self) -> String {
+        let text = self.log();
+        let lines: Vec<&str> = text.lines().rev().take(30).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// All of its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("log")
+    }
+}
+
+impl Drop for ControllerUnderTest {
+    fn drop(&mut self) {
+        self.kill9();
+        if std::thread::panicking() {
+            eprintln!("the controller's log ends:\n{}", self.log_tail());
+        }
+    }
+}
+
+/// The binary beside the test: `cargo build` of the same profile has put it there.
+fn binary() -> PathBuf {
+    let test = std::env::current_exe().expect("this test has a path");
+    let candidate = test
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|directory: &Path| directory.join("sesame-controller"))
+        .find(|candidate| candidate.is_file());
+    candidate.unwrap_or_else(|| {
+        panic!(
+            "no sesame-controller beside {}: `cargo build --workspace --bins` first",
+            test.display()
+        )
+    })
+}
+
+/// What is published of one Gateway, as an agent reads it.
+#[derive(Debug)]
+pub struct Publication {
+    /// The ConfigMap of the manifest.
+    pub manifest_object: Value,
+    /// The manifest.
+    pub manifest: Manifest,
+    /// All ConfigMaps by name.
+    pub config_maps: BTreeMap<String, Value>,
+    /// Put together from the shards, whose digests agree.
+    pub snapshot: Snapshot,
+}
+
+impl Publication {
+    /// `metadata.resourceVersion` of the manifest.
+    pub fn manifest_version(&self) -> &str {
+        let version = &self.manifest_object["metadata"]["resourceVersion"];
+        version.as_str().expect("a version")
+    }
+
+    /// All addresses of all endpoints.
+    pub fn endpoints(&self) -> Vec<String> {
+        let sets = self.snapshot.endpoints.iter();
+        sets.flat_map(|set| &set.endpoints)
+            .map(|endpoint| format!("{}:{}", endpoint.address, endpoint.port))
+            .collect()
+    }
+}
+
+/// The ConfigMaps (or Secrets) that are published of a Gateway.
+pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> Vec<Value> {
+    let id = published::gateway_id(gateway);
+    let label = GATEWAY_LABEL.replace('/', "%2F");
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/{plural}?labelSelector={label}%3D{id}");
+    let list = admin.get(&path).await.expect("a list");
+    list["items"].as_array().cloned().unwrap_or_default()
+}
+
+/// What is published of the Gateway now, or what is missing of it.
+pub async fn publication(
+    admin: &Client,
+    gateway: &NamespacedName,
+) -> Result<Publication, String> {
+    let config_maps: BTreeMap<String, Value> = objects(admin, "configmaps", gateway)
+        .await
+        .into_iter()
+        .map(|object| (object["metadata"]["name"].as_str().expect("a name").to_owned(), object))
+        .collect();
+    let name = published::manifest_name(gateway);
+    let manifest_object = config_maps.get(&name).cloned();
+    let manifest_object = manifest_object.ok_or_else(|| format!("there is no {name}"))?;
+    let manifest = Manifest::decode(entry(&manifest_object, "binaryData", MANIFEST_ENTRY).as_slice());
+    let manifest = manifest.expect("a manifest");
+    let mut shards = BTreeMap::new();
+    for reference in manifest.config.iter().chain(&manifest.endpoints) {
+        let name = published::shard_name(gateway, &reference.name);
+        let object = config_maps.get(&name).ok_or_else(|| format!("there is no {name}"))?;
+        let part = &object["metadata"]["labels"][PART_LABEL];
+        assert!(part == "config" || part == "endpoints", "{part}");
+        assert_eq!(object["immutable"] == true, part == "config", "{name}");
+        shards.insert(reference.name.clone(), entry(object, "binaryData", SHARD_ENTRY));
+    }
+    let snapshot = shard::join(&manifest, &shards).map_err(|error| error.to_string())?;
+    Ok(Publication {
+        manifest_object,
+        manifest,
+        config_maps,
+        snapshot,
+    })
+}
+
+/// The key pairs that are published of a Gateway.
+pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto::keys::KeyPair> {
+    let secrets = objects(admin, "secrets", gateway).await;
+    secrets
+        .iter()
+        .flat_map(|secret| {
+            let bytes = entry(secret, "data", KEYS_ENTRY);
+            sesame_proto::keys::decode(&bytes).expect("keys")
+        })
+        .collect()
+}
+
+/// The bytes of an entry of a ConfigMap or Secret.
+pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
+    let text = object[field][name].as_str();
+    let text = text.unwrap_or_else(|| panic!("no {field}.{name} in {}", object["metadata"]["name"]));
+    STANDARD.decode(text).expect("base64")
+}
+
+/// The condition of this type, from a list of conditions.
+pub fn condition<'a>(conditions: &'a Value, type_: &str) -> &'a Value {
+    let all = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = all.iter().find(|condition| condition["type"] == type_);
+    found.unwrap_or(&Value::Null)
+}

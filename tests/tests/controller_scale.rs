@@ -1,0 +1,168 @@
+//! Thousands of routes: statuses are written seldom, snapshots in pieces, and a restart rewrites nothing.
+#![allow(clippy::expect_used, reason = "a test says what it expects")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, DynamicObject};
+use kube::runtime::watcher;
+use kube::{Api, Client, Config};
+use serde_json::Value;
+use sesame_controller::api::NamespacedName;
+use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::controller::{
+    ControllerUnderTest, condition, deploy, publication,
+};
+use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};
+use sesame_tests::wait::eventually;
+
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
+/// Thousands of objects, in a debug build, on a busy machine.
+const LATE: Duration = Duration::from_secs(120);
+
+fn route(index: usize) -> Value {
+    let host = format!("r{index}.example.com");
+    let matches = [path("PathPrefix", &format!("/app/{index}"))];
+    http_route(&format!("r{index}"), &[&host], &[rule_to("app", &matches)])
+}
+
+async fn create(cluster: &TestCluster, range: std::ops::Range<usize>) {
+    futures::stream::iter(range)
+        .for_each_concurrent(16, |index| async move {
+            let created = cluster.admin().create(ROUTES, &route(index)).await;
+            created.unwrap_or_else(|error| panic!("route {index}: {error}"));
+        })
+        .await;
+}
+
+async fn wait_attached(cluster: &TestCluster, count: usize) {
+    eventually("all routes are counted", LATE, async || {
+        let gateway = cluster.admin().get(GATEWAY).await.map_err(|error| error.to_string())?;
+        let attached = &gateway["status"]["listeners"][0]["attachedRoutes"];
+        if *attached == count { Ok(()) } else { Err(attached.to_string()) }
+    })
+    .await;
+}
+
+/// Counts every version of the Gateway's that anybody writes.
+async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
+    let file = Kubeconfig::read_from(cluster.kubeconfig(&User::Admin).await).expect("a file");
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    let client = Client::try_from(config.expect("a configuration")).expect("a client");
+    let resource = ApiResource {
+        group: "gateway.networking.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "gateway.networking.k8s.io/v1".to_owned(),
+        kind: "Gateway".to_owned(),
+        plural: "gateways".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&count);
+    let (listed, is_listed) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut listed = Some(listed);
+        let mut watch = std::pin::pin!(watcher(api, watcher::Config::default()));
+        while let Some(event) = watch.next().await {
+            match event {
+                Ok(watcher::Event::Apply(_)) => {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(watcher::Event::InitDone) => {
+                    if let Some(listed) = listed.take() {
+                        let _ = listed.send(());
+                    }
+                }
+                _ => {}
+            }
+        }
+    });
+    is_listed.await.expect("a list");
+    count
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_thousand_routes() {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let took = controller.wait_ready().await;
+    eprintln!("ready with an empty cluster after {took:?}");
+    let mut all = manifests::edge(&[http_listener("http", 80, "")]);
+    all.extend(manifests::served("app", &["10.0.0.1:80".parse().expect("an address")]));
+    cluster.apply(&manifests::yaml(&all)).await.expect("objects");
+    wait_attached(&cluster, 0).await;
+
+    let writes = count_writes(&cluster).await;
+    let start = Instant::now();
+    create(&cluster, 0..1000).await;
+    let created = start.elapsed();
+    wait_attached(&cluster, 1000).await;
+    eprintln!("1,000 routes created in {created:?}, counted {:?} later", start.elapsed() - created);
+    let written = writes.load(Ordering::Relaxed);
+    eprintln!("{written} writes of the Gateway's status");
+    assert!(written <= 100, "{written} writes");
+
+    create(&cluster, 1000..5000).await;
+    wait_attached(&cluster, 5000).await;
+    let edge = NamespacedName::new("default", "edge");
+    let before = eventually("5,000 routes are published", LATE, async || {
+        let publication = publication(cluster.admin(), &edge).await?;
+        let routes = &publication.manifest_object["data"]["routes"];
+        if routes == "5000" { Ok(publication) } else { Err(routes.to_string()) }
+    })
+    .await;
+    assert!(before.manifest.config.len() >= 4, "{} shards", before.manifest.config.len());
+    let last = format!("{ROUTES}/r4999");
+    eventually("every route has its status", LATE, async || {
+        let status = controller.metric("status_writes_total", "HTTPRoute").await;
+        let route = cluster.admin().get(&last).await.map_err(|error| error.to_string())?;
+        let conditions = &route["status"]["parents"][0]["conditions"];
+        let accepted = condition(conditions, "Accepted")["status"] == "True";
+        if accepted && status > 4999.5 { Ok(()) } else { Err(format!("{status} written")) }
+    })
+    .await;
+    let written = controller.metric("status_writes_total", "HTTPRoute").await;
+    assert!(written < 5500.0, "{written} writes for 5,000 routes");
+    eprintln!(
+        "5,000 routes: {} shards, {} MiB resident, {written} statuses of routes, {} of the Gateway",
+        before.manifest.config.len(),
+        controller.resident_bytes() >> 20,
+        writes.load(Ordering::Relaxed),
+    );
+
+    // One route is one shard, and the manifest.
+    let published = |name: &str| format!("part=\"{name}\"");
+    let shards = controller.metric("publish_writes_total", &published("config")).await;
+    create(&cluster, 5000..5001).await;
+    wait_attached(&cluster, 5001).await;
+    eventually("the route is published", LATE, async || {
+        let publication = publication(cluster.admin(), &edge).await?;
+        let routes = &publication.manifest_object["data"]["routes"];
+        if routes == "5001" { Ok(()) } else { Err(routes.to_string()) }
+    })
+    .await;
+    let more = controller.metric("publish_writes_total", &published("config")).await - shards;
+    assert!(more < 1.5, "one more route is {more} shards");
+
+    // A restart finds what is there.
+    controller.restart();
+    let took = controller.wait_ready().await;
+    eprintln!("ready with 5,000 routes after {took:?}, {} MiB resident", controller.resident_bytes() >> 20);
+    eventually("the controller leads", LATE, async || {
+        let leads = controller.metric("leader", "").await > 0.5;
+        if leads { Ok(()) } else { Err(controller.log_tail()) }
+    })
+    .await;
+    create(&cluster, 5001..5002).await;
+    wait_attached(&cluster, 5002).await;
+    let said = controller.metric("status_writes_total", "").await;
+    assert!(said < 10.0, "{said} statuses were written after a restart");
+    let rewritten = controller.metric("publish_writes_total", &published("config")).await;
+    assert!(rewritten < 1.5, "{rewritten} shards were written after a restart");
+}
