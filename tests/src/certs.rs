@@ -1,5 +1,6 @@
 //! Certificates for tests: an authority, and leaves that it signs.
 
+use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -88,6 +89,7 @@ impl Authority {
 }
 
 /// A certificate and its key.
+#[derive(Clone)]
 pub struct Leaf {
     /// The certificate.
     pub der: CertificateDer<'static>,
@@ -95,6 +97,13 @@ pub struct Leaf {
     pub certificate_pem: String,
     /// The private key.
     pub key_pem: String,
+}
+
+// By hand, because it holds a private key.
+impl fmt::Debug for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaf").finish_non_exhaustive()
+    }
 }
 
 impl Leaf {
@@ -105,7 +114,7 @@ impl Leaf {
 
     /// The same, for clients that show a certificate of this authority only.
     pub fn acceptor_for(&self, clients: Option<&Authority>) -> TlsAcceptor {
-        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).expect("a key");
+        let key = self.key().expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -123,6 +132,11 @@ impl Leaf {
             .expect("a certificate with its key");
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         TlsAcceptor::from(Arc::new(config))
+    }
+
+    /// The private key.
+    pub fn key(&self) -> Result<PrivateKeyDer<'static>, rustls_pki_types::pem::Error> {
+        PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
     }
 
     /// The Secret that holds this pair.

@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::certs::Leaf;
 use crate::echo::Echo;
 
 /// A request, and how it is to be sent.
@@ -39,6 +40,7 @@ pub struct Request {
 struct Tls {
     sni: String,
     trust: Arc<RootCertStore>,
+    shown: Option<Leaf>,
 }
 
 impl Request {
@@ -91,7 +93,15 @@ impl Request {
         self.tls = Some(Tls {
             sni: sni.to_owned(),
             trust: Arc::clone(trust),
+            shown: None,
         });
+        self
+    }
+
+    /// Shows this certificate to the server, if it asks. After [`Self::tls`].
+    #[must_use]
+    pub fn showing(mut self, leaf: &Leaf) -> Self {
+        self.tls.as_mut().expect("TLS").shown = Some(leaf.clone());
         self
     }
 
@@ -199,8 +209,16 @@ impl fmt::Display for Request {
         if *http2 {
             write!(f, " over HTTP/2")?;
         }
-        if let Some(Tls { sni, trust: _ }) = tls {
+        if let Some(Tls {
+            sni,
+            trust: _,
+            shown,
+        }) = tls
+        {
             write!(f, " with SNI {sni}")?;
+            if shown.is_some() {
+                write!(f, " and a certificate")?;
+            }
         }
         Ok(())
     }
@@ -360,10 +378,13 @@ impl Sender {
 impl Tls {
     fn config(&self, http2: bool) -> Result<ClientConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(Arc::clone(&self.trust))
-            .with_no_client_auth();
+            .with_root_certificates(Arc::clone(&self.trust));
+        let mut config = match &self.shown {
+            None => config.with_no_client_auth(),
+            Some(leaf) => config.with_client_auth_cert(vec![leaf.der.clone()], leaf.key()?)?,
+        };
         config.alpn_protocols = vec![if http2 {
             b"h2".to_vec()
         } else {

@@ -287,7 +287,7 @@ fn find_overlaps(states: &mut [ListenerState<'_>]) {
             let name = match (of.rank == wider.rank, wider.rank) {
                 (true, _) => wider.spec.name.clone(),
                 (false, 0) => "of the Gateway".to_owned(),
-                (false, _) => "of another ListenerSet".to_owned(),
+                (false, _) => "of a ListenerSet".to_owned(),
             };
             Some((own, wider.rank, name))
         })
