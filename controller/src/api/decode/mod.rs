@@ -248,9 +248,17 @@ fn decode_list(text: &str, list: &Head, limits: &Limits) -> Vec<Result<Decoded, 
     let decode = |item: serde_saphyr::Spanned<serde_json::Value>| {
         let line = usize::try_from(item.referenced.line()).unwrap_or(1).max(1);
         decode_item(
-            &item.value,
-            limits,
+            item.value,
             (!untyped).then_some((list.api_version.as_str(), item_kind)),
+            // As text again: each way to read the types is a megabyte of code.
+            |kind, value, unknown_fields| {
+                serde_saphyr::with_deserializer_from_str_with_options(
+                    &value.to_string(),
+                    yaml::options(limits),
+                    |from| envelope(kind, from, unknown_fields),
+                )
+                .map_err(|error| *yaml::error(&error, None, kind == Kind::Secret).reason)
+            },
         )
         .map(|decoded| Decoded { line, ..decoded })
         .map_err(|error| DecodeError { line, ..error })
@@ -258,10 +266,11 @@ fn decode_list(text: &str, list: &Head, limits: &Limits) -> Vec<Result<Decoded, 
     parsed.items.into_iter().map(decode).collect()
 }
 
+/// Decodes a value; `typed` is what it is if it does not say so itself, and `read` turns it into the type.
 fn decode_item(
-    item: &serde_json::Value,
-    limits: &Limits,
+    item: serde_json::Value,
     typed: Option<(&str, &str)>,
+    read: impl FnOnce(Kind, serde_json::Value, &mut Vec<String>) -> Result<Envelope, Reason>,
 ) -> Result<Decoded, DecodeError> {
     let text = |value: Option<&serde_json::Value>| {
         value
@@ -303,13 +312,8 @@ fn decode_item(
     let kind = head.known().map_err(|reason| fail(None, reason))?;
     let key = head.key(kind);
     let mut unknown_fields = Vec::new();
-    // As text again, since the types are read from text only: another way to read them is a megabyte of code.
-    let envelope = serde_saphyr::with_deserializer_from_str_with_options(
-        &item.to_string(),
-        yaml::options(limits),
-        |from| envelope(kind, from, &mut unknown_fields),
-    )
-    .map_err(|error| yaml::error(&error, key.clone(), kind == Kind::Secret))?;
+    let envelope =
+        read(kind, item, &mut unknown_fields).map_err(|reason| fail(key.clone(), reason))?;
     finish(kind, envelope, unknown_fields, 1).map_err(|reason| fail(key, reason))
 }
 
