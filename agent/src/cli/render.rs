@@ -164,7 +164,7 @@ fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8
 }
 
 /// `namespace/name`, or a name in the namespace `default`.
-fn gateway_name(text: &str) -> Result<NamespacedName, String> {
+pub(super) fn gateway_name(text: &str) -> Result<NamespacedName, String> {
     match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),
         [namespace, name] if !name.is_empty() => Ok(NamespacedName::new(namespace, name)),

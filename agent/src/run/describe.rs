@@ -1,7 +1,6 @@
 //! What `status` shows, put together from what the engine knows and what the instances have seen. Pure.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -22,7 +21,8 @@ use super::transitions::{Section, Transitions};
 /// Everything that a report is made from.
 pub(super) struct Facts<'a> {
     pub(super) agent: AgentReport,
-    pub(super) manifests: PathBuf,
+    /// The source, but for how it is.
+    pub(super) source: SourceReport,
     pub(super) known: &'a Known,
     pub(super) resolve: &'a sesame_controller::resolve::Options,
     pub(super) transitions: &'a Transitions,
@@ -36,7 +36,7 @@ pub(super) struct Facts<'a> {
 pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     let Facts {
         agent,
-        manifests,
+        source,
         known,
         resolve,
         transitions,
@@ -67,7 +67,11 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         .filter(|problem| problem.severity == "error")
         .count();
     if errors > 0 {
-        reasons.push(format!("{errors} errors in the manifests"));
+        let kind = match &source.manifests {
+            Some(_) => "the manifests",
+            None => "what is published",
+        };
+        reasons.push(format!("{errors} errors in {kind}"));
     }
     let statuses = match &known.world {
         Some(world) if with_objects => sesame_controller::resolve::resolve(world, resolve).statuses,
@@ -85,9 +89,10 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         reasons,
         agent: agent.clone(),
         source: SourceReport {
-            manifests: manifests.clone(),
             available: known.available,
+            reason: known.held.clone().unwrap_or_default(),
             problems: known.problems.to_vec(),
+            ..source.clone()
         },
         gateways,
         objects: if with_objects {
@@ -98,22 +103,29 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     }
 }
 
-fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayReport {
-    let wanted = known
-        .gateways
-        .get(name)
+/// What is said of one Gateway.
+pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayReport {
+    let newest = known.gateways.get(name);
+    let awaited = known.awaited.get(name);
+    let wanted = newest
         .map(|wanted| wanted.revision().to_owned())
         .unwrap_or_default();
     let applied = seen.applied_revision().to_owned();
     let answered = seen.answered_revision() == wanted;
     let refused: Vec<RefusedReport> = seen.affected.refused.iter().map(Into::into).collect();
     let (state, message) = if !seen.live {
-        (
-            GatewayState::Down,
-            seen.trouble_or("Envoy is not running yet"),
-        )
+        (GatewayState::Down, seen.trouble_or(seen.why_not_running()))
     } else if let Some(held) = known.held.as_ref().filter(|_| answered) {
         (GatewayState::Degraded, held.clone())
+    } else if let Some(awaited) = awaited.filter(|_| answered) {
+        (
+            if awaited.stuck {
+                GatewayState::Degraded
+            } else {
+                GatewayState::Applying
+            },
+            awaited.to_string(),
+        )
     } else if let (true, [first, ..]) = (answered, refused.as_slice()) {
         (
             GatewayState::Degraded,
@@ -122,6 +134,8 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
                 refused.len()
             ),
         )
+    } else if answered && seen.leaves_out() {
+        (GatewayState::Degraded, seen.notes.join("; "))
     } else if answered {
         (GatewayState::Serving, seen.notes.join("; "))
     } else if seen.refusal.is_empty() && seen.trouble.is_none() {
@@ -142,6 +156,16 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
         addresses: seen.addresses.iter().map(ToString::to_string).collect(),
         wanted,
         applied,
+        wanted_revision: awaited
+            .map(|awaited| awaited.revision.clone())
+            .filter(|revision| !revision.is_empty())
+            .or_else(|| newest.and_then(|wanted| wanted.manifest_revision.clone()))
+            .unwrap_or_default(),
+        applied_revision: seen
+            .applied
+            .as_ref()
+            .and_then(|wanted| wanted.manifest_revision.clone())
+            .unwrap_or_default(),
         applied_at: seen.applied_at,
         refused,
         refusal: seen.refusal.clone(),
@@ -164,19 +188,10 @@ fn with_hosts(
         let Some(seen) = seen.get(name) else {
             continue;
         };
-        let mut addresses: Vec<String> = Vec::new();
-        for ip in &seen.addresses {
-            if ip.is_unspecified() {
-                addresses.extend(host_addresses.iter().cloned());
-            } else {
-                addresses.push(ip.to_string());
-            }
-        }
-        addresses.dedup();
         program(
             status,
             &Programmed {
-                addresses,
+                addresses: reachable(seen, host_addresses),
                 hosts_ready: u32::from(seen.live && seen.applied.is_some()),
                 hosts: 1,
                 refused_listeners: refused_listeners(name, seen),
@@ -201,6 +216,20 @@ fn with_hosts(
         }
     }
     statuses
+}
+
+/// Where others reach the Gateway: the host's own addresses in place of all.
+pub(super) fn reachable(seen: &Seen, host_addresses: &[String]) -> Vec<String> {
+    let mut addresses: Vec<String> = Vec::new();
+    for ip in &seen.addresses {
+        if ip.is_unspecified() {
+            addresses.extend(host_addresses.iter().cloned());
+        } else {
+            addresses.push(ip.to_string());
+        }
+    }
+    addresses.dedup();
+    addresses
 }
 
 /// The Gateway's own listeners that are not open, by their names in it.

@@ -54,6 +54,8 @@ pub(super) struct Wanted {
     pub(super) restored: bool,
     /// Why it is wanted, for the history.
     pub(super) cause: String,
+    /// What the manifest calls it that it was read from, if it was.
+    pub(super) manifest_revision: Option<String>,
     revision: OnceLock<String>,
 }
 
@@ -74,6 +76,7 @@ impl Wanted {
             bootstrap: self.bootstrap.clone(),
             restored: false,
             cause: self.cause.clone(),
+            manifest_revision: self.manifest_revision.clone(),
             revision: OnceLock::new(),
         }
     }
@@ -104,16 +107,33 @@ pub(super) enum Origin<'a> {
 /// All Gateways by name, in the newest version.
 pub(super) type WantedGateways = BTreeMap<NamespacedName, Arc<Wanted>>;
 
+/// One Gateway on its way from a source.
+pub(super) struct Offer {
+    /// What to serve.
+    pub(super) resolved: Arc<ResolvedGateway>,
+    /// What the manifest calls it that it was read from, if it was.
+    pub(super) manifest_revision: Option<String>,
+}
+
+impl From<ResolvedGateway> for Offer {
+    fn from(resolved: ResolvedGateway) -> Self {
+        Self {
+            resolved: Arc::new(resolved),
+            manifest_revision: None,
+        }
+    }
+}
+
 /// Renders every Gateway that differs from `before`; what does not is taken over as it is.
 pub(super) fn render_all(
-    gateways: Vec<ResolvedGateway>,
+    gateways: Vec<Offer>,
     host: &HostSettings,
     before: &WantedGateways,
     origin: Origin<'_>,
 ) -> WantedGateways {
     let needs: Vec<Need> = gateways
         .iter()
-        .map(|gateway| need(&gateway.gateway, &gateway.snapshot, host))
+        .map(|offer| need(&offer.resolved.gateway, &offer.resolved.snapshot, host))
         .collect();
     let mut assignments = assign(&needs, &host.pool);
     let budget = host
@@ -121,15 +141,19 @@ pub(super) fn render_all(
         .unwrap_or(host.subscription_budget / gateways.len().max(1));
     gateways
         .into_iter()
-        .map(|resolved| {
-            let name = resolved.gateway.clone();
+        .map(|offer| {
+            let name = offer.resolved.gateway.clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
             let unchanged = before.get(&name).filter(|wanted| {
-                *wanted.resolved == resolved && wanted.assignment == assignment && !wanted.restored
+                wanted.manifest_revision == offer.manifest_revision
+                    && (Arc::ptr_eq(&wanted.resolved, &offer.resolved)
+                        || *wanted.resolved == *offer.resolved)
+                    && wanted.assignment == assignment
+                    && !wanted.restored
             });
             let wanted = match unchanged {
                 Some(wanted) => Arc::clone(wanted),
-                None => Arc::new(render_one(resolved, assignment, host, budget, origin)),
+                None => Arc::new(render_one(offer, assignment, host, budget, origin)),
             };
             (name, wanted)
         })
@@ -137,12 +161,16 @@ pub(super) fn render_all(
 }
 
 fn render_one(
-    resolved: ResolvedGateway,
+    offer: Offer,
     assignment: Assignment,
     host: &HostSettings,
     subscription_budget: usize,
     origin: Origin<'_>,
 ) -> Wanted {
+    let Offer {
+        resolved,
+        manifest_revision,
+    } = offer;
     let directories = host.directories.gateway(&resolved.gateway);
     let options = render::Options {
         addresses: assignment.addresses.clone(),
@@ -156,7 +184,7 @@ fn render_one(
     Wanted {
         rendered: render::render(&resolved.snapshot, &resolved.keys, &options),
         bootstrap: render::bootstrap(&options),
-        resolved: Arc::new(resolved),
+        resolved,
         options,
         assignment,
         restored: matches!(origin, Origin::Accepted),
@@ -164,6 +192,7 @@ fn render_one(
             Origin::Accepted => "what was accepted before the agent started".to_owned(),
             Origin::Source(cause) => cause.to_owned(),
         },
+        manifest_revision,
         revision: OnceLock::new(),
     }
 }
