@@ -138,6 +138,13 @@ impl TestCluster {
         self.admin.forget_kinds().await;
     }
 
+    /// Installs one definition, and waits until its kind is served.
+    pub async fn install_crd(&self, definition: &Value) {
+        let applied = self.admin.apply_value(definition).await;
+        self.wait_kind_served(&applied.expect("a definition")).await;
+        self.admin.forget_kinds().await;
+    }
+
     /// Applies every object of `yaml` as an administrator, in this order, and gives back what was stored.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         self.admin.apply(yaml).await

@@ -1,6 +1,7 @@
 //! What `status` shows, put together from what the engine knows and what the instances have seen. Pure.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -111,7 +112,9 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
         .map(|wanted| wanted.revision().to_owned())
         .unwrap_or_default();
     let applied = seen.applied_revision().to_owned();
-    let answered = seen.answered_revision() == wanted;
+    // After a start from the files that are there nothing is published until the source has something newer.
+    let restored = newest.filter(|wanted| wanted.restored && seen.applied.is_none());
+    let answered = restored.is_some() || seen.answered_revision() == wanted;
     let refused: Vec<RefusedReport> = seen.affected.refused.iter().map(Into::into).collect();
     let (state, message) = if !seen.live {
         (GatewayState::Down, seen.trouble_or(seen.why_not_running()))
@@ -153,7 +156,11 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
         gateway: name.to_string(),
         state,
         message,
-        addresses: seen.addresses.iter().map(ToString::to_string).collect(),
+        addresses: restored
+            .map_or(&seen.addresses, |wanted| &wanted.assignment.addresses)
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         wanted,
         applied,
         wanted_revision: awaited
@@ -191,7 +198,7 @@ fn with_hosts(
         program(
             status,
             &Programmed {
-                addresses: reachable(seen, host_addresses),
+                addresses: reachable(seen.addresses.iter().copied(), host_addresses),
                 hosts_ready: u32::from(seen.live && seen.applied.is_some()),
                 hosts: 1,
                 refused_listeners: refused_listeners(name, seen),
@@ -219,9 +226,12 @@ fn with_hosts(
 }
 
 /// Where others reach the Gateway: the host's own addresses in place of all.
-pub(super) fn reachable(seen: &Seen, host_addresses: &[String]) -> Vec<String> {
+pub(super) fn reachable(
+    listened: impl IntoIterator<Item = IpAddr>,
+    host_addresses: &[String],
+) -> Vec<String> {
     let mut addresses: Vec<String> = Vec::new();
-    for ip in &seen.addresses {
+    for ip in listened {
         if ip.is_unspecified() {
             addresses.extend(host_addresses.iter().cloned());
         } else {

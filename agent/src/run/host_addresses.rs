@@ -124,7 +124,7 @@ mod tests {
     fn only_addresses_that_this_host_has_are_taken_from_a_network() {
         let found = in_networks(&[
             "127.0.0.1/32".parse().unwrap(),
-            "192.0.2.0/24".parse().unwrap(),
+            "198.51.100.0/24".parse().unwrap(),
         ]);
         assert_eq!(found, [IpAddr::from(Ipv4Addr::LOCALHOST)]);
     }

@@ -10,6 +10,7 @@ use sesame_controller::cluster::{
 use super::describe::reachable;
 use super::report::{GatewayReport, GatewayState};
 use super::seen::Seen;
+use crate::source::supply::Awaited;
 
 /// An object holds a mebibyte and a half: more than these of a kind help nobody.
 const MAX_ENTRIES: usize = 100;
@@ -27,8 +28,7 @@ pub(super) fn host_status(
         gateway: _,
         state,
         message,
-        // With `0.0.0.0` in it.
-        addresses: _,
+        addresses,
         // Over the endpoints too, which nobody else can compare.
         wanted: _,
         applied: _,
@@ -65,7 +65,8 @@ pub(super) fn host_status(
         envoy_version: seen.envoy_version.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         addresses: if seen.live {
-            reachable(seen, host_addresses)
+            let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
+            reachable(listened, host_addresses)
         } else {
             Vec::new()
         },
@@ -111,6 +112,21 @@ pub(super) fn host_status(
             .collect(),
         next_certificate_expiry: next_expiry(seen),
         heartbeat: None,
+    }
+}
+
+/// The status of a Gateway of which nothing whole was ever read.
+pub(super) fn unserved_status(awaited: &Awaited) -> GatewayAgentStatus {
+    GatewayAgentStatus {
+        state: if awaited.stuck {
+            AgentState::Down
+        } else {
+            AgentState::Applying
+        },
+        message: text(&awaited.to_string()),
+        wanted_revision: short(&awaited.revision),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..GatewayAgentStatus::default()
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::describe::gateway_report;
 use super::engine::Known;
 use super::host_addresses;
-use super::host_status::host_status;
+use super::host_status::{host_status, unserved_status};
 use super::seen::Seen;
 use crate::source::cluster::pause::{Pauses, spread};
 use crate::source::cluster::{Settings, words};
@@ -182,17 +182,18 @@ impl Reporting {
             return Ok(());
         };
         let api: Api<GatewayAgent> = Api::namespaced(client, &self.settings.namespace);
-        for (gateway, status) in self.statuses() {
+        let statuses = self.statuses();
+        let there: BTreeSet<NamespacedName> = statuses.keys().cloned().collect();
+        for (gateway, status) in statuses {
             if due || self.told.get(&gateway) != Some(&status) {
                 self.write(&api, &gateway, &status).await?;
                 self.told.insert(gateway, status);
             }
         }
-        let there: BTreeSet<&NamespacedName> = self.followed.keys().collect();
         let gone: Vec<NamespacedName> = self
             .told
             .keys()
-            .filter(|gateway| !there.contains(gateway))
+            .filter(|gateway| !there.contains(*gateway))
             .cloned()
             .collect();
         for gateway in gone {
@@ -211,6 +212,10 @@ impl Reporting {
             let before = self.told.get(gateway);
             let status = host_status(&report, &seen, &self.host_addresses, before);
             statuses.insert(gateway.clone(), status);
+        }
+        for (gateway, awaited) in known.awaited.iter() {
+            let unserved = || unserved_status(awaited);
+            statuses.entry(gateway.clone()).or_insert_with(unserved);
         }
         statuses
     }

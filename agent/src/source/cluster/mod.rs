@@ -403,9 +403,23 @@ impl Source {
             }
         }
         let entries = self.shelves.values();
+        let gateways: BTreeMap<_, _> = entries.filter_map(|e| e.shelf.supplied()).collect();
+        for (gateway, supplied) in &gateways {
+            if let (None, Some(awaited)) = (&supplied.complete, &supplied.awaited)
+                && awaited.stuck
+            {
+                problems.push(Problem {
+                    file: format!("Gateway/{gateway}"),
+                    line: None,
+                    object: None,
+                    severity: Severity::Error,
+                    message: awaited.to_string(),
+                });
+            }
+        }
         Supply {
             away: self.away.clone(),
-            gateways: entries.filter_map(|entry| entry.shelf.supplied()).collect(),
+            gateways,
             lists_all: self.listed,
             problems,
             cause: "a change in the cluster".to_owned(),
