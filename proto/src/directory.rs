@@ -7,15 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use prost::Message as _;
 
+use crate::keys::{self, KeyPair};
 use crate::schema::{Manifest, Snapshot};
 use crate::shard::{self, MAX_STORED_BYTES, ShardError, Sharded};
 
 /// The manifest's file name.
 pub const MANIFEST: &str = "manifest.pb";
+/// The file of key pairs, where they travel with the snapshot at all. Not part of it: it is left alone.
+pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
 
@@ -69,12 +73,19 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     for entry in fs::read_dir(dir).map_err(at(dir))? {
         let entry = entry.map_err(at(dir))?;
         let name = entry.file_name();
-        if !name.to_str().is_some_and(|name| named.contains(name)) {
+        let kept = |name: &str| name == KEYS || named.contains(name);
+        if !name.to_str().is_some_and(kept) {
             // A leftover harms nobody; failing over it would.
             let _ = fs::remove_file(entry.path());
         }
     }
     Ok(manifest)
+}
+
+/// Writes key pairs into `dir`, for its owner only. They come before the snapshot that names them.
+pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
+    fs::create_dir_all(dir).map_err(at(dir))?;
+    replace(dir, KEYS, &keys::encode(pairs))
 }
 
 /// Reads what `dir` is meant to hold; its shards may be missing.
@@ -115,7 +126,14 @@ pub fn shard_file(name: &str) -> String {
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
     let staged = dir.join(format!(".{name}.new"));
     let path = dir.join(name);
-    File::create(&staged)
+    // One that was left there may have another mode.
+    let _ = fs::remove_file(&staged);
+    let mode = if name == KEYS { 0o600 } else { 0o644 };
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&staged)
         .and_then(|mut file| {
             file.write_all(bytes)?;
             file.sync_all()

@@ -155,6 +155,11 @@ impl TestCluster {
         self.servers.stop_apiserver();
     }
 
+    /// SIGSTOP to the API server: connections to it are taken, but nothing is answered until it is stopped.
+    pub fn freeze_apiserver(&self) {
+        self.servers.freeze_apiserver();
+    }
+
     /// Starts the API server again at the same address, with the same keys and data, and waits until it is ready.
     pub async fn start_apiserver(&mut self) {
         self.servers.start_apiserver();

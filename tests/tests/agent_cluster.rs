@@ -262,8 +262,21 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
             says(status, "Degraded", "the cluster cannot be followed")
         })
         .await;
+    // It takes connections, and never answers.
+    cluster.start_apiserver().await;
+    cluster.freeze_apiserver();
+    agent.kill9();
+    agent.kill9_envoy();
+    agent.restart();
+    wait(&agent, "/one").await;
+    agent
+        .wait_status("said of one that is frozen too", |status| {
+            says(status, "Degraded", "what was accepted last is served")
+        })
+        .await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
+    cluster.stop_apiserver();
     cluster.start_apiserver().await;
     let second = published(backend.address(), "/two");
     second.publish(cluster.admin()).await;
@@ -370,6 +383,11 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
         Some(1),
         "{status:#}"
     );
+    wait_told(&cluster, &names[1], "told what it may not", |status| {
+        let message = status["message"].as_str().unwrap_or_default();
+        status["state"] == "Down" && message.contains("forbidden")
+    })
+    .await;
     assert_eq!(agent.envoys().len(), 1);
     assert!(!agent.log().contains("PRIVATE KEY"));
 

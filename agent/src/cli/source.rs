@@ -38,7 +38,12 @@ struct OneSource {
 #[derive(Debug, Args)]
 struct ClusterArgs {
     /// How to reach the cluster from outside; its current context is used.
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE", requires = "kube")]
+    #[arg(
+        long,
+        env = "SESAME_KUBECONFIG",
+        value_name = "FILE",
+        requires = "kube"
+    )]
     kubeconfig: Option<PathBuf>,
     /// The namespace that the controller publishes in.
     #[arg(
@@ -46,7 +51,8 @@ struct ClusterArgs {
         env = "SESAME_NAMESPACE",
         default_value = sesame_controller::cluster::published::DEFAULT_NAMESPACE,
         value_name = "NAMESPACE",
-        value_parser = dns_label
+        value_parser = dns_label,
+        requires = "kube"
     )]
     namespace: String,
     /// Only this Gateway; repeatable. Those of the fleet otherwise.
@@ -55,7 +61,8 @@ struct ClusterArgs {
         env = "SESAME_GATEWAYS",
         value_delimiter = ',',
         value_name = "NAMESPACE/NAME",
-        value_parser = gateway
+        value_parser = gateway,
+        requires = "kube"
     )]
     gateways: Vec<sesame_controller::api::NamespacedName>,
     /// The fleet of hosts that this one belongs to.
@@ -64,11 +71,17 @@ struct ClusterArgs {
         env = "SESAME_FLEET",
         default_value = sesame_controller::cluster::published::DEFAULT_FLEET,
         value_name = "NAME",
-        value_parser = label
+        value_parser = label,
+        requires = "kube"
     )]
     fleet: String,
     /// What this host calls itself in what it reports; its host name by default.
-    #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME")]
+    #[arg(
+        long = "host",
+        env = "SESAME_HOST",
+        value_name = "NAME",
+        requires = "kube"
+    )]
     host_name: Option<String>,
 }
 

@@ -75,6 +75,8 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         listener,
         reporter(&options, known.clone(), all_seen.clone()),
     ));
+    #[cfg(not(feature = "cluster"))]
+    let super::source::Started {} = started;
     #[cfg(feature = "cluster")]
     let reporter = match (&options.source, started.clients) {
         (Source::Cluster(settings), Some(clients)) => Some(Reporter::start(

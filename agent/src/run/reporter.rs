@@ -83,6 +83,13 @@ impl Reporter {
     }
 }
 
+/// What the cluster was told last.
+struct Told {
+    status: GatewayAgentStatus,
+    /// Whether it has heard it.
+    heard: bool,
+}
+
 struct Reporting {
     settings: Settings,
     clients: watch::Receiver<Option<Client>>,
@@ -90,7 +97,7 @@ struct Reporting {
     all: watch::Receiver<AllSeen>,
     /// Receivers of our own, which know what was looked at.
     followed: AllSeen,
-    told: BTreeMap<NamespacedName, GatewayAgentStatus>,
+    told: BTreeMap<NamespacedName, Told>,
     host_addresses: Vec<String>,
 }
 
@@ -102,14 +109,14 @@ impl Reporting {
         loop {
             self.follow();
             let due = Instant::now() >= heartbeat;
+            if due {
+                heartbeat = Instant::now() + spread(HEARTBEAT);
+            }
             match self.tell(due).await {
                 Ok(()) => {
                     pauses.reset();
                     if std::mem::take(&mut failing) {
                         tracing::info!("this host reports to the cluster again");
-                    }
-                    if due {
-                        heartbeat = Instant::now() + spread(HEARTBEAT);
                     }
                     tokio::select! {
                         () = self.changed() => {}
@@ -184,10 +191,18 @@ impl Reporting {
         let api: Api<GatewayAgent> = Api::namespaced(client, &self.settings.namespace);
         let statuses = self.statuses();
         let there: BTreeSet<NamespacedName> = statuses.keys().cloned().collect();
+        let mut outcome = Ok(());
         for (gateway, status) in statuses {
-            if due || self.told.get(&gateway) != Some(&status) {
-                self.write(&api, &gateway, &status).await?;
-                self.told.insert(gateway, status);
+            let told = self.told.get(&gateway);
+            if !due && told.is_some_and(|told| told.heard && told.status == status) {
+                continue;
+            }
+            let written = self.write(&api, &gateway, &status).await;
+            let heard = written.is_ok();
+            // One that is refused keeps no other back.
+            outcome = outcome.and(written);
+            if heard || self.told.contains_key(&gateway) {
+                self.told.insert(gateway, Told { status, heard });
             }
         }
         let gone: Vec<NamespacedName> = self
@@ -197,10 +212,13 @@ impl Reporting {
             .cloned()
             .collect();
         for gateway in gone {
-            self.forget(&api, &gateway).await?;
-            self.told.remove(&gateway);
+            let forgotten = self.forget(&api, &gateway).await;
+            if forgotten.is_ok() {
+                self.told.remove(&gateway);
+            }
+            outcome = outcome.and(forgotten);
         }
-        Ok(())
+        outcome
     }
 
     fn statuses(&mut self) -> BTreeMap<NamespacedName, GatewayAgentStatus> {
@@ -209,7 +227,7 @@ impl Reporting {
         for (gateway, seen) in &mut self.followed {
             let seen = seen.borrow_and_update().clone();
             let report = gateway_report(gateway, &seen, &known);
-            let before = self.told.get(gateway);
+            let before = self.told.get(gateway).map(|told| &told.status);
             let status = host_status(&report, &seen, &self.host_addresses, before);
             statuses.insert(gateway.clone(), status);
         }

@@ -12,15 +12,12 @@ use std::sync::Arc;
 
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
-use sesame_proto::directory::{self, MANIFEST};
+use sesame_proto::directory::{self, KEYS, MANIFEST};
 use sesame_proto::keys::{self, KeyPair};
 
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
 use super::supply::{Awaited, Complete, Supplied, Supply, gateway_of, keys_of};
-
-/// The key pairs of a snapshot, as `sesame_proto::keys` encodes them.
-pub const KEYS: &str = "keys.pb";
 
 const MAX_KEY_BYTES: u64 = 8 << 20;
 /// Directories below the root, and files in one of them: more than any snapshot has.

@@ -3,7 +3,7 @@
 //! kube's own watcher hides when a lost watch is back, and here that is what a host's state depends on: nothing is
 //! taken for gone, and nothing for current, while nobody is listening.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use futures::TryStreamExt as _;
@@ -25,6 +25,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(15);
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
 /// The API server says something every minute; if not, the connection may be dead without knowing it.
 const SILENCE: Duration = Duration::from_secs(150);
+
+/// A watch that went on for so long is a good one.
+const STEADY: Duration = Duration::from_secs(5);
 
 /// What is seen of the cluster.
 #[derive(Debug)]
@@ -81,14 +84,24 @@ impl Follower {
     /// Says why it ended.
     async fn until_lost(&mut self, api: &Api<ConfigMap>) -> String {
         loop {
+            let began = Instant::now();
+            let watching = self.version.is_some();
             let outcome = match self.version.clone() {
                 None => self.list(api).await,
                 Some(version) => self.watch(api, &version).await,
             };
+            let steady = began.elapsed() >= STEADY;
+            if watching && steady {
+                self.pauses.reset();
+            }
             match outcome {
                 Ok(()) => {}
                 Err(Failure::Expired) => self.version = None,
                 Err(Failure::Lost(error)) => return error,
+            }
+            if watching && !steady {
+                // A server that ends watches at once is not to be asked in a circle.
+                tokio::time::sleep(self.pauses.next()).await;
             }
         }
     }
@@ -110,7 +123,6 @@ impl Follower {
             }
         };
         self.tell(Event::Listed(all)).await?;
-        self.pauses.reset();
         self.version = version;
         Ok(())
     }
@@ -123,7 +135,6 @@ impl Follower {
             .timeout(seconds.min(290));
         let stream = within(START_TIMEOUT, api.watch(&params, version)).await?;
         self.tell(Event::Back).await?;
-        self.pauses.reset();
         let mut stream = std::pin::pin!(stream.map_err(Failure::from));
         loop {
             let Ok(event) = tokio::time::timeout(SILENCE, stream.next()).await else {

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{
-    MANIFEST_ENTRY, MAX_KEY_SECRETS, gateway_id, manifest_name, shard_name,
+    GATEWAY_LABEL, MANIFEST_ENTRY, MAX_KEY_SECRETS, PART_LABEL, Part, gateway_id, manifest_name,
+    shard_name,
 };
 use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
 use sesame_proto::shard;
@@ -29,6 +30,8 @@ pub(super) struct Named {
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) sets: Vec<EndpointSet>,
+    /// How many bytes they take.
+    pub(super) size: u64,
     /// Why what is there now cannot be used; what was there before is.
     pub(super) fault: Option<String>,
     /// Whether it is gone, and only kept because the manifest still names it.
@@ -217,4 +220,18 @@ pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], S
         .and_then(|data| data.get(name))
         .map(|bytes| bytes.0.as_slice())
         .ok_or_else(|| format!("has no binaryData entry {name}"))
+}
+
+/// The Gateway's label, the name, and which part it is.
+pub(super) fn part(object: &ConfigMap) -> Option<(&str, &str, Part)> {
+    let labels = object.metadata.labels.as_ref()?;
+    let part = labels.get(PART_LABEL)?;
+    let part = [Part::Manifest, Part::Endpoints, Part::Config, Part::Keys]
+        .into_iter()
+        .find(|known| known.as_str() == part)?;
+    Some((
+        labels.get(GATEWAY_LABEL)?,
+        object.metadata.name.as_deref()?,
+        part,
+    ))
 }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{SHARD_ENTRY, shard_name};
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::Snapshot;
-use sesame_proto::shard::{self, MAX_SHARDS};
+use sesame_proto::schema::{EndpointSet, Snapshot};
+use sesame_proto::shard::{self, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
 
 use super::fetch::{Fetched, Need};
 use super::pieces::{
@@ -93,14 +94,22 @@ impl Shelf {
         if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
             return;
         }
+        let others = self.live.iter().filter(|(other, _)| *other != name);
+        let others: u64 = others.map(|(_, live)| live.size).sum();
         let live = self.live.entry(name.to_owned()).or_default();
         live.gone = false;
-        let bytes = entry(object, SHARD_ENTRY);
-        let sets = bytes
+        let sets = entry(object, SHARD_ENTRY)
             .and_then(|bytes| shard::endpoint_sets(name, bytes).map_err(|error| error.to_string()));
-        match sets {
-            Ok(sets) => {
+        let size = |sets: &[EndpointSet]| sets.iter().map(|set| set.encoded_len() as u64).sum();
+        match sets.map(|sets| (size(&sets), sets)) {
+            Ok((size, _)) if others.saturating_add(size) > MAX_SNAPSHOT_BYTES => {
+                live.fault = Some(format!(
+                    "{name} and the other endpoint shards take more than {MAX_SNAPSHOT_BYTES} bytes"
+                ));
+            }
+            Ok((size, sets)) => {
                 live.sets = sets;
+                live.size = size;
                 live.fault = None;
             }
             Err(fault) => live.fault = Some(fault),
@@ -209,18 +218,17 @@ impl Shelf {
         } = named;
         let before = self.complete.as_ref();
         let held = before.filter(|complete| complete.revision == manifest.revision);
-        let (config, keys) = match held {
-            Some(Complete { resolved, .. }) => (&resolved.snapshot, resolved.keys.clone()),
-            None => {
-                let config = match &mut self.joined {
-                    Some(joined) => joined,
-                    joined => joined.insert(join(manifest, &self.shards, &self.faults)?),
-                };
-                let earlier = before.into_iter().flat_map(|held| &held.resolved.keys);
-                let keys = keys_of(config, self.keys.iter().chain(earlier))
-                    .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
-                (&*config, keys)
-            }
+        let (config, keys) = if let Some(Complete { resolved, .. }) = held {
+            (&resolved.snapshot, resolved.keys.clone())
+        } else {
+            let config = match &mut self.joined {
+                Some(joined) => joined,
+                joined => joined.insert(join(manifest, &self.shards, &self.faults)?),
+            };
+            let earlier = before.into_iter().flat_map(|held| &held.resolved.keys);
+            let keys = keys_of(config, self.keys.iter().chain(earlier))
+                .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
+            (&*config, keys)
         };
         let shards = live_shards(gateway, manifest, &self.live)?;
         let sets = endpoints(&shards, config, before.map(|held| &held.resolved.snapshot))?;
