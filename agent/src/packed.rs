@@ -22,6 +22,7 @@ pub struct Packed {
     rest: Bytes,
     addresses: Vec<String>,
     serials: BTreeMap<String, String>,
+    first_expiry: Option<i64>,
     keys: Vec<KeyPair>,
 }
 
@@ -45,6 +46,12 @@ impl Packed {
             rest: rest.into(),
             addresses: snapshot.addresses.clone(),
             serials: serials(snapshot),
+            first_expiry: snapshot
+                .keys
+                .iter()
+                .map(|key| key.not_after)
+                .filter(|end| *end > 0)
+                .min(),
             keys: keys.clone(),
         }
     }
@@ -70,6 +77,15 @@ impl Packed {
             .expect("`new` encoded these bytes from a Snapshot")
     }
 
+    /// All of it as values.
+    pub fn resolved(&self) -> ResolvedGateway {
+        ResolvedGateway {
+            gateway: self.gateway.clone(),
+            snapshot: self.snapshot(),
+            keys: self.keys.clone(),
+        }
+    }
+
     /// The snapshot's encoding.
     pub fn bytes(&self) -> Vec<u8> {
         [&self.rest[..], &self.route_tables, &self.endpoints].concat()
@@ -83,6 +99,11 @@ impl Packed {
     /// By key name: the serial number that a handshake must show.
     pub fn serials(&self) -> &BTreeMap<String, String> {
         &self.serials
+    }
+
+    /// When the first certificate expires, in seconds since 1970.
+    pub fn first_expiry(&self) -> Option<i64> {
+        self.first_expiry
     }
 
     /// The key pairs.

@@ -7,15 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use prost::Message as _;
 
+use crate::keys::{self, KeyPair};
 use crate::schema::{Manifest, Snapshot};
-use crate::shard::{self, MAX_SHARDS, MAX_STORED_BYTES, ShardError, Sharded};
+use crate::shard::{self, MAX_STORED_BYTES, ShardError, Sharded};
 
 /// The manifest's file name.
 pub const MANIFEST: &str = "manifest.pb";
+/// The file of key pairs, where they travel with the snapshot at all. Not part of it: it is left alone.
+pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
 
@@ -58,7 +62,7 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     fs::create_dir_all(dir).map_err(at(dir))?;
     let mut named = BTreeSet::from([MANIFEST.to_owned()]);
     for shard in &shards {
-        let file = format!("{}{SHARD_SUFFIX}", shard.name);
+        let file = shard_file(&shard.name);
         replace(dir, &file, &shard.bytes)?;
         named.insert(file);
     }
@@ -69,7 +73,8 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     for entry in fs::read_dir(dir).map_err(at(dir))? {
         let entry = entry.map_err(at(dir))?;
         let name = entry.file_name();
-        if !name.to_str().is_some_and(|name| named.contains(name)) {
+        let kept = |name: &str| name == KEYS || named.contains(name);
+        if !name.to_str().is_some_and(kept) {
             // A leftover harms nobody; failing over it would.
             let _ = fs::remove_file(entry.path());
         }
@@ -77,49 +82,58 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     Ok(manifest)
 }
 
-/// Reads the snapshot in `dir`, checking every digest.
-pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
+/// Writes key pairs into `dir`, for its owner only. They come before the snapshot that names them.
+pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
+    fs::create_dir_all(dir).map_err(at(dir))?;
+    replace(dir, KEYS, &keys::encode(pairs))
+}
+
+/// Reads what `dir` is meant to hold; its shards may be missing.
+pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
     let path = dir.join(MANIFEST);
     let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
-    let manifest =
-        Manifest::decode(bytes.as_slice()).map_err(|error| DirectoryError::Manifest {
-            path: path.clone(),
-            reason: format!("cannot be decoded: {error}"),
-        })?;
+    Manifest::decode(bytes.as_slice()).map_err(|error| DirectoryError::Manifest {
+        path,
+        reason: format!("cannot be decoded: {error}"),
+    })
+}
+
+/// Reads the snapshot in `dir`, checking every digest.
+pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
+    let manifest = read_manifest(dir)?;
+    let at_dir = |source| DirectoryError::Shard {
+        path: dir.to_owned(),
+        source,
+    };
+    shard::check(&manifest).map_err(at_dir)?;
     let mut shards = BTreeMap::new();
-    for reference in manifest
-        .config
-        .iter()
-        .chain(&manifest.endpoints)
-        .take(MAX_SHARDS)
-    {
-        let plain = reference
-            .name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-        if !plain || reference.name.is_empty() || reference.name.len() > 63 {
-            return Err(DirectoryError::Manifest {
-                path,
-                reason: format!("shard name {:?} is not a plain name", reference.name),
-            });
-        }
-        let file = dir.join(format!("{}{SHARD_SUFFIX}", reference.name));
+    for reference in manifest.config.iter().chain(&manifest.endpoints) {
+        let file = dir.join(shard_file(&reference.name));
         shards.insert(
             reference.name.clone(),
             read_bounded(&file, MAX_STORED_BYTES as u64)?,
         );
     }
-    let snapshot = shard::join(&manifest, &shards).map_err(|source| DirectoryError::Shard {
-        path: dir.to_owned(),
-        source,
-    })?;
+    let snapshot = shard::join(&manifest, &shards).map_err(at_dir)?;
     Ok((manifest, snapshot))
+}
+
+/// The file name of a shard.
+pub fn shard_file(name: &str) -> String {
+    format!("{name}{SHARD_SUFFIX}")
 }
 
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
     let staged = dir.join(format!(".{name}.new"));
     let path = dir.join(name);
-    File::create(&staged)
+    // One that was left there may have another mode.
+    let _ = fs::remove_file(&staged);
+    let mode = if name == KEYS { 0o600 } else { 0o644 };
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&staged)
         .and_then(|mut file| {
             file.write_all(bytes)?;
             file.sync_all()

@@ -6,8 +6,9 @@
 //! zstd-compressed partial `Snapshot`. Nothing is trusted on the way back: sizes are bounded before
 //! anything is decompressed, and digests are compared before anything is decoded.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
+mod join;
+
+use std::collections::BTreeMap;
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -15,12 +16,16 @@ use sha2::{Digest as _, Sha256};
 use crate::digest::{canonicalize, revision, sha256};
 use crate::schema::{Manifest, RouteTable, ShardRef, Snapshot};
 
+pub use self::join::{check, check_digest, endpoint_sets, join, join_config, set_endpoints};
+
 /// The version of the schema's meaning that this code writes and reads.
 pub const FORMAT: u32 = 1;
 /// The most that one shard may take where it is stored: a ConfigMap holds 1 MiB with its metadata.
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
 /// The most that one shard may take once decompressed.
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
+/// The most that all shards of a configuration may take once decompressed.
+pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
 /// The most shards that one manifest may name.
 pub const MAX_SHARDS: usize = 1024;
 /// How much configuration one shard is meant to hold, before compression.
@@ -70,6 +75,12 @@ pub enum ShardError {
     TooMany {
         /// How many.
         found: usize,
+    },
+    /// A shard is called what no writer would call it.
+    #[error("shard name {name:?} is not a plain name of letters, digits and \"-\"")]
+    Name {
+        /// The name.
+        name: String,
     },
     /// A named shard is not there.
     #[error("shard {name} is missing")]
@@ -205,86 +216,17 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
     })
 }
 
-/// Puts a snapshot together from a manifest and its shards' stored bytes by name.
-pub fn join<B: AsRef<[u8]>>(
-    manifest: &Manifest,
-    shards: &BTreeMap<String, B>,
-) -> Result<Snapshot, ShardError> {
-    if manifest.format != FORMAT {
-        return Err(ShardError::Format {
-            found: manifest.format,
-        });
-    }
-    let found = manifest.config.len() + manifest.endpoints.len();
-    if found > MAX_SHARDS {
-        return Err(ShardError::TooMany { found });
-    }
-    let mut snapshot = Snapshot::default();
-    let mut tables: BTreeMap<String, RouteTable> = BTreeMap::new();
-    for reference in manifest.config.iter().chain(&manifest.endpoints) {
-        let bytes = shards
-            .get(&reference.name)
-            .ok_or_else(|| ShardError::Missing {
-                name: reference.name.clone(),
-            })?;
-        let mut piece = unpack(reference, bytes.as_ref())?;
-        for table in piece.route_tables.drain(..) {
-            match tables.entry(table.name.clone()) {
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    entry.insert(table);
-                }
-                std::collections::btree_map::Entry::Occupied(mut entry) => {
-                    entry.get_mut().virtual_hosts.extend(table.virtual_hosts);
-                }
-            }
-        }
-        let Snapshot {
-            gateway,
-            addresses,
-            ports,
-            route_tables: _,
-            backends,
-            endpoints,
-            keys,
-            trust_bundles,
-        } = piece;
-        if !gateway.is_empty() {
-            snapshot.gateway = gateway;
-        }
-        snapshot.addresses.extend(addresses);
-        snapshot.ports.extend(ports);
-        snapshot.backends.extend(backends);
-        snapshot.endpoints.extend(endpoints);
-        snapshot.keys.extend(keys);
-        snapshot.trust_bundles.extend(trust_bundles);
-    }
-    snapshot.route_tables = tables.into_values().collect();
-    canonicalize(&mut snapshot);
-    let found = revision(&snapshot);
-    if found != manifest.revision || snapshot.gateway != manifest.gateway {
-        return Err(ShardError::Revision {
-            expected: manifest.revision.clone(),
-            found,
-        });
-    }
-    Ok(snapshot)
-}
-
 /// The endpoint shard `new` with what only `old` has: for the time in which readers may hold either the manifest of
 /// `old` or the next.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Vec<u8>, ShardError> {
-    let reference = ShardRef {
-        name: name.to_owned(),
-        ..ShardRef::default()
+    let mut both = Snapshot {
+        endpoints: endpoint_sets(name, new)?,
+        ..Snapshot::default()
     };
-    let old = unpack(&reference, old)?;
-    let mut both = unpack(&reference, new)?;
-    let known: BTreeSet<String> = both.endpoints.iter().map(|set| set.name.clone()).collect();
-    let only_old = old
-        .endpoints
-        .into_iter()
-        .filter(|set| !known.contains(&set.name));
-    both.endpoints.extend(only_old);
+    both.endpoints.extend(endpoint_sets(name, old)?);
+    // The first of a name counts, and sorting keeps it first.
+    both.endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+    both.endpoints.dedup_by(|a, b| a.name == b.name);
     canonicalize(&mut both);
     pack(name, &both).map(|(bytes, _)| bytes)
 }
@@ -315,39 +257,4 @@ fn pack(name: &str, piece: &Snapshot) -> Result<(Vec<u8>, u64), ShardError> {
         });
     }
     Ok((bytes, plain.len() as u64))
-}
-
-fn unpack(reference: &ShardRef, bytes: &[u8]) -> Result<Snapshot, ShardError> {
-    let malformed = |reason: String| ShardError::Malformed {
-        name: reference.name.clone(),
-        reason,
-    };
-    if bytes.len() > MAX_STORED_BYTES {
-        return Err(malformed(format!(
-            "{} bytes stored, more than {MAX_STORED_BYTES}",
-            bytes.len()
-        )));
-    }
-    if !reference.sha256.is_empty() {
-        let found = sha256(bytes);
-        if found != reference.sha256 {
-            return Err(ShardError::Digest {
-                name: reference.name.clone(),
-                expected: reference.sha256.clone(),
-                found,
-            });
-        }
-    }
-    // A live shard may have grown since the manifest was written: its own limit is what bounds it.
-    let mut plain = Vec::new();
-    zstd::stream::read::Decoder::new(bytes)
-        .and_then(|decoder| decoder.take(MAX_SHARD_BYTES + 1).read_to_end(&mut plain))
-        .map_err(|error| malformed(format!("cannot be decompressed: {error}")))?;
-    if plain.len() as u64 > MAX_SHARD_BYTES {
-        return Err(malformed(format!(
-            "more than {MAX_SHARD_BYTES} bytes once decompressed"
-        )));
-    }
-    Snapshot::decode(plain.as_slice())
-        .map_err(|error| malformed(format!("cannot be decoded: {error}")))
 }

@@ -35,6 +35,7 @@ pub struct Setup {
     ports: Vec<u16>,
     flags: Vec<String>,
     wrapper: Vec<String>,
+    other_source: bool,
 }
 
 impl Setup {
@@ -50,6 +51,13 @@ impl Setup {
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// Its flags say where its configuration comes from; else it is the directory of manifests.
+    #[must_use]
+    pub fn without_manifests(mut self) -> Self {
+        self.other_source = true;
         self
     }
 
@@ -154,6 +162,12 @@ impl AgentUnderTest {
         Request::get(self.address(port), host, path)
     }
 
+    /// More arguments of `run`, from the next start on.
+    pub fn add_flags(&mut self, flags: &[&str]) {
+        let flags = flags.iter().map(ToString::to_string);
+        self.setup.flags.extend(flags);
+    }
+
     /// Writes a manifest the way that tools do: a temporary file, renamed.
     pub fn write(&self, name: &str, yaml: &str) {
         let hidden = self.manifests().join(format!(".{name}.tmp"));
@@ -187,10 +201,11 @@ impl AgentUnderTest {
         line.push(agent_binary().to_string_lossy().into_owned());
         line.push("run".to_owned());
         let mut command = Command::new(&line[0]);
+        command.args(&line[1..]);
+        if !self.setup.other_source {
+            command.arg("--manifests").arg(self.manifests());
+        }
         command
-            .args(&line[1..])
-            .arg("--manifests")
-            .arg(self.manifests())
             .arg("--runtime-dir")
             .arg(self.runtime())
             .arg("--state-dir")
@@ -274,7 +289,7 @@ impl AgentUnderTest {
     }
 
     fn agents(&self) -> Vec<Process> {
-        let mut found = processes::below(&self.manifests());
+        let mut found = processes::below(&self.runtime());
         found.retain(|process| process.is("sesame-agent"));
         found
     }

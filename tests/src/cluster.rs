@@ -138,6 +138,13 @@ impl TestCluster {
         self.admin.forget_kinds().await;
     }
 
+    /// Installs one definition, and waits until its kind is served.
+    pub async fn install_crd(&self, definition: &Value) {
+        let applied = self.admin.apply_value(definition).await;
+        self.wait_kind_served(&applied.expect("a definition")).await;
+        self.admin.forget_kinds().await;
+    }
+
     /// Applies every object of `yaml` as an administrator, in this order, and gives back what was stored.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         self.admin.apply(yaml).await
@@ -146,6 +153,11 @@ impl TestCluster {
     /// SIGKILL to the API server: from now on connections to it are refused. etcd stays.
     pub fn stop_apiserver(&mut self) {
         self.servers.stop_apiserver();
+    }
+
+    /// SIGSTOP to the API server: connections to it are taken, but nothing is answered until it is stopped.
+    pub fn freeze_apiserver(&self) {
+        self.servers.freeze_apiserver();
     }
 
     /// Starts the API server again at the same address, with the same keys and data, and waits until it is ready.

@@ -27,4 +27,5 @@ pub mod load;
 pub mod manifests;
 pub mod ports;
 pub mod processes;
+pub mod published;
 pub mod wait;

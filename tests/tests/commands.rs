@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
 use serde_json::Value;
@@ -83,6 +84,52 @@ fn render_writes_snapshots_that_read_back() {
     let (manifest, snapshot) = sesame_proto::directory::read(&written[0].path()).unwrap();
     assert_eq!(manifest.revision, sesame_proto::digest::revision(&snapshot));
     assert_eq!(snapshot.ports.len(), 2);
+    let keys = written[0].path().join("keys.pb");
+    assert!(!keys.exists(), "private keys are not written unasked");
+
+    let output = agent.command(&[
+        "render",
+        "--manifests",
+        &manifests,
+        "--snapshot-dir",
+        &directory.to_string_lossy(),
+        "--show-secrets",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let mode = std::fs::metadata(&keys).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let pairs = sesame_proto::keys::decode(&std::fs::read(&keys).unwrap()).unwrap();
+    let digests: Vec<String> = pairs
+        .iter()
+        .map(sesame_proto::keys::KeyPair::digest)
+        .collect();
+    let named: Vec<String> = snapshot.keys.iter().map(|key| key.digest.clone()).collect();
+    assert_eq!(digests, named);
+}
+
+#[test]
+fn run_takes_one_source_and_says_which_there_are() {
+    let (agent, manifests) = good();
+    let none = agent.command(&["run"]);
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
+    let text = String::from_utf8_lossy(&none.stderr).into_owned();
+    for flag in ["--manifests", "--snapshot-dir", "--kube"] {
+        assert!(text.contains(flag), "{text}");
+    }
+    let two = agent.command(&["run", "--manifests", &manifests, "--kube"]);
+    assert_eq!(two.status.code(), Some(2), "{two:?}");
+    let alone = agent.command(&["run", "--manifests", &manifests, "--kubeconfig", "/nowhere"]);
+    assert_eq!(alone.status.code(), Some(2), "{alone:?}");
+    let pool = agent.command(&[
+        "run",
+        "--manifests",
+        &manifests,
+        "--address-pool",
+        "198.51.100.0/24",
+    ]);
+    assert_eq!(pool.status.code(), Some(3), "{pool:?}");
+    let text = String::from_utf8_lossy(&pool.stderr).into_owned();
+    assert!(text.contains("198.51.100.0/24"), "{text}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) struct HostArgs {
         value_name = "IP"
     )]
     pub(crate) addresses: Vec<IpAddr>,
-    /// Only GatewayClasses that name this controller are served.
+    /// Of manifests: only GatewayClasses that name this controller are served.
     #[arg(
         long,
         env = "SESAME_CONTROLLER_NAME",
@@ -29,7 +29,7 @@ pub(crate) struct HostArgs {
         value_name = "NAME"
     )]
     pub(crate) controller_name: String,
-    /// Allow endpoints on loopback, link-local and metadata addresses.
+    /// In manifests: allow endpoints on loopback, link-local and metadata addresses.
     #[arg(long, env = "SESAME_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
     /// Trust the forwarding headers of this many proxies in front of Envoy.

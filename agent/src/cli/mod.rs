@@ -8,6 +8,7 @@ mod offline;
 mod output;
 mod render;
 mod run;
+mod source;
 mod status;
 mod validate;
 
@@ -34,7 +35,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve Gateway API manifests: watch them, apply every change, keep Envoy alive.
+    /// Serve what manifests, snapshots or a cluster say: apply every change, keep Envoy alive.
     Run(Box<run::RunArgs>),
     /// Print what Envoy would get from manifests; changes nothing.
     Render(render::RenderArgs),

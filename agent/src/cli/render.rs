@@ -31,10 +31,11 @@ pub(crate) struct RenderArgs {
     /// How to print them; `pb` is one static bootstrap that `envoy --config-path` takes.
     #[arg(long, default_value = "yaml")]
     format: Format,
-    /// Print private keys too.
+    /// Print private keys too, and write them beside the snapshots.
     #[arg(long)]
     show_secrets: bool,
-    /// Write the snapshots too, one directory each, NAMESPACE.NAME; they hold no private key.
+    /// Write the snapshots too, one directory each, NAMESPACE.NAME, for `run --snapshot-dir`. Private keys are left
+    /// out, or go to keys.pb (mode 0600) with --show-secrets.
     #[arg(long, value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
 }
@@ -83,7 +84,11 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         for gateway in &gateways {
             // Both are DNS names: resolution has seen to that.
             let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
-            directory::write(&dir.join(name), &gateway.snapshot)?;
+            let dir = dir.join(name);
+            if args.show_secrets && !gateway.keys.is_empty() {
+                directory::write_keys(&dir, &gateway.keys)?;
+            }
+            directory::write(&dir, &gateway.snapshot)?;
         }
     }
     if args.format == Format::Pb {
@@ -164,7 +169,7 @@ fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8
 }
 
 /// `namespace/name`, or a name in the namespace `default`.
-fn gateway_name(text: &str) -> Result<NamespacedName, String> {
+pub(super) fn gateway_name(text: &str) -> Result<NamespacedName, String> {
     match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),
         [namespace, name] if !name.is_empty() => Ok(NamespacedName::new(namespace, name)),

@@ -5,15 +5,24 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::host::HostArgs;
-use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, RunOptions};
+use super::source::SourceArgs;
+use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, Network, RunOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The directory of Gateway API manifests to serve; watched, with its sub-directories.
-    #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
-    manifests: PathBuf,
+    #[command(flatten)]
+    source: SourceArgs,
     #[command(flatten)]
     host: HostArgs,
+    /// Listen on those addresses of this host that are in this network; repeatable, and beside --address.
+    #[arg(
+        long = "address-pool",
+        env = "SESAME_ADDRESS_POOL",
+        value_delimiter = ',',
+        value_name = "CIDR",
+        help_heading = "Host"
+    )]
+    address_pools: Vec<Network>,
     /// Where the accepted configuration is kept over reboots. Holds private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
@@ -41,8 +50,9 @@ pub(crate) struct RunArgs {
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
     let RunArgs {
-        manifests,
+        source,
         host,
+        address_pools,
         state_dir,
         runtime_dir,
         envoy,
@@ -50,11 +60,27 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         subscription_budget,
         drain_seconds,
     } = args;
+    let mut addresses = host.addresses.clone();
+    if !address_pools.is_empty() {
+        let found = run::in_networks(&address_pools);
+        let pools: Vec<String> = address_pools.iter().map(ToString::to_string).collect();
+        if found.is_empty() {
+            anyhow::bail!(
+                "--address-pool {}: this host has no address in it; see `ip address`",
+                pools.join(",")
+            );
+        }
+        for ip in found {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+    }
     run::run(RunOptions {
-        manifests,
+        source: source.source()?,
         resolve: host.resolve_options(),
         port_map: host.port_map,
-        addresses: host.addresses,
+        addresses,
         trusted_hops: host.trusted_hops,
         state_dir,
         runtime_dir,

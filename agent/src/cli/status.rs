@@ -117,8 +117,8 @@ fn table(report: &Report) -> String {
             gateway.gateway.clone(),
             gateway.state.as_str().to_owned(),
             gateway.addresses.join(","),
-            short(&gateway.wanted),
-            short(&gateway.applied),
+            short(either(&gateway.wanted_revision, &gateway.wanted)),
+            short(either(&gateway.applied_revision, &gateway.applied)),
             format!(
                 "{} {} (pid {})",
                 gateway.envoy.version, gateway.envoy.state, gateway.envoy.pid
@@ -126,6 +126,12 @@ fn table(report: &Report) -> String {
         ]);
     }
     let _ = writeln!(text, "{gateways}\n");
+    let available = if report.source.available {
+        "available"
+    } else {
+        "not available"
+    };
+    let _ = writeln!(text, "source: {}, {available}\n", report.source.title());
     let mut objects = new_table(&[
         "KIND",
         "NAMESPACE",
@@ -141,15 +147,17 @@ fn table(report: &Report) -> String {
             objects.add_row(row);
         }
     }
-    let _ = writeln!(text, "{objects}");
+    if !report.objects.is_empty() {
+        let _ = writeln!(text, "{objects}");
+    }
     if !report.source.problems.is_empty() {
         text.push('\n');
         for problem in &report.source.problems {
-            let _ = writeln!(
-                text,
-                "{}: {}:{}: {}",
-                problem.severity, problem.file, problem.line, problem.message
-            );
+            let place = match problem.line {
+                0 => problem.file.clone(),
+                line => format!("{}:{line}", problem.file),
+            };
+            let _ = writeln!(text, "{}: {place}: {}", problem.severity, problem.message);
         }
     }
     for gateway in &report.gateways {
@@ -224,6 +232,10 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 
 fn word(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
+}
+
+fn either<'a>(first: &'a str, second: &'a str) -> &'a str {
+    if first.is_empty() { second } else { first }
 }
 
 fn short(digest: &str) -> String {

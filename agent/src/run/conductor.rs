@@ -7,26 +7,27 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::Resolver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::describe::{self, Facts};
 use super::directories::Directories;
-use super::engine::{Engine, Known};
+use super::engine::Known;
 use super::feed::Feed;
 use super::instance::Instance;
 use super::report::AgentReport;
+#[cfg(feature = "cluster")]
+use super::reporter::Reporter;
 use super::seen::Seen;
+use super::source::Inputs;
+#[cfg(feature = "cluster")]
+use super::source::Source;
 use super::wanted::{HostSettings, Wanted};
 use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy;
-use crate::source::last_good::LastGood;
-use crate::source::manifests::Manifests;
-use crate::source::watch::{Timing, Watch};
 
 /// One Gateway's task, and the channels to and from it. What it is to serve it hears from the engine.
 struct Running {
@@ -58,21 +59,12 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         directories: directories.clone(),
     };
     let (known_sender, mut known) = watch::channel(Known::default());
-    let engine = Engine {
-        manifests: Manifests::new(&options.manifests, LastGood::new(directories.last_good())),
-        resolver: Resolver::default(),
+    let started = options.source.start(Inputs {
         resolve: options.resolve.clone(),
         host,
         known: known_sender,
         accepted: accepted::load_all(&directories),
-        found: Vec::new(),
-    };
-    let watch = Watch::start(&options.manifests, Timing::default())
-        .context("cannot start watching the manifests")?;
-    std::thread::Builder::new()
-        .name("engine".to_owned())
-        .spawn(move || engine.run(watch))
-        .context("cannot start the engine's thread")?;
+    })?;
 
     let socket = directories.runtime().join(AGENT_SOCKET);
     let listener =
@@ -81,8 +73,20 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         watch::channel(BTreeMap::<NamespacedName, watch::Receiver<Seen>>::new());
     let status = tokio::spawn(server::serve(
         listener,
-        reporter(&options, known.clone(), all_seen),
+        reporter(&options, known.clone(), all_seen.clone()),
     ));
+    #[cfg(not(feature = "cluster"))]
+    let super::source::Started {} = started;
+    #[cfg(feature = "cluster")]
+    let reporter = match (&options.source, started.clients) {
+        (Source::Cluster(settings), Some(clients)) => Some(Reporter::start(
+            settings.clone(),
+            clients,
+            known.clone(),
+            all_seen,
+        )),
+        _ => None,
+    };
 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -147,6 +151,10 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         stop_one(&name, instance).await;
     });
     futures::future::join_all(stops).await;
+    #[cfg(feature = "cluster")]
+    if let Some(reporter) = reporter {
+        reporter.finish().await;
+    }
     status.abort();
     // A socket that nobody answers only misleads.
     let _ = std::fs::remove_file(socket);
@@ -171,7 +179,7 @@ fn reporter(
         pid: std::process::id(),
         started: Timestamp::now(),
     };
-    let manifests = options.manifests.clone();
+    let source = options.source.report();
     let resolve = options.resolve.clone();
     let host_addresses: Vec<String> = host_addresses::usable()
         .iter()
@@ -188,7 +196,7 @@ fn reporter(
         describe::report(
             &Facts {
                 agent: agent.clone(),
-                manifests: manifests.clone(),
+                source: source.clone(),
                 transitions: &known.transitions,
                 known: &known,
                 resolve: &resolve,

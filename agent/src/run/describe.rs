@@ -1,7 +1,7 @@
 //! What `status` shows, put together from what the engine knows and what the instances have seen. Pure.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::net::IpAddr;
 
 use sesame_controller::api::NamespacedName;
 use sesame_controller::status::{
@@ -20,7 +20,8 @@ use super::transitions::Transitions;
 /// Everything that a report is made from.
 pub(super) struct Facts<'a> {
     pub(super) agent: AgentReport,
-    pub(super) manifests: PathBuf,
+    /// The source, but for how it is.
+    pub(super) source: SourceReport,
     pub(super) known: &'a Known,
     pub(super) resolve: &'a sesame_controller::resolve::Options,
     pub(super) transitions: &'a Transitions,
@@ -34,7 +35,7 @@ pub(super) struct Facts<'a> {
 pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     let Facts {
         agent,
-        manifests,
+        source,
         known,
         resolve,
         transitions,
@@ -65,7 +66,11 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         .filter(|problem| problem.severity == "error")
         .count();
     if errors > 0 {
-        reasons.push(format!("{errors} errors in the manifests"));
+        let kind = match &source.manifests {
+            Some(_) => "the manifests",
+            None => "what is published",
+        };
+        reasons.push(format!("{errors} errors in {kind}"));
     }
     let statuses = match &known.world {
         Some(world) if with_objects => sesame_controller::resolve::resolve(world, resolve).statuses,
@@ -83,9 +88,10 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         reasons,
         agent: agent.clone(),
         source: SourceReport {
-            manifests: manifests.clone(),
             available: known.available,
+            reason: known.held.clone().unwrap_or_default(),
             problems: known.problems.to_vec(),
+            ..source.clone()
         },
         gateways,
         objects: if with_objects {
@@ -96,22 +102,31 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     }
 }
 
-fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayReport {
-    let wanted = known
-        .gateways
-        .get(name)
+/// What is said of one Gateway.
+pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayReport {
+    let newest = known.gateways.get(name);
+    let awaited = known.awaited.get(name);
+    let wanted = newest
         .map(|wanted| wanted.revision().to_owned())
         .unwrap_or_default();
     let applied = seen.applied_revision().to_owned();
-    let answered = seen.answered_revision() == wanted;
+    // After a start from the files that are there nothing is published until the source has something newer.
+    let restored = newest.filter(|wanted| wanted.restored && seen.applied.is_none());
+    let answered = restored.is_some() || seen.answered_revision() == wanted;
     let refused: Vec<RefusedReport> = seen.affected.refused.iter().map(Into::into).collect();
     let (state, message) = if !seen.live {
-        (
-            GatewayState::Down,
-            seen.trouble_or("Envoy is not running yet"),
-        )
+        (GatewayState::Down, seen.trouble_or(seen.why_not_running()))
     } else if let Some(held) = known.held.as_ref().filter(|_| answered) {
         (GatewayState::Degraded, held.clone())
+    } else if let Some(awaited) = awaited.filter(|_| answered) {
+        (
+            if awaited.stuck {
+                GatewayState::Degraded
+            } else {
+                GatewayState::Applying
+            },
+            awaited.to_string(),
+        )
     } else if let (true, [first, ..]) = (answered, refused.as_slice()) {
         (
             GatewayState::Degraded,
@@ -120,6 +135,8 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
                 refused.len()
             ),
         )
+    } else if answered && seen.leaves_out() {
+        (GatewayState::Degraded, seen.notes.join("; "))
     } else if answered {
         (GatewayState::Serving, seen.notes.join("; "))
     } else if seen.refusal.is_empty() && seen.trouble.is_none() {
@@ -137,9 +154,23 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
         gateway: name.to_string(),
         state,
         message,
-        addresses: seen.addresses.iter().map(ToString::to_string).collect(),
+        addresses: restored
+            .map_or(&seen.addresses, |wanted| &wanted.assignment.addresses)
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         wanted,
         applied,
+        wanted_revision: awaited
+            .map(|awaited| awaited.revision.clone())
+            .filter(|revision| !revision.is_empty())
+            .or_else(|| newest.and_then(|wanted| wanted.manifest_revision.clone()))
+            .unwrap_or_default(),
+        applied_revision: seen
+            .applied
+            .as_ref()
+            .and_then(|wanted| wanted.manifest_revision.clone())
+            .unwrap_or_default(),
         applied_at: seen.applied_at,
         refused,
         refusal: seen.refusal.clone(),
@@ -189,13 +220,13 @@ fn with_hosts(
     statuses
 }
 
-fn programmed(
-    seen: &Seen,
-    refused_listeners: BTreeMap<String, String>,
+/// Where others reach the Gateway: the host's own addresses in place of all.
+pub(super) fn reachable(
+    listened: impl IntoIterator<Item = IpAddr>,
     host_addresses: &[String],
-) -> Programmed {
+) -> Vec<String> {
     let mut addresses: Vec<String> = Vec::new();
-    for ip in &seen.addresses {
+    for ip in listened {
         if ip.is_unspecified() {
             addresses.extend(host_addresses.iter().cloned());
         } else {
@@ -203,8 +234,16 @@ fn programmed(
         }
     }
     addresses.dedup();
+    addresses
+}
+
+fn programmed(
+    seen: &Seen,
+    refused_listeners: BTreeMap<String, String>,
+    host_addresses: &[String],
+) -> Programmed {
     Programmed {
-        addresses,
+        addresses: reachable(seen.addresses.iter().copied(), host_addresses),
         hosts_ready: u32::from(seen.live && seen.applied.is_some()),
         hosts: 1,
         refused_listeners,

@@ -1,19 +1,22 @@
-//! The engine: manifests in, what each Gateway wants out. One thread; all of its work is CPU-bound.
+//! The engine of manifests: manifests in, what each Gateway wants out. One thread; all of its work is CPU-bound.
 //!
 //! It first hands over what was accepted before, so that Envoys start at once, then what the manifests say,
 //! then every change. It never waits for an Envoy.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::{Resolution, ResolvedGateway, Resolver};
 use sesame_controller::world::World;
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
 use super::transitions::Transitions;
-use super::wanted::{HostSettings, Origin, WantedGateways, render_all};
+use super::wanted::{HostSettings, Offer, Origin, WantedGateways, render_all};
 use crate::source::manifests::{Manifests, ScanReport};
+use crate::source::supply::Awaited;
 use crate::source::watch::{Change, Watch};
 
 /// What the engine knows, newest only.
@@ -26,12 +29,14 @@ pub(super) struct Known {
     pub(super) world: Option<Arc<World>>,
     /// Since when each condition has its status.
     pub(super) transitions: Arc<Transitions>,
-    /// Everything wrong in the manifests.
+    /// Everything wrong in the source.
     pub(super) problems: Arc<Vec<ProblemReport>>,
-    /// Whether the manifests could be read the last time.
+    /// Whether the source could be read the last time.
     pub(super) available: bool,
-    /// Why what was accepted before is served instead of what the manifests say now.
+    /// Why what was accepted before is served instead of what the source says now.
     pub(super) held: Option<String>,
+    /// Newer revisions of which something is missing; only of sources that have revisions.
+    pub(super) awaited: Arc<BTreeMap<NamespacedName, Awaited>>,
 }
 
 /// Everything the engine's thread owns.
@@ -70,7 +75,7 @@ impl Engine {
             return;
         }
         let gateways = render_all(
-            &accepted,
+            &accepted.into_iter().map(Offer::from).collect::<Vec<_>>(),
             &self.host,
             &WantedGateways::new(),
             Origin::Accepted,
@@ -105,9 +110,9 @@ impl Engine {
             problems,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let before = self.known.borrow().gateways.clone();
-        let resolved = gateways;
+        let offers: Vec<Offer> = gateways.into_iter().map(Offer::from).collect();
         let gateways = render_all(
-            &resolved,
+            &offers,
             &self.host,
             &before,
             Origin::Source(&cause(change, first)),
@@ -119,7 +124,7 @@ impl Engine {
             known.held = None;
         });
         // From here on nothing is in the way of a change.
-        drop((before, resolved));
+        drop((before, offers));
         self.found = problems
             .iter()
             .map(|problem| {
@@ -182,7 +187,7 @@ fn cause(change: &Change, first: bool) -> String {
     }
 }
 
-fn report_changes(before: &WantedGateways, after: &WantedGateways) {
+pub(super) fn report_changes(before: &WantedGateways, after: &WantedGateways) {
     for (name, wanted) in after {
         if before.get(name).is_some_and(|old| Arc::ptr_eq(old, wanted)) {
             continue;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::directories::GatewayDirectories;
 use super::feed::{Ended, Feed};
 use super::publisher::Publisher;
-use super::seen::Seen;
+use super::seen::{STOPPED, Seen};
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
 use crate::envoy::{State, Supervisor, SupervisorConfig};
@@ -107,7 +107,8 @@ impl Instance {
         publisher.finish().await;
         self.seen.send_modify(|seen| {
             seen.live = false;
-            "Stopped".clone_into(&mut seen.envoy_state);
+            STOPPED.clone_into(&mut seen.envoy_state);
+            seen.trouble = None;
         });
     }
 

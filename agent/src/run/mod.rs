@@ -1,6 +1,7 @@
-//! A running agent: from manifests to Envoys that serve them.
+//! A running agent: from a source of configuration to Envoys that serve it.
 //!
-//! `engine` (a thread) turns the manifests into what each Gateway wants; `conductor` keeps one `instance`
+//! `source` starts an engine (a thread): `engine` for manifests, `snapshots` for what others have resolved. It says what
+//! each Gateway wants; `conductor` keeps one `instance`
 //! (a task with its Envoy) for each Gateway, whose `publisher` brings that Envoy to it; `server` answers what people ask. Values go one way, through
 //! channels that keep only the newest.
 
@@ -12,13 +13,19 @@ mod directories;
 mod engine;
 mod feed;
 mod host_addresses;
+#[cfg(feature = "cluster")]
+mod host_status;
 mod instance;
 mod keeper;
 mod objects;
 mod publisher;
 pub mod report;
+#[cfg(feature = "cluster")]
+mod reporter;
 mod seen;
 mod server;
+mod snapshots;
+mod source;
 pub(crate) mod system_ca;
 mod transitions;
 mod wanted;
@@ -29,6 +36,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::directories::DirectoriesError;
+pub(crate) use self::host_addresses::{Network, in_networks};
+pub use self::source::Source;
 
 /// The agent's socket in the runtime directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
@@ -40,9 +49,9 @@ pub const DEFAULT_STATE_DIR: &str = "/var/lib/sesame";
 /// What [`run`] is told.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The directory of manifests.
-    pub manifests: PathBuf,
-    /// How to resolve them.
+    /// Where configuration comes from.
+    pub source: Source,
+    /// How to resolve manifests.
     pub resolve: sesame_controller::resolve::Options,
     /// Outside port to bound port.
     pub port_map: BTreeMap<u32, u32>,

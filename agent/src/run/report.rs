@@ -44,21 +44,71 @@ pub struct AgentReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceReport {
+    /// `manifests`, `snapshotDir` or `cluster`.
+    pub kind: String,
     /// The directory of manifests.
-    pub manifests: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifests: Option<PathBuf>,
+    /// The directory of snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_dir: Option<PathBuf>,
+    /// The cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterReport>,
     /// Whether it could be read the last time; if not, what was accepted before is served.
     pub available: bool,
+    /// Why what was accepted before is served instead of what it says now.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// Everything wrong in it.
     pub problems: Vec<ProblemReport>,
 }
 
-/// One thing wrong in the manifests.
+/// A cluster, and what of it is for this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterReport {
+    /// How it is reached; not given for the ServiceAccount of a Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Where snapshots are published.
+    pub namespace: String,
+    /// The fleet that this host belongs to.
+    pub fleet: String,
+    /// Only these Gateways, if there are any here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
+    /// What this host calls itself.
+    pub host: String,
+}
+
+impl SourceReport {
+    /// In a few words.
+    pub fn title(&self) -> String {
+        if let Some(cluster) = &self.cluster {
+            let which = if cluster.gateways.is_empty() {
+                format!("fleet {}", cluster.fleet)
+            } else {
+                cluster.gateways.join(", ")
+            };
+            return format!("the cluster (namespace {}, {which})", cluster.namespace);
+        }
+        let dir = self.manifests.as_ref().or(self.snapshot_dir.as_ref());
+        let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
+        match self.snapshot_dir {
+            Some(_) => format!("the snapshots in {dir}"),
+            None => format!("the manifests in {dir}"),
+        }
+    }
+}
+
+/// One thing wrong in the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemReport {
     /// `error` or `warning`.
     pub severity: String,
-    /// The file, relative to the directory; empty when it concerns the whole directory.
+    /// The file, relative to the directory, or the cluster's object; empty when it concerns all of the source.
     pub file: String,
     /// The line, from 1; 0 when it concerns the whole file.
     pub line: usize,
@@ -127,6 +177,12 @@ pub struct GatewayReport {
     pub wanted: String,
     /// The revision that Envoy has accepted.
     pub applied: String,
+    /// The manifest's revision that was read last; only of sources that have manifests with revisions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub wanted_revision: String,
+    /// The manifest's revision that Envoy has accepted, all of it or what is left without what it refuses.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub applied_revision: String,
     /// When Envoy accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
@@ -200,7 +256,7 @@ pub enum GatewayState {
     Serving,
     /// Envoy is being brought to what is wanted.
     Applying,
-    /// Envoy serves what is wanted without what it refuses of it, or what was accepted last, or its source is away.
+    /// Envoy serves, but not all of what is wanted, or what was accepted last, or its source is away.
     Degraded,
     /// Nothing is served.
     Down,

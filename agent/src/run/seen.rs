@@ -12,6 +12,9 @@ use crate::apply::Report;
 use crate::envoy::State;
 use crate::quarantine::Affected;
 
+/// Envoy's state after an orderly end.
+pub(super) const STOPPED: &str = "Stopped";
+
 /// What an instance has seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
@@ -58,6 +61,21 @@ impl Seen {
             .map_or("", |wanted| wanted.revision())
     }
 
+    /// Whether something of what is wanted could not be said to Envoy at all, or nobody can reach it.
+    pub(super) fn leaves_out(&self) -> bool {
+        let problems = |wanted: &Arc<Wanted>| !wanted.rendered.problems.is_empty();
+        self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
+    }
+
+    /// Why there is no Envoy, when there is nothing wrong with it.
+    pub(super) fn why_not_running(&self) -> &'static str {
+        if self.envoy_state == STOPPED {
+            "the agent was stopped"
+        } else {
+            "Envoy is not running yet"
+        }
+    }
+
     /// What is wrong, or `otherwise`.
     pub(super) fn trouble_or(&self, otherwise: &str) -> String {
         self.trouble.clone().unwrap_or_else(|| otherwise.to_owned())
@@ -84,7 +102,7 @@ impl Seen {
                 self.envoy_pid = *pid;
                 ("Stopping", None)
             }
-            State::Stopped => ("Stopped", None),
+            State::Stopped => (STOPPED, None),
         };
         words.clone_into(&mut self.envoy_state);
         self.trouble = trouble;

@@ -56,6 +56,8 @@ pub(super) struct Wanted {
     pub(super) restored: bool,
     /// Why it is wanted, for the history.
     pub(super) cause: String,
+    /// What the manifest calls it that it was read from, if it was.
+    pub(super) manifest_revision: Option<String>,
     revision: OnceLock<String>,
 }
 
@@ -76,6 +78,7 @@ impl Wanted {
             bootstrap: self.bootstrap.clone(),
             restored: false,
             cause: self.cause.clone(),
+            manifest_revision: self.manifest_revision.clone(),
             revision: OnceLock::new(),
         }
     }
@@ -107,16 +110,33 @@ pub(super) enum Origin<'a> {
 /// All Gateways by name, in the newest version.
 pub(super) type WantedGateways = BTreeMap<NamespacedName, Arc<Wanted>>;
 
+/// One Gateway on its way from a source.
+pub(super) struct Offer {
+    /// What to serve.
+    pub(super) resolved: Arc<ResolvedGateway>,
+    /// What the manifest calls it that it was read from, if it was.
+    pub(super) manifest_revision: Option<String>,
+}
+
+impl From<ResolvedGateway> for Offer {
+    fn from(resolved: ResolvedGateway) -> Self {
+        Self {
+            resolved: Arc::new(resolved),
+            manifest_revision: None,
+        }
+    }
+}
+
 /// Renders every Gateway that differs from `before`; what does not is taken over as it is.
 pub(super) fn render_all(
-    gateways: &[ResolvedGateway],
+    gateways: &[Offer],
     host: &HostSettings,
     before: &WantedGateways,
     origin: Origin<'_>,
 ) -> WantedGateways {
     let needs: Vec<Need> = gateways
         .iter()
-        .map(|gateway| need(&gateway.gateway, &gateway.snapshot, host))
+        .map(|offer| need(&offer.resolved.gateway, &offer.resolved.snapshot, host))
         .collect();
     let mut assignments = assign(&needs, &host.pool);
     let budget = host
@@ -124,19 +144,21 @@ pub(super) fn render_all(
         .unwrap_or(host.subscription_budget / gateways.len().max(1));
     gateways
         .iter()
-        .map(|resolved| {
-            let name = resolved.gateway.clone();
+        .map(|offer| {
+            let name = offer.resolved.gateway.clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
-            let packed = Packed::new(resolved);
+            let packed = Packed::new(&offer.resolved);
             let last = before.get(&name);
             let unchanged = last.filter(|wanted| {
-                *wanted.packed == packed && wanted.assignment == assignment && !wanted.restored
+                wanted.manifest_revision == offer.manifest_revision
+                    && *wanted.packed == packed
+                    && wanted.assignment == assignment
+                    && !wanted.restored
             });
             let wanted = unchanged.map_or_else(
                 || {
                     let last = last.map(|last| &**last);
-                    let wanted =
-                        render_one(resolved, packed, assignment, host, budget, origin, last);
+                    let wanted = render_one(offer, packed, assignment, host, budget, origin, last);
                     Arc::new(wanted)
                 },
                 Arc::clone,
@@ -147,7 +169,7 @@ pub(super) fn render_all(
 }
 
 fn render_one(
-    resolved: &ResolvedGateway,
+    offer: &Offer,
     packed: Packed,
     assignment: Assignment,
     host: &HostSettings,
@@ -155,6 +177,10 @@ fn render_one(
     origin: Origin<'_>,
     before: Option<&Wanted>,
 ) -> Wanted {
+    let Offer {
+        resolved,
+        manifest_revision,
+    } = offer;
     let directories = host.directories.gateway(&resolved.gateway);
     let options = render::Options {
         addresses: assignment.addresses.clone(),
@@ -189,6 +215,7 @@ fn render_one(
             Origin::Accepted => "what was accepted before the agent started".to_owned(),
             Origin::Source(cause) => cause.to_owned(),
         },
+        manifest_revision: manifest_revision.clone(),
         revision: OnceLock::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! Tells when a directory of manifests changes, within milliseconds and without fail.
+//! Tells when a directory of manifests or snapshots changes, within milliseconds and without fail.
 //!
 //! Says which paths may have changed and nothing about what they hold. Watches directories, never files: a watch on
 //! a linked file goes silent for ever when the link is moved. A slow rescan catches what no event tells
@@ -10,6 +10,7 @@ mod batch;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -27,7 +28,7 @@ use super::manifests::{Limits, tree};
 /// What may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// These manifests, by absolute path.
+    /// These files, by absolute path.
     Paths(Vec<PathBuf>),
     /// Anything.
     All,
@@ -71,8 +72,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches the directory, which need not exist yet, from a thread of its own.
-    pub fn start(root: &Path, timing: Timing) -> io::Result<Self> {
+    /// Watches the directory, which need not exist yet, from a thread of its own, for files whose names `is_ours`.
+    pub fn start(root: &Path, timing: Timing, is_ours: fn(&OsStr) -> bool) -> io::Result<Self> {
         let root = std::path::absolute(root)?;
         let (sender, changes) = mpsc::channel(4);
         let (stop, messages) = channel();
@@ -80,6 +81,7 @@ impl Watch {
         let watcher = Watching {
             root,
             timing,
+            is_ours,
             limits: Limits::default(),
             events: stop.clone(),
             inotify: None,
@@ -125,6 +127,7 @@ enum Message {
 struct Watching {
     root: PathBuf,
     timing: Timing,
+    is_ours: fn(&OsStr) -> bool,
     limits: Limits,
     events: Sender<Message>,
     inotify: Option<RecommendedWatcher>,
@@ -318,7 +321,7 @@ impl Watching {
             match self.judge(path, event.kind) {
                 Judged::Nothing => {}
                 Judged::Tree => self.batch.all(now),
-                Judged::Manifest => match event.kind {
+                Judged::File => match event.kind {
                     EventKind::Access(_) => self.batch.whole(path, now),
                     // Which path of a pair that is, the name's own event has told before.
                     EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
@@ -366,8 +369,8 @@ impl Watching {
                 return Judged::Tree;
             }
         }
-        if tree::is_manifest(name) {
-            Judged::Manifest
+        if (self.is_ours)(name) {
+            Judged::File
         } else {
             Judged::Nothing
         }
@@ -397,7 +400,7 @@ impl Watching {
 /// What an event at a path asks for.
 enum Judged {
     Nothing,
-    Manifest,
+    File,
     Tree,
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::assets::binary;
@@ -79,6 +81,13 @@ impl Servers {
             child.kill().expect("the API server is our child");
             child.wait().expect("the API server is our child");
         }
+    }
+
+    /// SIGSTOP.
+    pub(super) fn freeze_apiserver(&self) {
+        let child = self.apiserver.as_ref().expect("the API server runs");
+        let pid = i32::try_from(child.id()).expect("a process id");
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("the API server is our child");
     }
 
     /// At the same address as before.

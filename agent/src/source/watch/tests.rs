@@ -23,7 +23,7 @@ impl Fixture {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().join("root");
         Self {
-            watch: Watch::start(&root, timing).expect("started"),
+            watch: Watch::start(&root, timing, tree::is_manifest).expect("started"),
             manifests: Manifests::new(root, LastGood::none()),
             dir,
         }
@@ -156,7 +156,7 @@ async fn a_root_whose_parent_is_missing_is_found_by_polling() {
         poll: Duration::from_millis(5),
         ..EVENTS
     };
-    let mut watch = Watch::start(&root, timing).expect("started");
+    let mut watch = Watch::start(&root, timing, tree::is_manifest).expect("started");
     assert_eq!(watch.changes.recv().await, Some(Change::All));
     fs::create_dir_all(&root).expect("created");
     let told = tokio::time::timeout(DEADLINE, watch.changes.recv()).await;

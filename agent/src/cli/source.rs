@@ -1,0 +1,171 @@
+//! Arguments that say where configuration comes from.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::run::Source;
+
+/// Where configuration comes from: one of the three ways.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Source (one of --manifests, --snapshot-dir and --kube)")]
+pub(crate) struct SourceArgs {
+    #[command(flatten)]
+    one: OneSource,
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct OneSource {
+    /// Gateway API manifests in this directory and its sub-directories; watched.
+    #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
+    manifests: Option<PathBuf>,
+    /// Snapshots that somebody else has resolved: this directory is one (it has a manifest.pb), or holds one for each
+    /// Gateway. Keys are in keys.pb beside manifest.pb, not readable by everybody. Watched.
+    #[arg(long, env = "SESAME_SNAPSHOT_DIR", value_name = "DIR")]
+    snapshot_dir: Option<PathBuf>,
+    /// Snapshots as a controller publishes them in a Kubernetes cluster; this host reports there. Reached as the
+    /// ServiceAccount of this Pod, or with --kubeconfig.
+    #[cfg(feature = "cluster")]
+    #[arg(long, env = "SESAME_KUBE")]
+    kube: bool,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+struct ClusterArgs {
+    /// How to reach the cluster from outside; its current context is used.
+    #[arg(
+        long,
+        env = "SESAME_KUBECONFIG",
+        value_name = "FILE",
+        requires = "kube"
+    )]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace that the controller publishes in.
+    #[arg(
+        long,
+        env = "SESAME_NAMESPACE",
+        default_value = sesame_controller::cluster::published::DEFAULT_NAMESPACE,
+        value_name = "NAMESPACE",
+        value_parser = dns_label,
+        requires = "kube"
+    )]
+    namespace: String,
+    /// Only this Gateway; repeatable. Those of the fleet otherwise.
+    #[arg(
+        long = "gateway",
+        env = "SESAME_GATEWAYS",
+        value_delimiter = ',',
+        value_name = "NAMESPACE/NAME",
+        value_parser = gateway,
+        requires = "kube"
+    )]
+    gateways: Vec<sesame_controller::api::NamespacedName>,
+    /// The fleet of hosts that this one belongs to.
+    #[arg(
+        long,
+        env = "SESAME_FLEET",
+        default_value = sesame_controller::cluster::published::DEFAULT_FLEET,
+        value_name = "NAME",
+        value_parser = label,
+        requires = "kube"
+    )]
+    fleet: String,
+    /// What this host calls itself in what it reports; its host name by default.
+    #[arg(
+        long = "host",
+        env = "SESAME_HOST",
+        value_name = "NAME",
+        requires = "kube"
+    )]
+    host_name: Option<String>,
+}
+
+impl SourceArgs {
+    /// Which one.
+    pub(crate) fn source(self) -> anyhow::Result<Source> {
+        match self.one {
+            OneSource {
+                manifests: Some(dir),
+                ..
+            } => Ok(Source::Manifests(dir)),
+            OneSource {
+                snapshot_dir: Some(dir),
+                ..
+            } => Ok(Source::SnapshotDir(dir)),
+            #[cfg(feature = "cluster")]
+            OneSource { kube: true, .. } => self.cluster.source(),
+            _ => anyhow::bail!("name one of --manifests, --snapshot-dir and --kube"),
+        }
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl ClusterArgs {
+    fn source(self) -> anyhow::Result<Source> {
+        use anyhow::Context as _;
+        let Self {
+            kubeconfig,
+            namespace,
+            gateways,
+            fleet,
+            host_name,
+        } = self;
+        let host = match host_name {
+            Some(host) => host,
+            None => std::fs::read_to_string("/proc/sys/kernel/hostname")
+                .context("the host's name cannot be read; give one with --host")?
+                .trim()
+                .to_owned(),
+        };
+        if host.is_empty() {
+            anyhow::bail!("this host has no name; give it one with --host");
+        }
+        Ok(Source::Cluster(crate::source::cluster::Settings {
+            kubeconfig,
+            namespace,
+            gateways,
+            fleet,
+            host,
+        }))
+    }
+}
+
+#[cfg(feature = "cluster")]
+fn gateway(text: &str) -> Result<sesame_controller::api::NamespacedName, String> {
+    let name = super::render::gateway_name(text)?;
+    crate::source::supply::gateway_of(&format!("Gateway/{name}"))
+        .ok_or_else(|| format!("{text:?}: no Gateway can be called so"))
+}
+
+/// What can be a label's value.
+#[cfg(feature = "cluster")]
+fn label(text: &str) -> Result<String, String> {
+    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.len() <= 63
+        && text.chars().all(legal)
+        && ends(text.chars().next())
+        && ends(text.chars().next_back())
+    {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "{text:?}: expected up to 63 letters, digits, \"-\", \"_\" and \".\""
+        ))
+    }
+}
+
+#[cfg(feature = "cluster")]
+fn dns_label(text: &str) -> Result<String, String> {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !text.is_empty() && text.len() <= 63 && text.chars().all(legal) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?}: no namespace can be called so"))
+    }
+}

@@ -1,0 +1,176 @@
+//! What this host tells the cluster of a Gateway: the same values that `status` shows, as a `GatewayAgent` has them.
+//! Pure.
+
+use jiff::Timestamp;
+use sesame_controller::cluster::{
+    AgentState, GatewayAgentStatus, RefusedListener, RefusedObject, RefusedRoute, RefusedRule,
+    UnusableAddress,
+};
+
+use super::describe::reachable;
+use super::report::{GatewayReport, GatewayState};
+use super::seen::Seen;
+use crate::source::supply::Awaited;
+
+/// An object holds a mebibyte and a half: more than these of a kind help nobody.
+const MAX_ENTRIES: usize = 100;
+/// Envoy's words can be long.
+const MAX_TEXT: usize = 1024;
+
+/// The status, without the time of its writing. `before` is what was told last.
+pub(super) fn host_status(
+    report: &GatewayReport,
+    seen: &Seen,
+    host_addresses: &[String],
+    before: Option<&GatewayAgentStatus>,
+) -> GatewayAgentStatus {
+    let GatewayReport {
+        gateway: _,
+        state,
+        message,
+        addresses,
+        // Over the endpoints too, which nobody else can compare.
+        wanted: _,
+        applied: _,
+        wanted_revision,
+        applied_revision,
+        applied_at,
+        // Below, with what it is in the snapshot.
+        refused: _,
+        refusal: _,
+        envoy: _,
+    } = report;
+    let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
+    // An endpoint change on its way is nobody's news.
+    let settled = *state == GatewayState::Applying
+        && !applied_revision.is_empty()
+        && wanted_revision == applied_revision
+        && message_is_plain(report);
+    let (state, message) = if settled {
+        (AgentState::Serving, String::new())
+    } else {
+        (agent_state(*state), text(message))
+    };
+    // When this revision was accepted, not its newest endpoints.
+    let applied_at = before
+        .filter(|before| before.applied_revision == applied_revision)
+        .map_or(*applied_at, |before| before.applied_at);
+    let affected = &seen.affected;
+    GatewayAgentStatus {
+        state,
+        message,
+        wanted_revision,
+        applied_revision,
+        applied_at: applied_at.and_then(whole_seconds),
+        envoy_version: seen.envoy_version.clone(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        addresses: if seen.live {
+            let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
+            reachable(listened, host_addresses)
+        } else {
+            Vec::new()
+        },
+        unusable_addresses: seen
+            .unusable_addresses
+            .iter()
+            .take(MAX_ENTRIES)
+            .map(|(address, reason)| UnusableAddress {
+                address: address.clone(),
+                reason: text(reason),
+            })
+            .collect(),
+        refused_listeners: affected
+            .listeners
+            .iter()
+            .take(MAX_ENTRIES)
+            .map(|(name, reason)| RefusedListener {
+                name: name.clone(),
+                reason: text(reason),
+            })
+            .collect(),
+        refused_routes: affected
+            .routes
+            .iter()
+            .take(MAX_ENTRIES)
+            .map(|(route, affected)| RefusedRoute {
+                route: route.clone(),
+                rules: rules(&affected.rules),
+                backends: rules(&affected.shares),
+                works: affected.works,
+            })
+            .collect(),
+        refused: affected
+            .refused
+            .iter()
+            .take(MAX_ENTRIES)
+            .map(|refused| RefusedObject {
+                object: refused.object.clone(),
+                effect: text(&refused.effect),
+                envoy_words: text(&refused.envoy_words),
+                since: whole_seconds(refused.since),
+            })
+            .collect(),
+        next_certificate_expiry: next_expiry(seen),
+        heartbeat: None,
+    }
+}
+
+/// The status of a Gateway of which nothing whole was ever read.
+pub(super) fn unserved_status(awaited: &Awaited) -> GatewayAgentStatus {
+    GatewayAgentStatus {
+        state: if awaited.stuck {
+            AgentState::Down
+        } else {
+            AgentState::Applying
+        },
+        message: text(&awaited.to_string()),
+        wanted_revision: short(&awaited.revision),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..GatewayAgentStatus::default()
+    }
+}
+
+fn message_is_plain(report: &GatewayReport) -> bool {
+    report.refused.is_empty() && report.refusal.is_empty()
+}
+
+/// When the first certificate of what Envoy serves expires.
+fn next_expiry(seen: &Seen) -> Option<Timestamp> {
+    Timestamp::from_second(seen.applied.as_ref()?.packed.first_expiry()?).ok()
+}
+
+fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> {
+    rules
+        .iter()
+        .take(MAX_ENTRIES)
+        .map(|(rule, reason)| RefusedRule {
+            rule: *rule,
+            reason: text(reason),
+        })
+        .collect()
+}
+
+fn agent_state(state: GatewayState) -> AgentState {
+    match state {
+        GatewayState::Serving => AgentState::Serving,
+        GatewayState::Applying => AgentState::Applying,
+        GatewayState::Degraded => AgentState::Degraded,
+        GatewayState::Down => AgentState::Down,
+    }
+}
+
+fn short(revision: &str) -> String {
+    revision.get(..12).unwrap_or(revision).to_owned()
+}
+
+fn text(text: &str) -> String {
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// As the API server stores times.
+fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
+    Timestamp::from_second(time.as_second()).ok()
+}

@@ -1,0 +1,149 @@
+//! Starts what a source needs: its watch, and an engine in a thread of its own.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use sesame_controller::resolve::{ResolvedGateway, Resolver};
+use tokio::sync::watch;
+
+use super::engine::{Engine, Known};
+use super::report::SourceReport;
+use super::snapshots::SnapshotEngine;
+use super::wanted::HostSettings;
+#[cfg(feature = "cluster")]
+use crate::source::cluster;
+use crate::source::last_good::LastGood;
+use crate::source::manifests::{Manifests, tree};
+use crate::source::snapshot_dirs::{self, SnapshotDirs};
+#[cfg(feature = "cluster")]
+use crate::source::supply::Supply;
+use crate::source::watch::{Timing, Watch};
+
+/// Where configuration comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A directory of Gateway API manifests.
+    Manifests(PathBuf),
+    /// A directory of snapshots.
+    SnapshotDir(PathBuf),
+    /// A Kubernetes cluster.
+    #[cfg(feature = "cluster")]
+    Cluster(cluster::Settings),
+}
+
+/// What an engine is given.
+pub(super) struct Inputs {
+    pub(super) resolve: sesame_controller::resolve::Options,
+    pub(super) host: HostSettings,
+    pub(super) known: watch::Sender<Known>,
+    /// Gateways as they were accepted before this agent started.
+    pub(super) accepted: Vec<ResolvedGateway>,
+}
+
+/// What else a started source has to offer.
+pub(super) struct Started {
+    /// The way to the API server, of a source that is a cluster.
+    #[cfg(feature = "cluster")]
+    pub(super) clients: Option<watch::Receiver<Option<kube::Client>>>,
+}
+
+impl Source {
+    /// What `status` says of it, but for how it is.
+    pub(super) fn report(&self) -> SourceReport {
+        let nothing = SourceReport::default();
+        match self {
+            Self::Manifests(dir) => SourceReport {
+                kind: "manifests".to_owned(),
+                manifests: Some(dir.clone()),
+                ..nothing
+            },
+            Self::SnapshotDir(dir) => SourceReport {
+                kind: "snapshotDir".to_owned(),
+                snapshot_dir: Some(dir.clone()),
+                ..nothing
+            },
+            #[cfg(feature = "cluster")]
+            Self::Cluster(settings) => SourceReport {
+                kind: "cluster".to_owned(),
+                cluster: Some(super::report::ClusterReport {
+                    kubeconfig: settings.kubeconfig.clone(),
+                    namespace: settings.namespace.clone(),
+                    fleet: settings.fleet.clone(),
+                    gateways: settings.gateways.iter().map(ToString::to_string).collect(),
+                    host: settings.host.clone(),
+                }),
+                ..nothing
+            },
+        }
+    }
+
+    /// Starts the engine.
+    pub(super) fn start(&self, inputs: Inputs) -> anyhow::Result<Started> {
+        let Inputs {
+            resolve,
+            host,
+            known,
+            accepted,
+        } = inputs;
+        match self {
+            Self::Manifests(dir) => {
+                let last_good = LastGood::new(host.directories.last_good());
+                let engine = Engine {
+                    manifests: Manifests::new(dir, last_good),
+                    resolver: Resolver::default(),
+                    resolve,
+                    host,
+                    known,
+                    accepted,
+                    found: Vec::new(),
+                };
+                let watch = Watch::start(dir, Timing::default(), tree::is_manifest)
+                    .context("cannot start watching the manifests")?;
+                thread(move || engine.run(watch))?;
+            }
+            Self::SnapshotDir(dir) => {
+                let engine = SnapshotEngine { host, known };
+                let mut dirs = SnapshotDirs::new(dir);
+                let mut watch = Watch::start(dir, Timing::default(), snapshot_dirs::is_piece)
+                    .context("cannot start watching the snapshots")?;
+                thread(move || {
+                    engine.restore(accepted);
+                    while watch.changes.blocking_recv().is_some() {
+                        engine.take(dirs.scan());
+                    }
+                })?;
+            }
+            #[cfg(feature = "cluster")]
+            Self::Cluster(settings) => {
+                let engine = SnapshotEngine { host, known };
+                let before = accepted.iter().map(|g| g.gateway.clone()).collect();
+                let (supply, mut supplies) = watch::channel(Supply::default());
+                let (client, clients) = watch::channel(None);
+                tokio::spawn(cluster::run(settings.clone(), before, supply, client));
+                let runtime = tokio::runtime::Handle::current();
+                thread(move || {
+                    engine.restore(accepted);
+                    while runtime.block_on(supplies.changed()).is_ok() {
+                        let supply = supplies.borrow_and_update().clone();
+                        engine.take(supply);
+                    }
+                })?;
+                return Ok(Started {
+                    clients: Some(clients),
+                });
+            }
+        }
+        Ok(Started {
+            #[cfg(feature = "cluster")]
+            clients: None,
+        })
+    }
+}
+
+fn thread(run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    std::thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(run)
+        .context("cannot start the engine's thread")?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Who talks to which API server about what.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::{
+    FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id,
+};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where snapshots are published, and which of them are for this host.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How to reach the cluster; the ServiceAccount of the Pod if not given.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where everything is published.
+    pub namespace: String,
+    /// Only these Gateways; those of the fleet if there are none.
+    pub gateways: Vec<NamespacedName>,
+    /// The fleet that this host belongs to.
+    pub fleet: String,
+    /// What this host calls itself.
+    pub host: String,
+}
+
+impl Settings {
+    /// The labels of manifests and endpoint shards for this host.
+    pub(super) fn selector(&self) -> String {
+        let parts = format!(
+            "{PART_LABEL} in ({},{})",
+            Part::Manifest.as_str(),
+            Part::Endpoints.as_str()
+        );
+        if self.gateways.is_empty() {
+            return format!("{FLEET_LABEL}={},{parts}", self.fleet);
+        }
+        let ids: Vec<String> = self.gateways.iter().map(gateway_id).collect();
+        format!("{GATEWAY_LABEL} in ({}),{parts}", ids.join(","))
+    }
+
+    /// Whether a manifest with this label is for this host.
+    pub(super) fn takes(&self, gateway: &NamespacedName, fleet: Option<&str>) -> bool {
+        if self.gateways.is_empty() {
+            fleet == Some(self.fleet.as_str())
+        } else {
+            self.gateways.contains(gateway)
+        }
+    }
+}
+
+/// A client with what the files say now: tokens and authorities change.
+pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
+    let mut config = match &settings.kubeconfig {
+        Some(path) => {
+            let at = |error: &dyn Error| format!("{}: {}", path.display(), words_of(error));
+            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| at(&error))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| at(&error))?
+        }
+        None => Config::incluster().map_err(|error| {
+            format!(
+                "no ServiceAccount of a Pod ({}); outside a cluster name a file with --kubeconfig",
+                words_of(&error)
+            )
+        })?,
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.write_timeout = Some(WRITE_TIMEOUT);
+    // The pauses are ours: nothing waits out of sight.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|error| words(&error))
+}
+
+/// What the API server, or the way to it, says.
+pub(crate) fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => {
+            format!("{} ({})", status.message, status.code)
+        }
+        error => words_of(error),
+    }
+}
+
+/// An error with its causes, each once.
+fn words_of(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,237 @@
+//! The pieces of a revision: read from objects, checked against each other, put together. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use prost::Message as _;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::{
+    GATEWAY_LABEL, MANIFEST_ENTRY, MAX_KEY_SECRETS, PART_LABEL, Part, gateway_id, manifest_name,
+    shard_name,
+};
+use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
+use sesame_proto::shard;
+
+use super::fetch::Need;
+use crate::source::supply::gateway_of;
+
+/// The entry of a manifest's summary that says how many key Secrets there are.
+const KEY_SECRETS_ENTRY: &str = "keySecrets";
+
+/// A manifest that can be followed.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) manifest: Manifest,
+    /// As its summary says.
+    pub(super) key_secrets: usize,
+}
+
+/// An endpoint shard.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub(super) sets: Vec<EndpointSet>,
+    /// How many bytes they take.
+    pub(super) size: u64,
+    /// Why what is there now cannot be used; what was there before is.
+    pub(super) fault: Option<String>,
+    /// Whether it is gone, and only kept because the manifest still names it.
+    pub(super) gone: bool,
+}
+
+/// What the newest revision waits for.
+pub(super) struct Wait {
+    pub(super) reason: String,
+    /// Whether waiting alone has not helped.
+    pub(super) stuck: bool,
+    /// What is to be fetched.
+    pub(super) need: Option<Need>,
+}
+
+impl Wait {
+    /// Nothing can be done but wait for others.
+    pub(super) fn stuck(reason: String) -> Self {
+        Self {
+            reason,
+            stuck: true,
+            need: None,
+        }
+    }
+}
+
+/// The configuration, if all of its shards are held.
+pub(super) fn join(
+    manifest: &Manifest,
+    held: &BTreeMap<String, Vec<u8>>,
+    faults: &[String],
+) -> Result<Snapshot, Wait> {
+    let mut missing = Vec::new();
+    let mut shards: BTreeMap<String, &[u8]> = BTreeMap::new();
+    for reference in &manifest.config {
+        match held.get(&reference.sha256) {
+            Some(bytes) => {
+                shards.insert(reference.name.clone(), bytes);
+            }
+            None => missing.push(reference.clone()),
+        }
+    }
+    if let [first, ..] = missing.as_slice() {
+        return Err(Wait {
+            reason: match faults {
+                [] => format!(
+                    "{} of its {} shards are being read, {} first",
+                    missing.len(),
+                    manifest.config.len(),
+                    first.name
+                ),
+                faults => faults.join("; "),
+            },
+            stuck: !faults.is_empty(),
+            need: Some(Need {
+                shards: missing,
+                key_secrets: 0,
+            }),
+        });
+    }
+    shard::join_config(manifest, &shards).map_err(|error| Wait::stuck(error.to_string()))
+}
+
+/// What is to be done about keys that are not held.
+pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[String]) -> Wait {
+    let missing = missing.join(", ");
+    let (reason, stuck) = match (key_secrets, faults) {
+        (0, _) => (
+            format!(
+                "it names the keys {missing}, but its {KEY_SECRETS_ENTRY} says that there are no key Secrets"
+            ),
+            true,
+        ),
+        (_, []) => (format!("the keys {missing} are being read"), false),
+        (_, faults) => (format!("the keys {missing}: {}", faults.join("; ")), true),
+    };
+    Wait {
+        reason,
+        stuck,
+        need: (key_secrets > 0).then_some(Need {
+            shards: Vec::new(),
+            key_secrets,
+        }),
+    }
+}
+
+/// The endpoint shards that the manifest names.
+pub(super) fn live_shards<'a>(
+    gateway: &NamespacedName,
+    manifest: &Manifest,
+    live: &'a BTreeMap<String, Live>,
+) -> Result<Vec<&'a Live>, Wait> {
+    let named = manifest.endpoints.iter().map(|reference| {
+        let name = shard_name(gateway, &reference.name);
+        match live.get(&name) {
+            Some(live) => Ok(live),
+            None => Err(Wait::stuck(format!(
+                "its endpoint shard, ConfigMap {name}, is not there"
+            ))),
+        }
+    });
+    named.collect()
+}
+
+/// The endpoint sets that the configuration uses. One that no shard has now stays as it was: the shards may be ahead
+/// of the manifest, or behind it.
+pub(super) fn endpoints(
+    shards: &[&Live],
+    config: &Snapshot,
+    before: Option<&Snapshot>,
+) -> Result<Vec<EndpointSet>, Wait> {
+    let used: BTreeSet<&str> = config
+        .backends
+        .iter()
+        .map(|b| b.endpoints.as_str())
+        .collect();
+    let mut all = Snapshot::default();
+    let sets = shards.iter().flat_map(|live| &live.sets);
+    let sets = sets.filter(|set| used.contains(set.name.as_str())).cloned();
+    shard::set_endpoints(&mut all, sets.collect());
+    let mut lost = used;
+    for set in &all.endpoints {
+        lost.remove(set.name.as_str());
+    }
+    let kept: Vec<EndpointSet> = before
+        .into_iter()
+        .flat_map(|snapshot| &snapshot.endpoints)
+        .filter(|set| lost.remove(set.name.as_str()))
+        .cloned()
+        .collect();
+    if let Some(name) = lost.first() {
+        return Err(Wait::stuck(format!(
+            "the endpoints of {name} are in none of its endpoint shards"
+        )));
+    }
+    let mut sets = all.endpoints;
+    sets.extend(kept);
+    sets.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(sets)
+}
+
+/// A manifest, if it is what its name and its label say.
+pub(super) fn read_manifest(
+    id: &str,
+    object: &ConfigMap,
+) -> Result<(NamespacedName, Named), String> {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let at = |why: String| format!("ConfigMap {name}: {why}");
+    let bytes = entry(object, MANIFEST_ENTRY).map_err(at)?;
+    let manifest = Manifest::decode(bytes)
+        .map_err(|error| at(format!("{MANIFEST_ENTRY} cannot be decoded: {error}")))?;
+    shard::check(&manifest).map_err(|error| at(error.to_string()))?;
+    let gateway = gateway_of(&manifest.gateway)
+        .ok_or_else(|| at(format!("{:?} is no Gateway", manifest.gateway)))?;
+    if manifest_name(&gateway) != name || gateway_id(&gateway) != id {
+        return Err(at(format!(
+            "its manifest is of Gateway {gateway}, whose ConfigMap is called {}",
+            manifest_name(&gateway)
+        )));
+    }
+    let key_secrets = match object.data.as_ref().and_then(|d| d.get(KEY_SECRETS_ENTRY)) {
+        None => 0,
+        Some(text) => match text.parse() {
+            Ok(count) if count <= MAX_KEY_SECRETS => count,
+            _ => {
+                return Err(at(format!(
+                    "{KEY_SECRETS_ENTRY} is {text:?}, expected a number up to {MAX_KEY_SECRETS}"
+                )));
+            }
+        },
+    };
+    Ok((
+        gateway,
+        Named {
+            manifest,
+            key_secrets,
+        },
+    ))
+}
+
+/// An entry of `binaryData`.
+pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], String> {
+    object
+        .binary_data
+        .as_ref()
+        .and_then(|data| data.get(name))
+        .map(|bytes| bytes.0.as_slice())
+        .ok_or_else(|| format!("has no binaryData entry {name}"))
+}
+
+/// The Gateway's label, the name, and which part it is.
+pub(super) fn part(object: &ConfigMap) -> Option<(&str, &str, Part)> {
+    let labels = object.metadata.labels.as_ref()?;
+    let part = labels.get(PART_LABEL)?;
+    let part = [Part::Manifest, Part::Endpoints, Part::Config, Part::Keys]
+        .into_iter()
+        .find(|known| known.as_str() == part)?;
+    Some((
+        labels.get(GATEWAY_LABEL)?,
+        object.metadata.name.as_deref()?,
+        part,
+    ))
+}

@@ -1,0 +1,269 @@
+//! What is held of one Gateway, and what is missing to make its newest revision. Pure: it asks, others fetch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use prost::Message as _;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::{SHARD_ENTRY, shard_name};
+use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{EndpointSet, Snapshot};
+use sesame_proto::shard::{self, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
+
+use super::fetch::{Fetched, Need};
+use super::pieces::{
+    Live, Named, Wait, endpoints, entry, join, live_shards, read_manifest, wait_for_keys,
+};
+use crate::source::supply::{Awaited, Complete, Supplied, keys_of};
+
+/// The most that the stored configuration of one Gateway may take.
+const MAX_HELD_BYTES: usize = 128 << 20;
+
+/// What is held of one Gateway.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    gateway: Option<NamespacedName>,
+    manifest: Option<Named>,
+    /// Why the newest manifest cannot be followed; the one before it is.
+    manifest_fault: Option<String>,
+    /// Endpoint shards by the object's name.
+    live: BTreeMap<String, Live>,
+    /// Configuration shards as they are stored, by their digest, which fits.
+    shards: BTreeMap<String, Vec<u8>>,
+    keys: Vec<KeyPair>,
+    /// The configuration of the manifest, until it is complete.
+    joined: Option<Snapshot>,
+    complete: Option<Complete>,
+    awaited: Option<Awaited>,
+    /// What the last fetch could not get.
+    faults: Vec<String>,
+}
+
+impl Shelf {
+    /// Of a Gateway that is known before anything of it was read.
+    pub(super) fn of(gateway: &NamespacedName) -> Self {
+        Self {
+            gateway: Some(gateway.clone()),
+            ..Self::default()
+        }
+    }
+
+    /// Whose it is, if that is known.
+    pub(super) fn gateway(&self) -> Option<&NamespacedName> {
+        self.gateway.as_ref()
+    }
+
+    /// Whether a manifest was read.
+    pub(super) fn has_manifest(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    /// Takes a manifest, unless it cannot be followed. `id` is what its label says.
+    pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
+        match read_manifest(id, object) {
+            Ok((gateway, named)) => {
+                let same = self
+                    .manifest
+                    .as_ref()
+                    .is_some_and(|held| held.manifest.revision == named.manifest.revision);
+                if !same {
+                    self.joined = None;
+                    self.faults.clear();
+                    self.keys.clear();
+                    let config = &named.manifest.config;
+                    self.shards
+                        .retain(|digest, _| config.iter().any(|shard| shard.sha256 == *digest));
+                }
+                self.gateway = Some(gateway);
+                self.manifest = Some(named);
+                self.manifest_fault = None;
+            }
+            Err(fault) => self.manifest_fault = Some(fault),
+        }
+    }
+
+    /// Its manifest was not seen, and cannot be looked for.
+    pub(super) fn doubt(&mut self, fault: String) {
+        self.manifest_fault = Some(fault);
+    }
+
+    /// Takes the endpoint shard of this name; keeps what it held before if it cannot be read.
+    pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
+        if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
+            return;
+        }
+        let others = self.live.iter().filter(|(other, _)| *other != name);
+        let others: u64 = others.map(|(_, live)| live.size).sum();
+        let live = self.live.entry(name.to_owned()).or_default();
+        live.gone = false;
+        let sets = entry(object, SHARD_ENTRY)
+            .and_then(|bytes| shard::endpoint_sets(name, bytes).map_err(|error| error.to_string()));
+        let size = |sets: &[EndpointSet]| sets.iter().map(|set| set.encoded_len() as u64).sum();
+        match sets.map(|sets| (size(&sets), sets)) {
+            Ok((size, _)) if others.saturating_add(size) > MAX_SNAPSHOT_BYTES => {
+                live.fault = Some(format!(
+                    "{name} and the other endpoint shards take more than {MAX_SNAPSHOT_BYTES} bytes"
+                ));
+            }
+            Ok((size, sets)) => {
+                live.sets = sets;
+                live.size = size;
+                live.fault = None;
+            }
+            Err(fault) => live.fault = Some(fault),
+        }
+    }
+
+    /// The endpoint shard is gone. It is kept while the manifest names it.
+    pub(super) fn drop_live(&mut self, name: &str) {
+        if let Some(live) = self.live.get_mut(name) {
+            live.gone = true;
+        }
+    }
+
+    /// Only these endpoint shards are there.
+    pub(super) fn retain_live(&mut self, there: &BTreeSet<String>) {
+        for (name, live) in &mut self.live {
+            live.gone |= !there.contains(name);
+        }
+    }
+
+    /// Takes what was fetched.
+    pub(super) fn absorb(&mut self, fetched: Fetched) {
+        let Fetched {
+            shards,
+            keys,
+            faults,
+        } = fetched;
+        let mut held: usize = self.shards.values().map(Vec::len).sum();
+        self.faults = faults;
+        for (digest, bytes) in shards {
+            held += bytes.len();
+            if held > MAX_HELD_BYTES {
+                self.faults.push(format!(
+                    "its shards take more than {MAX_HELD_BYTES} bytes; split the Gateway's routes over several Gateways"
+                ));
+                break;
+            }
+            self.shards.insert(digest, bytes);
+        }
+        if !keys.is_empty() {
+            self.keys = keys;
+        }
+    }
+
+    /// Goes on as far as what is held allows. Gives back what is to be fetched.
+    pub(super) fn advance(&mut self) -> Option<Need> {
+        let (reason, stuck, need) = match self.step() {
+            Ok(()) => match self.trouble() {
+                None => {
+                    self.awaited = None;
+                    return None;
+                }
+                Some(trouble) => (trouble, true, None),
+            },
+            Err(Wait {
+                reason,
+                stuck,
+                need,
+            }) => (reason, stuck, need),
+        };
+        let manifest = self.manifest.as_ref();
+        self.awaited = Some(Awaited {
+            revision: manifest.map_or_else(String::new, |named| named.manifest.revision.clone()),
+            reason,
+            stuck,
+        });
+        need
+    }
+
+    /// What a source hands over; none while it is not known whose this is.
+    pub(super) fn supplied(&self) -> Option<(NamespacedName, Supplied)> {
+        let supplied = Supplied {
+            complete: self.complete.clone(),
+            awaited: self.awaited.clone(),
+        };
+        Some((self.gateway.clone()?, supplied))
+    }
+
+    /// What is wrong although the revision is complete.
+    fn trouble(&self) -> Option<String> {
+        if let Some(fault) = &self.manifest_fault {
+            return Some(fault.clone());
+        }
+        let (gateway, named) = (self.gateway.as_ref()?, self.manifest.as_ref()?);
+        named.manifest.endpoints.iter().find_map(|reference| {
+            let live = self.live.get(&shard_name(gateway, &reference.name))?;
+            let fault = live.fault.as_ref()?;
+            Some(format!(
+                "the newest endpoints cannot be read, those before are used: {fault}"
+            ))
+        })
+    }
+
+    fn step(&mut self) -> Result<(), Wait> {
+        let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
+            let fault = self.manifest_fault.clone();
+            return Err(Wait {
+                stuck: true,
+                reason: fault.unwrap_or_else(|| "its manifest has not been read".to_owned()),
+                need: None,
+            });
+        };
+        let Named {
+            manifest,
+            key_secrets,
+        } = named;
+        let before = self.complete.as_ref();
+        let held = before.filter(|complete| complete.revision == manifest.revision);
+        let (config, keys) = if let Some(Complete { resolved, .. }) = held {
+            (&resolved.snapshot, resolved.keys.clone())
+        } else {
+            let config = match &mut self.joined {
+                Some(joined) => joined,
+                joined => joined.insert(join(manifest, &self.shards, &self.faults)?),
+            };
+            let earlier = before.into_iter().flat_map(|held| &held.resolved.keys);
+            let keys = keys_of(config, self.keys.iter().chain(earlier))
+                .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
+            (&*config, keys)
+        };
+        let shards = live_shards(gateway, manifest, &self.live)?;
+        let sets = endpoints(&shards, config, before.map(|held| &held.resolved.snapshot))?;
+        if held.is_none() || config.endpoints != sets {
+            let mut snapshot = config.clone();
+            snapshot.endpoints = sets;
+            self.complete = Some(Complete {
+                revision: manifest.revision.clone(),
+                resolved: Arc::new(ResolvedGateway {
+                    gateway: gateway.clone(),
+                    snapshot,
+                    keys,
+                }),
+            });
+            self.joined = None;
+        }
+        self.tidy();
+        Ok(())
+    }
+
+    /// Lets go of what the complete revision does not need. Its stored shards stay: the next names most of them.
+    fn tidy(&mut self) {
+        let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
+            return;
+        };
+        let manifest = &named.manifest;
+        let live: BTreeSet<String> = manifest
+            .endpoints
+            .iter()
+            .map(|reference| shard_name(gateway, &reference.name))
+            .collect();
+        self.live
+            .retain(|name, held| !held.gone || live.contains(name));
+        // They are in what is complete.
+        self.keys = Vec::new();
+        self.faults = Vec::new();
+    }
+}

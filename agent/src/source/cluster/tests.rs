@@ -1,0 +1,355 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use prost::Message as _;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::{
+    MANIFEST_ENTRY, SHARD_ENTRY, gateway_id, manifest_name, shard_name,
+};
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{
+    Backend, Endpoint, EndpointSet, KeyRef, Manifest, RouteTable, Snapshot, VirtualHost,
+};
+use sesame_proto::shard::{self, Sharded};
+
+use super::fetch::{Fetched, Need};
+use super::shelf::Shelf;
+use crate::source::supply::Complete;
+
+fn edge() -> NamespacedName {
+    NamespacedName::new("default", "edge")
+}
+
+fn set(name: &str, address: &str) -> EndpointSet {
+    EndpointSet {
+        name: name.to_owned(),
+        endpoints: vec![Endpoint {
+            address: address.to_owned(),
+            port: 80,
+        }],
+    }
+}
+
+/// Backends with these names, each with an endpoint.
+fn snapshot(backends: &[(&str, &str)]) -> Snapshot {
+    let mut snapshot = Snapshot {
+        gateway: "Gateway/default/edge".to_owned(),
+        route_tables: vec![RouteTable {
+            name: "http/80".to_owned(),
+            virtual_hosts: vec![VirtualHost {
+                domain: "*".to_owned(),
+                routes: Vec::new(),
+            }],
+        }],
+        ..Snapshot::default()
+    };
+    for (name, address) in backends {
+        snapshot.backends.push(Backend {
+            name: (*name).to_owned(),
+            endpoints: (*name).to_owned(),
+            ..Backend::default()
+        });
+        snapshot.endpoints.push(set(name, address));
+    }
+    sesame_proto::digest::canonicalize(&mut snapshot);
+    snapshot
+}
+
+fn object(name: String, entry: &str, bytes: Vec<u8>) -> ConfigMap {
+    let mut object = ConfigMap {
+        binary_data: Some(BTreeMap::from([(entry.to_owned(), ByteString(bytes))])),
+        ..ConfigMap::default()
+    };
+    object.metadata.name = Some(name);
+    object
+}
+
+fn manifest(manifest: &Manifest, key_secrets: &str) -> ConfigMap {
+    let mut object = object(
+        manifest_name(&edge()),
+        MANIFEST_ENTRY,
+        manifest.encode_to_vec(),
+    );
+    let summary = BTreeMap::from([("keySecrets".to_owned(), key_secrets.to_owned())]);
+    object.data = Some(summary);
+    object
+}
+
+fn live(sharded: &Sharded) -> ConfigMap {
+    let reference = &sharded.manifest.endpoints[0];
+    let shard = sharded.shards.iter().find(|s| s.name == reference.name);
+    let name = shard_name(&edge(), &reference.name);
+    object(name, SHARD_ENTRY, shard.expect("a shard").bytes.clone())
+}
+
+fn take_live(shelf: &mut Shelf, object: &ConfigMap) {
+    let name = object.metadata.name.clone().expect("a name");
+    shelf.take_live(&name, object);
+}
+
+/// What the API server would give for a need.
+fn fetched(need: &Need, sharded: &Sharded) -> Fetched {
+    let stored = need.shards.iter().map(|reference| {
+        let shard = sharded.shards.iter().find(|s| s.name == reference.name);
+        let bytes = shard.expect("a shard").bytes.clone();
+        (reference.sha256.clone(), bytes)
+    });
+    Fetched {
+        shards: stored.collect(),
+        ..Fetched::default()
+    }
+}
+
+fn complete(shelf: &Shelf) -> Option<Complete> {
+    shelf.supplied().and_then(|(_, supplied)| supplied.complete)
+}
+
+fn reason(shelf: &Shelf) -> String {
+    let awaited = shelf.supplied().and_then(|(_, supplied)| supplied.awaited);
+    awaited.map(|awaited| awaited.reason).unwrap_or_default()
+}
+
+/// A shelf with this snapshot complete.
+fn filled(sharded: &Sharded) -> Shelf {
+    let mut shelf = Shelf::default();
+    take_live(&mut shelf, &live(sharded));
+    shelf.take_manifest(&gateway_id(&edge()), &manifest(&sharded.manifest, "0"));
+    let need = shelf.advance().expect("shards are missing");
+    shelf.absorb(fetched(&need, sharded));
+    assert_eq!(shelf.advance(), None, "{}", reason(&shelf));
+    assert!(complete(&shelf).is_some(), "{}", reason(&shelf));
+    shelf
+}
+
+#[test]
+fn pieces_make_the_snapshot_in_any_order() {
+    let original = snapshot(&[("a", "10.0.0.1"), ("b", "10.0.0.2")]);
+    let sharded = shard::split(&original).expect("shards");
+    let id = gateway_id(&edge());
+    for order in 0..2 {
+        let mut shelf = Shelf::default();
+        if order == 0 {
+            take_live(&mut shelf, &live(&sharded));
+        }
+        shelf.take_manifest(&id, &manifest(&sharded.manifest, "0"));
+        let need = shelf.advance().expect("shards are missing");
+        assert_eq!(need.shards, sharded.manifest.config);
+        // One after the other.
+        for reference in &need.shards {
+            assert!(complete(&shelf).is_none());
+            let one = Need {
+                shards: vec![reference.clone()],
+                key_secrets: 0,
+            };
+            shelf.absorb(fetched(&one, &sharded));
+            shelf.advance();
+        }
+        if order == 1 {
+            assert!(complete(&shelf).is_none());
+            assert!(
+                reason(&shelf).contains("endpoint shard"),
+                "{}",
+                reason(&shelf)
+            );
+            take_live(&mut shelf, &live(&sharded));
+            shelf.advance();
+        }
+        let whole = complete(&shelf).expect("all pieces");
+        assert_eq!(whole.resolved.snapshot, original);
+        assert_eq!(whole.revision, sharded.manifest.revision);
+    }
+}
+
+#[test]
+fn endpoints_ahead_of_the_manifest_or_behind_it_take_nothing_away() {
+    let first = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
+    let mut shelf = filled(&first);
+
+    // The shards are ahead: the backend is still used, its endpoints are gone.
+    let ahead = shard::split(&snapshot(&[("b", "10.0.0.2")])).expect("shards");
+    take_live(&mut shelf, &live(&ahead));
+    assert_eq!(shelf.advance(), None);
+    let now = complete(&shelf).expect("complete");
+    assert_eq!(now.resolved.snapshot.endpoints, [set("a", "10.0.0.1")]);
+
+    // The shards are behind: the new backend has no endpoints yet.
+    take_live(&mut shelf, &live(&first));
+    shelf.take_manifest(&gateway_id(&edge()), &manifest(&ahead.manifest, "0"));
+    let need = shelf.advance().expect("shards are missing");
+    shelf.absorb(fetched(&need, &ahead));
+    shelf.advance();
+    assert!(
+        reason(&shelf).contains("endpoints of b"),
+        "{}",
+        reason(&shelf)
+    );
+    let now = complete(&shelf).expect("complete");
+    assert_eq!(now.revision, first.manifest.revision);
+    take_live(&mut shelf, &live(&ahead));
+    shelf.advance();
+    let now = complete(&shelf).expect("complete");
+    assert_eq!(now.resolved.snapshot.endpoints, [set("b", "10.0.0.2")]);
+    assert_eq!(reason(&shelf), "");
+}
+
+#[test]
+fn an_endpoint_change_alone_asks_for_nothing() {
+    let first = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
+    let second = shard::split(&snapshot(&[("a", "10.0.0.9")])).expect("shards");
+    assert_eq!(first.manifest.revision, second.manifest.revision);
+    let mut shelf = filled(&first);
+    take_live(&mut shelf, &live(&second));
+    assert_eq!(shelf.advance(), None);
+    let now = complete(&shelf).expect("complete");
+    assert_eq!(now.resolved.snapshot.endpoints, [set("a", "10.0.0.9")]);
+    // A shard of other bytes, and one that is gone, change nothing.
+    let name = live(&first).metadata.name.expect("a name");
+    shelf.take_live(
+        &name,
+        &object(name.clone(), SHARD_ENTRY, b"not zstd".to_vec()),
+    );
+    shelf.advance();
+    assert!(
+        reason(&shelf).contains("those before are used"),
+        "{}",
+        reason(&shelf)
+    );
+    shelf.drop_live(&name);
+    shelf.advance();
+    let now = complete(&shelf).expect("complete");
+    assert_eq!(now.resolved.snapshot.endpoints, [set("a", "10.0.0.9")]);
+    // A shard may hold nothing but endpoints.
+    let config = &first.shards[0];
+    let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.clone());
+    shelf.take_live(&name, &hostile);
+    shelf.advance();
+    assert!(
+        reason(&shelf).contains("more than endpoints"),
+        "{}",
+        reason(&shelf)
+    );
+}
+
+#[test]
+fn the_next_revision_asks_only_for_what_is_new() {
+    let many: Vec<(String, String)> = (0..40)
+        .map(|index| (format!("backend-{index}"), format!("10.0.0.{index}")))
+        .collect();
+    let pairs: Vec<(&str, &str)> = many.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    let first = snapshot(&pairs);
+    let mut second = first.clone();
+    second.addresses = vec!["192.0.2.1".to_owned()];
+    let (first, second) = (
+        shard::split(&first).expect("shards"),
+        shard::split(&second).expect("shards"),
+    );
+    let mut shelf = filled(&first);
+    shelf.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
+    let need = shelf.advance().expect("one shard is new");
+    assert_eq!(need.shards, second.manifest.config[..1]);
+}
+
+#[test]
+fn keys_are_asked_for_once_and_only_when_there_are_secrets() {
+    let pair = KeyPair {
+        name: "Secret/default/pair".to_owned(),
+        certificate_chain: b"chain".to_vec(),
+        private_key: b"key".to_vec(),
+    };
+    let mut first = snapshot(&[("a", "10.0.0.1")]);
+    first.keys.push(KeyRef {
+        name: pair.name.clone(),
+        digest: pair.digest(),
+        ..KeyRef::default()
+    });
+    let mut second = first.clone();
+    second.addresses = vec!["192.0.2.1".to_owned()];
+    let (first, second) = (
+        shard::split(&first).expect("shards"),
+        shard::split(&second).expect("shards"),
+    );
+    let id = gateway_id(&edge());
+    let mut shelf = Shelf::default();
+    take_live(&mut shelf, &live(&first));
+    shelf.take_manifest(&id, &manifest(&first.manifest, "0"));
+    let need = shelf.advance().expect("shards are missing");
+    shelf.absorb(fetched(&need, &first));
+    assert_eq!(shelf.advance(), None, "there is nothing to look through");
+    assert!(
+        reason(&shelf).contains("no key Secrets"),
+        "{}",
+        reason(&shelf)
+    );
+    shelf.take_manifest(&id, &manifest(&first.manifest, "2"));
+    let need = shelf.advance().expect("the keys are missing");
+    assert_eq!((need.shards.len(), need.key_secrets), (0, 2));
+    shelf.absorb(Fetched {
+        keys: vec![pair.clone()],
+        ..Fetched::default()
+    });
+    assert_eq!(shelf.advance(), None);
+    let keys = |shelf: &Shelf| complete(shelf).expect("complete").resolved.keys.clone();
+    assert_eq!(keys(&shelf), std::slice::from_ref(&pair));
+    // The next revision names the same key.
+    shelf.take_manifest(&id, &manifest(&second.manifest, "2"));
+    let need = shelf.advance().expect("one shard is new");
+    assert_eq!(need.key_secrets, 0);
+    shelf.absorb(fetched(&need, &second));
+    assert_eq!(shelf.advance(), None);
+    assert_eq!(keys(&shelf), [pair]);
+}
+
+#[test]
+fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
+    let good = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
+    let changed = |change: &dyn Fn(&mut Manifest)| {
+        let mut changed = good.manifest.clone();
+        change(&mut changed);
+        manifest(&changed, "0")
+    };
+    let mut renamed = manifest(&good.manifest, "0");
+    renamed.metadata.name = Some("default.other.manifest".to_owned());
+    let cases = [
+        (changed(&|m| m.format = 99), "format"),
+        (
+            changed(&|m| m.gateway = "Gateway/default/other".to_owned()),
+            "Gateway default/other",
+        ),
+        (
+            changed(&|m| m.gateway = "Gateway/../edge".to_owned()),
+            "is no Gateway",
+        ),
+        (
+            changed(&|m| m.config[0].name = "../../secrets/x".to_owned()),
+            "plain name",
+        ),
+        (
+            changed(&|m| m.config = vec![m.config[0].clone(); 2000]),
+            "more than",
+        ),
+        (manifest(&good.manifest, "9"), "keySecrets"),
+        (manifest(&good.manifest, "-1"), "keySecrets"),
+        (renamed, "is called"),
+        (
+            object(manifest_name(&edge()), "other", Vec::new()),
+            "binaryData",
+        ),
+        (
+            object(manifest_name(&edge()), MANIFEST_ENTRY, vec![0xff]),
+            "decoded",
+        ),
+    ];
+    for (bad, word) in cases {
+        let mut shelf = filled(&good);
+        shelf.take_manifest(&gateway_id(&edge()), &bad);
+        assert_eq!(shelf.advance(), None, "{word}");
+        assert!(reason(&shelf).contains(word), "{word}: {}", reason(&shelf));
+        let now = complete(&shelf).expect("what was there");
+        assert_eq!(now.revision, good.manifest.revision);
+        // A good one again.
+        shelf.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
+        shelf.advance();
+        assert_eq!(reason(&shelf), "");
+    }
+}

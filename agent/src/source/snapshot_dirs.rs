@@ -1,0 +1,278 @@
+//! Snapshots in a directory: one that somebody copies, or that is mounted.
+//!
+//! The directory is a snapshot directory itself (it has a `manifest.pb`), or holds one for each Gateway. Keys are in
+//! `keys.pb` beside the manifest. A revision is taken when every digest fits; until then the one before it stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sesame_controller::api::NamespacedName;
+use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::directory::{self, KEYS, MANIFEST};
+use sesame_proto::keys::{self, KeyPair};
+
+use super::manifests::tree::{self, Found, Stamp};
+use super::problem::{Problem, Severity};
+use super::supply::{Awaited, Complete, Supplied, Supply, gateway_of, keys_of};
+
+const MAX_KEY_BYTES: u64 = 8 << 20;
+/// Directories below the root, and files in one of them: more than any snapshot has.
+const MAX_DIRECTORIES: usize = 1000;
+const MAX_FILES: usize = 4096;
+
+/// Whether a file of this name can belong to a snapshot.
+pub fn is_piece(name: &std::ffi::OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|name| name == MANIFEST || name == KEYS || name.ends_with(".pb.zst"))
+}
+
+/// The directory as it was last seen.
+#[derive(Debug)]
+pub struct SnapshotDirs {
+    root: PathBuf,
+    /// By path relative to the root.
+    held: BTreeMap<PathBuf, Held>,
+}
+
+/// One snapshot directory.
+#[derive(Debug, Default)]
+struct Held {
+    /// What was there when it was read.
+    stamps: BTreeMap<std::ffi::OsString, Stamp>,
+    gateway: Option<NamespacedName>,
+    supplied: Supplied,
+}
+
+impl SnapshotDirs {
+    /// Nothing is read yet.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Reads what has changed.
+    pub fn scan(&mut self) -> Supply {
+        let mut away = None;
+        let mut problems = Vec::new();
+        let mut strays = Vec::new();
+        match self.find(&mut strays) {
+            Ok(found) if found.is_empty() => {
+                // A directory that is not mounted yet looks just like this.
+                away = Some(format!("{} holds no snapshot", self.root.display()));
+            }
+            Ok(found) => {
+                self.held.retain(|path, _| found.contains(path));
+                for path in found {
+                    let dir = self.root.join(&path);
+                    self.held.entry(path).or_default().refresh(&dir);
+                }
+            }
+            Err(error) => away = Some(format!("{}: {error}", self.root.display())),
+        }
+        let mut gateways: BTreeMap<NamespacedName, Supplied> = BTreeMap::new();
+        for path in &strays {
+            problems.push(Problem {
+                severity: Severity::Warning,
+                ..problem(
+                    path,
+                    format!("has no {MANIFEST}; until it has, or is gone, no Gateway is withdrawn"),
+                )
+            });
+        }
+        let mut lists_all = away.is_none() && strays.is_empty();
+        for (path, held) in &self.held {
+            let Some(gateway) = &held.gateway else {
+                // Whose it was meant to be is not known, so nobody is known to be gone.
+                lists_all = false;
+                let awaited = held.supplied.awaited.as_ref();
+                let reason = awaited.map_or("", |awaited| awaited.reason.as_str());
+                problems.push(problem(path, reason.to_owned()));
+                continue;
+            };
+            if gateways.contains_key(gateway) {
+                problems.push(problem(
+                    path,
+                    format!("Gateway {gateway} is in a directory before it; this one is not used"),
+                ));
+                continue;
+            }
+            if let Some(awaited) = &held.supplied.awaited {
+                problems.push(problem(path, awaited.reason.clone()));
+            }
+            gateways.insert(gateway.clone(), held.supplied.clone());
+        }
+        Supply {
+            away,
+            gateways,
+            lists_all,
+            problems,
+            cause: "a change of the snapshot directory".to_owned(),
+        }
+    }
+
+    /// The snapshot directories that are there, with those that were and still are directories. What may become one
+    /// is a stray.
+    fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
+        if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {
+            return Ok(BTreeSet::from([PathBuf::new()]));
+        }
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(&self.root)? {
+            let name = entry?.file_name();
+            let dir = self.root.join(&name);
+            if tree::is_hidden(&name) || !matches!(tree::look(&dir), Found::Dir(_)) {
+                continue;
+            }
+            let known = self.held.contains_key(Path::new(&name));
+            if known || matches!(tree::look(&dir.join(MANIFEST)), Found::File(_)) {
+                found.insert(PathBuf::from(name));
+            } else {
+                strays.push(PathBuf::from(name));
+            }
+            if found.len() + strays.len() > MAX_DIRECTORIES {
+                return Err(io::Error::other(format!(
+                    "holds more than {MAX_DIRECTORIES} snapshots"
+                )));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Held {
+    fn refresh(&mut self, dir: &Path) {
+        // What is mounted changes as a whole, by one link: everything is read behind it.
+        let behind = fs::canonicalize(dir.join("..data"));
+        let dir = behind.as_deref().unwrap_or(dir);
+        let stamps = match stamps(dir) {
+            Ok(stamps) => stamps,
+            Err(error) => {
+                self.fault(None, format!("{}: {error}", dir.display()));
+                return;
+            }
+        };
+        if stamps == self.stamps && !stamps.values().any(Stamp::is_fresh) {
+            return;
+        }
+        match read(dir) {
+            Ok(complete) => {
+                self.gateway = Some(complete.resolved.gateway.clone());
+                self.supplied = Supplied {
+                    complete: Some(self.same_or(complete)),
+                    awaited: None,
+                };
+            }
+            Err(reason) => {
+                let manifest = directory::read_manifest(dir).ok();
+                self.fault(manifest.as_ref(), reason);
+            }
+        }
+        self.stamps = stamps;
+    }
+
+    /// What is held already, if it is the same.
+    fn same_or(&self, complete: Complete) -> Complete {
+        match &self.supplied.complete {
+            Some(held) if *held.resolved == *complete.resolved => held.clone(),
+            _ => complete,
+        }
+    }
+
+    fn fault(&mut self, manifest: Option<&sesame_proto::schema::Manifest>, reason: String) {
+        if let Some(manifest) = manifest
+            && self.gateway.is_none()
+        {
+            self.gateway = gateway_of(&manifest.gateway);
+        }
+        self.supplied.awaited = Some(Awaited {
+            revision: manifest.map_or_else(String::new, |manifest| manifest.revision.clone()),
+            reason,
+            stuck: true,
+        });
+    }
+}
+
+fn read(dir: &Path) -> Result<Complete, String> {
+    let (manifest, snapshot) = directory::read(dir).map_err(|error| error.to_string())?;
+    let gateway = gateway_of(&snapshot.gateway).ok_or_else(|| {
+        format!(
+            "{}: {:?} is no Gateway",
+            dir.join(MANIFEST).display(),
+            snapshot.gateway
+        )
+    })?;
+    let held = if snapshot.keys.is_empty() {
+        Vec::new()
+    } else {
+        read_keys(&dir.join(KEYS))?
+    };
+    let keys = keys_of(&snapshot, &held).map_err(|missing| {
+        format!(
+            "{}: has not the keys that revision {} names: {}",
+            dir.join(KEYS).display(),
+            manifest.revision.get(..12).unwrap_or_default(),
+            missing.join(", ")
+        )
+    })?;
+    Ok(Complete {
+        revision: manifest.revision,
+        resolved: Arc::new(ResolvedGateway {
+            gateway,
+            snapshot,
+            keys,
+        }),
+    })
+}
+
+fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
+    let at = |error: io::Error| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(at)?;
+    let mode = file.metadata().map_err(at)?.permissions().mode() & 0o7777;
+    if mode & 0o007 != 0 {
+        return Err(format!(
+            "{}: everybody on this host may use this file of private keys (mode {mode:04o}); make it 0600 or 0640",
+            path.display()
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_KEY_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(at)?;
+    if bytes.len() as u64 > MAX_KEY_BYTES {
+        return Err(format!(
+            "{}: larger than {MAX_KEY_BYTES} bytes",
+            path.display()
+        ));
+    }
+    keys::decode(&bytes).map_err(|error| format!("{}: cannot be decoded: {error}", path.display()))
+}
+
+/// What tells whether anything that belongs to a snapshot is another file than before.
+fn stamps(dir: &Path) -> io::Result<BTreeMap<std::ffi::OsString, Stamp>> {
+    let mut stamps = BTreeMap::new();
+    for entry in fs::read_dir(dir)?.take(MAX_FILES) {
+        let name = entry?.file_name();
+        if is_piece(&name)
+            && let Found::File(stamp) = tree::look(&dir.join(&name))
+        {
+            stamps.insert(name, stamp);
+        }
+    }
+    Ok(stamps)
+}
+
+fn problem(path: &Path, message: String) -> Problem {
+    Problem {
+        file: path.display().to_string(),
+        line: None,
+        object: None,
+        severity: Severity::Error,
+        message,
+    }
+}

@@ -1,0 +1,226 @@
+//! What a controller publishes, made of objects by resolution itself: for tests of agents without a controller.
+
+use base64::Engine as _;
+use kube::CustomResourceExt as _;
+use prost::Message as _;
+use serde_json::{Value, json};
+use sesame_agent::source::last_good::LastGood;
+use sesame_agent::source::manifests::Manifests;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::GatewayAgent;
+use sesame_controller::cluster::published::{
+    DEFAULT_FLEET, DEFAULT_NAMESPACE, FLEET_LABEL, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY,
+    PART_LABEL, Part, SHARD_ENTRY, agent_name, gateway_id, key_secret_name, manifest_name,
+    shard_name,
+};
+use sesame_controller::resolve::{Options, ResolvedGateway, resolve};
+use sesame_proto::{keys, shard};
+
+use crate::agent::SOON;
+use crate::cluster::{Client, TestCluster, User};
+use crate::wait::eventually;
+
+/// Where everything is published.
+pub const NAMESPACE: &str = DEFAULT_NAMESPACE;
+
+/// The host that agents of tests say they are.
+pub const HOST: &str = "host-1";
+
+/// The Gateways that these objects make, with endpoints on the loopback.
+pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("all.yaml"), crate::manifests::yaml(objects)).expect("write");
+    let mut manifests = Manifests::new(dir.path(), LastGood::none());
+    manifests.scan();
+    let options = Options {
+        allow_local_endpoints: true,
+        ..Options::default()
+    };
+    resolve(manifests.world(), &options).gateways
+}
+
+/// The only Gateway that these objects make.
+pub fn one(objects: &[Value]) -> ResolvedGateway {
+    let mut all = resolved(objects);
+    assert_eq!(all.len(), 1, "one Gateway: {all:#?}");
+    all.remove(0)
+}
+
+/// The objects of one Gateway.
+pub struct Published {
+    /// The manifest's revision.
+    pub revision: String,
+    /// ConfigMaps of configuration, which never change.
+    pub config: Vec<Value>,
+    /// ConfigMaps of endpoints.
+    pub endpoints: Vec<Value>,
+    /// Secrets of keys.
+    pub keys: Vec<Value>,
+    /// The ConfigMap that names the shards.
+    pub manifest: Value,
+}
+
+impl Published {
+    /// As a controller would write them.
+    pub fn of(resolved: &ResolvedGateway) -> Self {
+        let ResolvedGateway {
+            gateway,
+            snapshot,
+            keys,
+        } = resolved;
+        let shard::Sharded { manifest, shards } = shard::split(snapshot).expect("shards");
+        let (mut config, mut endpoints) = (Vec::new(), Vec::new());
+        for shard in shards {
+            let name = shard_name(gateway, &shard.name);
+            let is_config = shard.name.starts_with("config-");
+            let part = if is_config {
+                Part::Config
+            } else {
+                Part::Endpoints
+            };
+            let mut object = object("ConfigMap", gateway, &name, part);
+            object["binaryData"] = json!({SHARD_ENTRY: base64(&shard.bytes)});
+            if is_config {
+                object["immutable"] = json!(true);
+                config.push(object);
+            } else {
+                endpoints.push(object);
+            }
+        }
+        let secrets: Vec<Value> = keys
+            .chunks(2)
+            .enumerate()
+            .map(|(index, keys)| {
+                let name = key_secret_name(gateway, index);
+                let mut object = object("Secret", gateway, &name, Part::Keys);
+                object["data"] = json!({KEYS_ENTRY: base64(&keys::encode(keys))});
+                object
+            })
+            .collect();
+        let mut named = object(
+            "ConfigMap",
+            gateway,
+            &manifest_name(gateway),
+            Part::Manifest,
+        );
+        named["binaryData"] = json!({MANIFEST_ENTRY: base64(&manifest.encode_to_vec())});
+        named["data"] = json!({
+            "revision": manifest.revision,
+            "keySecrets": secrets.len().to_string(),
+        });
+        Self {
+            revision: manifest.revision,
+            config,
+            endpoints,
+            keys: secrets,
+            manifest: named,
+        }
+    }
+
+    /// Writes all of it, the manifest last.
+    pub async fn publish(&self, client: &Client) {
+        for object in self.config.iter().chain(&self.endpoints).chain(&self.keys) {
+            apply(client, object).await;
+        }
+        apply(client, &self.manifest).await;
+    }
+
+    /// The first digits of the revision, as agents report it.
+    pub fn short(&self) -> &str {
+        &self.revision[..12]
+    }
+}
+
+/// Writes one object.
+pub async fn apply(client: &Client, object: &Value) -> Value {
+    let applied = client.apply_value(object).await;
+    applied.unwrap_or_else(|error| panic!("{error}: {object}"))
+}
+
+/// Everything that a cluster needs before an agent comes: the namespace, GatewayAgent, and a ServiceAccount for agents
+/// that may read the key Secrets of these Gateways only. Gives back the user.
+pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> User {
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
+    });
+    apply(cluster.admin(), &namespace).await;
+    let definition = serde_json::to_value(GatewayAgent::crd()).expect("JSON");
+    cluster.install_crd(&definition).await;
+    let user = User::service_account(NAMESPACE, "agent");
+    let secrets: Vec<String> = gateways
+        .iter()
+        .flat_map(|gateway| (0..2).map(|index| key_secret_name(gateway, index)))
+        .collect();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "agent", "namespace": NAMESPACE},
+        "rules": [
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [""], "resources": ["secrets"], "resourceNames": secrets, "verbs": ["get"]},
+            {"apiGroups": ["projectsesame.io"], "resources": ["gatewayagents"],
+             "verbs": ["get", "create", "patch", "delete"]},
+            {"apiGroups": ["projectsesame.io"], "resources": ["gatewayagents/status"], "verbs": ["patch"]},
+        ],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "agent", "namespace": NAMESPACE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"},
+        "subjects": [{"kind": "ServiceAccount", "name": "agent", "namespace": NAMESPACE}],
+    });
+    for object in [role, binding] {
+        apply(cluster.admin(), &object).await;
+    }
+    user
+}
+
+/// The path of an object that was published.
+pub fn config_map_path(name: &str) -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")
+}
+
+/// The path of what [`HOST`] says of a Gateway.
+pub fn agent_path(gateway: &NamespacedName) -> String {
+    let name = agent_name(gateway, HOST);
+    format!("/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents/{name}")
+}
+
+/// Waits until what [`HOST`] says of a Gateway is as it should be, and gives its status back.
+pub async fn wait_told(
+    cluster: &TestCluster,
+    gateway: &NamespacedName,
+    what: &str,
+    good: impl Fn(&Value) -> bool,
+) -> Value {
+    let path = agent_path(gateway);
+    eventually(what, SOON, async || {
+        match cluster.admin().get(&path).await {
+            Ok(object) if good(&object["status"]) => Ok(object["status"].clone()),
+            Ok(object) => Err(format!("{:#}", object["status"])),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await
+}
+
+fn object(kind: &str, gateway: &NamespacedName, name: &str, part: Part) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {
+                GATEWAY_LABEL: gateway_id(gateway),
+                PART_LABEL: part.as_str(),
+                FLEET_LABEL: DEFAULT_FLEET,
+            },
+        },
+    })
+}
+
+fn base64(bytes: &[u8]) -> String {
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}

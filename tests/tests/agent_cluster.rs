@@ -1,0 +1,434 @@
+//! `run --kube` against a real API server: what is published is served, the cluster is told so, and nothing that
+//! happens to the cluster takes away what is served.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use serde_json::{Value, json};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::manifest_name;
+use sesame_controller::resolve::ResolvedGateway;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::cluster::{TestCluster, User};
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{
+    edge, gateway, gateway_class, http_listener, http_route, https_listener, path, rule_to, served,
+};
+use sesame_tests::published::{
+    self, HOST, Published, agent_path, apply, config_map_path, one, resolved, wait_told,
+};
+use sesame_tests::wait::eventually;
+
+fn edge_name() -> NamespacedName {
+    NamespacedName::new("default", "edge")
+}
+
+/// The Gateway with one route, whose path tells versions apart.
+fn version(endpoints: &[SocketAddr], prefix: &str, listeners: &[Value]) -> ResolvedGateway {
+    let mut objects = edge(listeners);
+    objects.extend(served("app", endpoints));
+    let matches = [path("PathPrefix", prefix), path("PathPrefix", "/all")];
+    objects.push(http_route(
+        "app",
+        &["kube.test"],
+        &[rule_to("app", &matches)],
+    ));
+    one(&objects)
+}
+
+fn published(endpoint: SocketAddr, prefix: &str) -> Published {
+    Published::of(&version(
+        &[endpoint],
+        prefix,
+        &[http_listener("http", 80, "")],
+    ))
+}
+
+async fn follow(agent: &mut AgentUnderTest, cluster: &TestCluster, user: &User, more: &[&str]) {
+    let config = cluster.kubeconfig(user).await;
+    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+    agent.add_flags(&["--host", HOST]);
+    agent.add_flags(more);
+    agent.restart();
+}
+
+fn prepare(ports: &[u16]) -> AgentUnderTest {
+    Setup::with_ports(ports).without_manifests().prepare()
+}
+
+async fn wait(agent: &AgentUnderTest, prefix: &str) {
+    let request = agent.get(80, "kube.test", prefix);
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+async fn wait_backend(agent: &AgentUnderTest, name: &str) {
+    let request = agent.get(80, "kube.test", "/all");
+    agent
+        .wait_served(&request, |reply| {
+            reply.status == 200 && reply.backend().as_deref() == Some(name)
+        })
+        .await;
+}
+
+fn serves(published: &Published) -> impl Fn(&Value) -> bool + use<> {
+    let revision = published.short().to_owned();
+    move |status| {
+        status["state"] == "Serving"
+            && status["appliedRevision"] == *revision
+            && status["wantedRevision"] == *revision
+    }
+}
+
+/// State and message of the first Gateway in `sesame-agent status`.
+fn says(status: &Value, state: &str, word: &str) -> bool {
+    let gateway = &status["gateways"][0];
+    let message = gateway["message"].as_str().unwrap_or_default();
+    gateway["state"] == *state && message.contains(word)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_is_served_and_the_cluster_is_told() {
+    let mut agent = prepare(&[80, 81]);
+    let backend = Backend::start("a").await;
+    let cluster = TestCluster::start().await;
+    let edge = edge_name();
+    let user = published::prepare(&cluster, &[&edge]).await;
+    let first = published(backend.address(), "/one");
+    first.publish(cluster.admin()).await;
+    follow(&mut agent, &cluster, &user, &[]).await;
+    wait(&agent, "/one").await;
+    let told = wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
+    assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
+    assert_eq!(told["envoyVersion"], "1.40.0", "{told:#}");
+    assert!(
+        told["heartbeat"].is_string() && told["appliedAt"].is_string(),
+        "{told:#}"
+    );
+    let object = cluster.admin().get(&agent_path(&edge)).await.unwrap();
+    let spec = json!({"gateway": "default/edge", "host": HOST, "fleet": "default"});
+    assert_eq!(object["spec"], spec);
+    let status = agent
+        .wait_status("healthy", |status| status["healthy"] == true)
+        .await;
+    assert_eq!(status["source"]["kind"], "cluster", "{status:#}");
+
+    let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
+    let second = published(backend.address(), "/two");
+    second.publish(cluster.admin()).await;
+    wait(&agent, "/two").await;
+    wait_told(&cluster, &edge, "told of the second", serves(&second)).await;
+
+    // A port that somebody else holds.
+    let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
+    let listeners = [http_listener("http", 80, ""), http_listener("more", 81, "")];
+    let third = Published::of(&version(&[backend.address()], "/three", &listeners));
+    third.publish(cluster.admin()).await;
+    wait(&agent, "/three").await;
+    let told = wait_told(&cluster, &edge, "told of the conflict", |status| {
+        status["state"] == "Degraded" && status["refusedListeners"][0]["name"].is_string()
+    })
+    .await;
+    let refused = &told["refusedListeners"][0];
+    assert_eq!(refused["name"], "Gateway/default/edge/listeners/more");
+    let reason = refused["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("Address already in use"), "{told:#}");
+    assert_eq!(told["appliedRevision"], third.short(), "{told:#}");
+    drop(held);
+    wait_told(&cluster, &edge, "told of its end", serves(&third)).await;
+    load.stop().await.assert_clean();
+
+    // An orderly end is told, and a new start.
+    assert!(agent.stop().success(), "{}", agent.log_tail());
+    let stopped = cluster.admin().get(&agent_path(&edge)).await.unwrap();
+    assert_eq!(stopped["status"]["state"], "Down", "{stopped:#}");
+    agent.restart();
+    wait(&agent, "/three").await;
+    wait_told(&cluster, &edge, "told of the new start", serves(&third)).await;
+
+    // Withdrawn.
+    let manifest = config_map_path(&manifest_name(&edge));
+    cluster.admin().delete(&manifest).await.unwrap();
+    eventually("the Envoy is stopped", SOON, async || {
+        let gone = cluster.admin().get(&agent_path(&edge)).await;
+        match (agent.envoys().len(), gone) {
+            (0, Err(gone)) if gone.is(404) => Ok(()),
+            (envoys, told) => Err(format!("{envoys} Envoys; {told:?}\n{}", agent.log_tail())),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
+    let mut agent = prepare(&[80]);
+    let backend = Backend::start("a").await;
+    let cluster = TestCluster::start().await;
+    let edge = edge_name();
+    let user = published::prepare(&cluster, &[&edge]).await;
+    let first = published(backend.address(), "/one");
+    first.publish(cluster.admin()).await;
+    follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
+    wait(&agent, "/one").await;
+    wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
+
+    // The manifest is there, one of its shards is not.
+    let second = published(backend.address(), "/two");
+    let (last, others) = second.config.split_last().unwrap();
+    let name = last["metadata"]["name"].as_str().unwrap().to_owned();
+    for object in others.iter().chain([&second.manifest]) {
+        apply(cluster.admin(), object).await;
+    }
+    let missing = format!("{name}: is not there");
+    agent
+        .wait_status("what is missing is named", |status| {
+            says(status, "Degraded", &missing)
+        })
+        .await;
+    let told = wait_told(&cluster, &edge, "told what is missing", |status| {
+        status["state"] == "Degraded" && status["wantedRevision"] == *second.short()
+    })
+    .await;
+    assert_eq!(told["appliedRevision"], first.short(), "{told:#}");
+    wait(&agent, "/one").await;
+
+    // Another content under its name.
+    let mut wrong = last.clone();
+    wrong["binaryData"] = first.config[0]["binaryData"].clone();
+    apply(cluster.admin(), &wrong).await;
+    agent
+        .wait_status("what is wrong is named", |status| {
+            says(status, "Degraded", "SHA-256")
+        })
+        .await;
+    wait(&agent, "/one").await;
+
+    // The right one: it is taken without anybody touching the manifest.
+    cluster
+        .admin()
+        .delete(&config_map_path(&name))
+        .await
+        .unwrap();
+    apply(cluster.admin(), last).await;
+    wait(&agent, "/two").await;
+    wait_told(&cluster, &edge, "told of the second", serves(&second)).await;
+
+    // Endpoints that cannot be read leave those before.
+    let mut broken = second.endpoints[0].clone();
+    broken["binaryData"] = json!({"shard.pb.zst": "bm90IHpzdGQ="});
+    apply(cluster.admin(), &broken).await;
+    agent
+        .wait_status("the endpoints are named", |status| {
+            says(status, "Degraded", "endpoints-1-0")
+        })
+        .await;
+    wait(&agent, "/two").await;
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
+    let mut agent = prepare(&[80]);
+    let backend = Backend::start("a").await;
+    let mut cluster = TestCluster::start().await;
+    let edge = edge_name();
+    let user = published::prepare(&cluster, &[&edge]).await;
+    let first = published(backend.address(), "/one");
+    first.publish(cluster.admin()).await;
+    follow(&mut agent, &cluster, &user, &[]).await;
+    wait(&agent, "/one").await;
+    wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
+
+    cluster.stop_apiserver();
+    agent
+        .wait_status("the loss is said", |status| {
+            status["source"]["available"] == false
+                && says(status, "Degraded", "the cluster cannot be followed")
+        })
+        .await;
+    wait(&agent, "/one").await;
+    // As after a reboot.
+    agent.kill9();
+    agent.kill9_envoy();
+    agent.restart();
+    wait(&agent, "/one").await;
+    agent
+        .wait_status("said after the start too", |status| {
+            says(status, "Degraded", "the cluster cannot be followed")
+        })
+        .await;
+    // It takes connections, and never answers.
+    cluster.start_apiserver().await;
+    cluster.freeze_apiserver();
+    agent.kill9();
+    agent.kill9_envoy();
+    agent.restart();
+    wait(&agent, "/one").await;
+    agent
+        .wait_status("said of one that is frozen too", |status| {
+            says(status, "Degraded", "what was accepted last is served")
+        })
+        .await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
+
+    cluster.stop_apiserver();
+    cluster.start_apiserver().await;
+    let second = published(backend.address(), "/two");
+    second.publish(cluster.admin()).await;
+    wait(&agent, "/two").await;
+    wait_told(&cluster, &edge, "told of the second", serves(&second)).await;
+
+    // Deleted while nobody could say so.
+    cluster.stop_apiserver();
+    agent
+        .wait_status("the loss is said again", |status| {
+            status["source"]["available"] == false
+        })
+        .await;
+    wait(&agent, "/two").await;
+    load.stop().await.assert_clean();
+    agent.kill9();
+    cluster.start_apiserver().await;
+    let manifest = config_map_path(&manifest_name(&edge));
+    cluster.admin().delete(&manifest).await.unwrap();
+    agent.restart();
+    eventually("the Envoy is stopped", SOON, async || {
+        match agent.envoys().len() {
+            0 => Ok(()),
+            envoys => Err(format!("{envoys} Envoys\n{}", agent.log_tail())),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
+    let mut agent = prepare(&[80]);
+    let backend = Backend::start("a").await;
+    let cluster = TestCluster::start().await;
+    let edge = edge_name();
+    let user = published::prepare(&cluster, &[&edge]).await;
+    let first = published(backend.address(), "/one");
+    first.publish(cluster.admin()).await;
+    follow(&mut agent, &cluster, &user, &[]).await;
+    wait(&agent, "/one").await;
+    wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
+
+    let binding = format!(
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings/agent",
+        published::NAMESPACE
+    );
+    cluster.admin().delete(&binding).await.unwrap();
+    agent.restart();
+    agent
+        .wait_status("the refusal is said", |status| {
+            says(status, "Degraded", "forbidden")
+        })
+        .await;
+    wait(&agent, "/one").await;
+    let second = published(backend.address(), "/two");
+    second.publish(cluster.admin()).await;
+    published::prepare(&cluster, &[&edge]).await;
+    wait(&agent, "/two").await;
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_reads_only_the_keys_that_its_role_names() {
+    let mut agent = prepare(&[443, 444]);
+    let backend = Backend::start("a").await;
+    let authority = Authority::new("kube");
+    let mut objects = served("app", &[backend.address()]);
+    let names = ["mine", "other"].map(|name| NamespacedName::new("default", name));
+    for (name, port) in [("mine", 443), ("other", 444)] {
+        let host = format!("{name}.test");
+        objects.push(authority.issue(&[&host]).secret(name));
+        objects.push(gateway_class(name));
+        objects.push(gateway(name, &[https_listener("https", port, "", name)]));
+        let mut route = http_route(name, &[&host], &[rule_to("app", &[])]);
+        route["spec"]["parentRefs"] = json!([{"name": name}]);
+        objects.push(route);
+    }
+    let cluster = TestCluster::start().await;
+    let user = published::prepare(&cluster, &[&names[0]]).await;
+    for gateway in resolved(&objects) {
+        Published::of(&gateway).publish(cluster.admin()).await;
+    }
+    follow(&mut agent, &cluster, &user, &[]).await;
+    let request = agent
+        .get(443, "mine.test", "/")
+        .tls("mine.test", &authority.trust());
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    let told = wait_told(&cluster, &names[0], "told of its own", |status| {
+        status["state"] == "Serving" && status["nextCertificateExpiry"].is_string()
+    })
+    .await;
+    assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
+    let status = agent
+        .wait_status("the refusal is said", |status| {
+            let problems = status["source"]["problems"].to_string();
+            problems.contains("default.other.keys-0") && problems.contains("forbidden")
+        })
+        .await;
+    assert_eq!(
+        status["gateways"].as_array().map(Vec::len),
+        Some(1),
+        "{status:#}"
+    );
+    wait_told(&cluster, &names[1], "told what it may not", |status| {
+        let message = status["message"].as_str().unwrap_or_default();
+        status["state"] == "Down" && message.contains("forbidden")
+    })
+    .await;
+    assert_eq!(agent.envoys().len(), 1);
+    assert!(!agent.log().contains("PRIVATE KEY"));
+
+    // When it may, it does.
+    published::prepare(&cluster, &[&names[0], &names[1]]).await;
+    let request = agent
+        .get(444, "other.test", "/")
+        .tls("other.test", &authority.trust());
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest() {
+    let mut agent = prepare(&[80]);
+    let cluster = TestCluster::start().await;
+    let edge = edge_name();
+    let user = published::prepare(&cluster, &[&edge]).await;
+    let backends = [Backend::start("a").await, Backend::start("b").await];
+    let versions = backends.each_ref().map(|b| published(b.address(), "/one"));
+    assert_eq!(versions[0].revision, versions[1].revision);
+    versions[0].publish(cluster.admin()).await;
+    follow(&mut agent, &cluster, &user, &[]).await;
+    wait_backend(&agent, "a").await;
+    wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    let manifest = config_map_path(&manifest_name(&edge));
+    let version = async || {
+        let object = cluster.admin().get(&manifest).await.unwrap();
+        object["metadata"]["resourceVersion"].clone()
+    };
+    let before = version().await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
+    for change in 1..=200 {
+        let next = change % 2;
+        for object in &versions[next].endpoints {
+            apply(cluster.admin(), object).await;
+        }
+        wait_backend(&agent, backends[next].name()).await;
+    }
+    load.stop().await.assert_clean();
+    assert_eq!(version().await, before, "the manifest is as it was");
+    wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+}

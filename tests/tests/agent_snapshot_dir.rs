@@ -1,0 +1,192 @@
+//! `run --snapshot-dir`: what somebody copies or mounts is served, whole or not at all.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use serde_json::Value;
+use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::{directory, keys};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{
+    edge, http_listener, http_route, https_listener, path, rule_to, served,
+};
+use sesame_tests::published::one;
+
+/// The Gateway with one route, whose path tells versions apart.
+fn version(backend: &Backend, prefix: &str) -> ResolvedGateway {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    let rule = rule_to(
+        "app",
+        &[path("PathPrefix", prefix), path("PathPrefix", "/all")],
+    );
+    objects.push(http_route("app", &["dir.test"], &[rule]));
+    one(&objects)
+}
+
+fn start(dir: &Path, ports: &[u16]) -> AgentUnderTest {
+    let mut agent = Setup::with_ports(ports).without_manifests().prepare();
+    agent.add_flags(&["--snapshot-dir", &dir.to_string_lossy()]);
+    agent.restart();
+    agent
+}
+
+async fn wait(agent: &AgentUnderTest, prefix: &str) {
+    let request = agent.get(80, "dir.test", prefix);
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+fn is_degraded(status: &Value, word: &str) -> bool {
+    let gateway = &status["gateways"][0];
+    let message = gateway["message"].as_str().unwrap_or_default();
+    gateway["state"] == "Degraded" && message.contains(word)
+}
+
+/// Removes one shard, and gives back its name.
+fn lose_a_shard(dir: &Path) -> String {
+    let manifest = directory::read_manifest(dir).unwrap();
+    let name = directory::shard_file(&manifest.config.last().unwrap().name);
+    std::fs::remove_file(dir.join(&name)).unwrap();
+    name
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
+    let backend = Backend::start("a").await;
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("edge");
+    directory::write(&dir, &version(&backend, "/one").snapshot).unwrap();
+    let mut agent = start(root.path(), &[80]);
+    wait(&agent, "/one").await;
+    let status = agent
+        .wait_status("healthy", |status| status["healthy"] == true)
+        .await;
+    assert_eq!(status["source"]["kind"], "snapshotDir", "{status:#}");
+    assert_eq!(status["objects"].as_array().map(Vec::len), Some(0));
+    let load = Load::start(&Plan::new(vec![agent.get(80, "dir.test", "/all")]));
+
+    directory::write(&dir, &version(&backend, "/two").snapshot).unwrap();
+    wait(&agent, "/two").await;
+
+    // Half a revision arrives: the one before it is served.
+    let next = root.path().join(".next");
+    directory::write(&next, &version(&backend, "/three").snapshot).unwrap();
+    let lost = lose_a_shard(&next);
+    for entry in std::fs::read_dir(&next).unwrap().flatten() {
+        std::fs::copy(entry.path(), dir.join(entry.file_name())).unwrap();
+    }
+    let expected = lost.clone();
+    agent
+        .wait_status("what is missing is named", move |status| {
+            is_degraded(status, &expected)
+        })
+        .await;
+    wait(&agent, "/two").await;
+    // Also if a shard is another than the manifest names.
+    std::fs::write(dir.join(&lost), b"not this one").unwrap();
+    agent
+        .wait_status("what is wrong is named", |status| {
+            is_degraded(status, "SHA-256")
+        })
+        .await;
+    wait(&agent, "/two").await;
+    // And after a restart, when nothing is known but what was accepted.
+    agent.restart();
+    agent
+        .wait_status("still said", |status| is_degraded(status, "SHA-256"))
+        .await;
+    wait(&agent, "/two").await;
+
+    directory::write(&dir, &version(&backend, "/three").snapshot).unwrap();
+    wait(&agent, "/three").await;
+    agent
+        .wait_status("healthy again", |status| status["healthy"] == true)
+        .await;
+
+    // A directory that is not there is no order to stop.
+    std::fs::rename(&dir, root.path().join(".gone")).unwrap();
+    agent
+        .wait_status("held", |status| {
+            status["source"]["available"] == false && is_degraded(status, "holds no snapshot")
+        })
+        .await;
+    wait(&agent, "/three").await;
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mounted_directory_changes_by_its_link() {
+    let backend = Backend::start("a").await;
+    let root = tempfile::tempdir().unwrap();
+    let mount = |version_name: &str, prefix: &str| {
+        let dir = root.path().join(version_name);
+        directory::write(&dir, &version(&backend, prefix).snapshot).unwrap();
+        for entry in std::fs::read_dir(&dir).unwrap().flatten() {
+            let link = root.path().join(entry.file_name());
+            if link.symlink_metadata().is_err() {
+                symlink(Path::new("..data").join(entry.file_name()), link).unwrap();
+            }
+        }
+        symlink(version_name, root.path().join("..new")).unwrap();
+        std::fs::rename(root.path().join("..new"), root.path().join("..data")).unwrap();
+    };
+    mount("..1", "/one");
+    let agent = start(root.path(), &[80]);
+    wait(&agent, "/one").await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "dir.test", "/all")]));
+    for number in 2..8 {
+        mount(&format!("..{number}"), &format!("/{number}"));
+        wait(&agent, &format!("/{number}")).await;
+    }
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_everybody_may_read_are_refused() {
+    let backend = Backend::start("a").await;
+    let authority = Authority::new("dir");
+    let leaf = authority.issue(&["dir.test"]);
+    let mut objects = edge(&[https_listener("https", 443, "", "pair")]);
+    objects.extend(served("app", &[backend.address()]));
+    objects.push(leaf.secret("pair"));
+    objects.push(http_route("app", &["dir.test"], &[rule_to("app", &[])]));
+    let resolved = one(&objects);
+
+    let root = tempfile::tempdir().unwrap();
+    let keys_file = root.path().join("keys.pb");
+    directory::write(root.path(), &resolved.snapshot).unwrap();
+    let write = |bytes: &[u8], mode| {
+        let staged = root.path().join(".keys.new");
+        std::fs::write(&staged, bytes).unwrap();
+        std::fs::set_permissions(&staged, std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::rename(&staged, &keys_file).unwrap();
+    };
+    write(&keys::encode(&resolved.keys), 0o644);
+    let agent = start(root.path(), &[443]);
+    let said = |word: &'static str| {
+        move |status: &Value| {
+            let problems = status["source"]["problems"].to_string();
+            problems.contains("keys.pb") && problems.contains(word)
+        }
+    };
+    agent.wait_status("refused", said("0600")).await;
+    write(&keys::encode(&[]), 0o600);
+    agent
+        .wait_status("the missing key is named", said("Secret/default/pair"))
+        .await;
+    assert_eq!(agent.envoys().len(), 0, "nothing whole was ever there");
+    write(&keys::encode(&resolved.keys), 0o600);
+    let request = agent
+        .get(443, "dir.test", "/")
+        .tls("dir.test", &authority.trust());
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
