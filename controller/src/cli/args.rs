@@ -15,10 +15,8 @@ use crate::run::Settings;
 
 /// What a configuration file may be; ours are a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
-const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(
-    std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-    8081,
-);
+const DEFAULT_LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
 const DEFAULT_LEASE_SECONDS: u64 = 15;
 
 #[derive(Debug, Args)]
@@ -191,7 +189,9 @@ mod tests {
 
     #[test]
     fn arguments_win_over_the_file_and_the_file_over_defaults() {
-        let file = parse("mode: single\nnamespace: here\nlisten: 127.0.0.1:1\nallow-local-endpoints: true\n");
+        let file = parse(
+            "mode: single\nnamespace: here\nlisten: 127.0.0.1:1\nallow-local-endpoints: true\n",
+        );
         let given = Given {
             namespace: Some("there".to_owned()),
             ..Given::default()
@@ -201,7 +201,10 @@ mod tests {
         assert_eq!(settings.mode, Mode::Single);
         assert_eq!(settings.listen.port(), 1);
         assert!(settings.options.allow_local_endpoints);
-        assert_eq!(settings.options.controller_name, Options::default().controller_name);
+        assert_eq!(
+            settings.options.controller_name,
+            Options::default().controller_name
+        );
         assert_eq!((log.as_str(), format), ("info", LogFormat::Text));
     }
 

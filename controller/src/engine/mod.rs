@@ -18,13 +18,13 @@ use tokio::sync::watch;
 
 pub(crate) use self::cluster_state::Observed;
 use self::cluster_state::{ClusterState, Effect};
-pub(crate) use self::offers::{Offer, Offers};
 use self::offers::Bundles;
+pub(crate) use self::offers::{Offer, Offers};
 use crate::report::{Judged, Stored};
 use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
-use crate::watch::{Seen, references};
 use crate::watch::fetch::References;
+use crate::watch::{Seen, references};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
 /// A change is resolved when nothing else arrives for this long.

@@ -88,7 +88,14 @@ fn fleet(world: &World, name: &NamespacedName) -> String {
         return DEFAULT_FLEET.to_owned();
     };
     let class = NamespacedName::new("", &gateway.spec.gateway_class_name);
-    let of_class = || world.gateway_classes.get(&class)?.metadata.labels.get(FLEET_LABEL);
+    let of_class = || {
+        world
+            .gateway_classes
+            .get(&class)?
+            .metadata
+            .labels
+            .get(FLEET_LABEL)
+    };
     let label = gateway.metadata.labels.get(FLEET_LABEL).or_else(of_class);
     let label = label.filter(|label| !label.is_empty());
     label.unwrap_or(DEFAULT_FLEET).to_owned()

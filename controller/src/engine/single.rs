@@ -22,7 +22,10 @@ pub(super) fn resolve(
         .map(AsRef::as_ref)
         .filter(|class| class.spec.controller_name == options.controller_name)
         .collect();
-    let Some(class) = classes.iter().min_by(|a, b| a.metadata.age().cmp(&b.metadata.age())) else {
+    let Some(class) = classes
+        .iter()
+        .min_by(|a, b| a.metadata.age().cmp(&b.metadata.age()))
+    else {
         return (resolver.resolve(world, options), BTreeSet::new());
     };
     let ours = |name: &str| classes.iter().any(|class| class.metadata.name == name);
@@ -45,9 +48,9 @@ pub(super) fn resolve(
     for other in other_classes.clone() {
         served.gateway_classes.remove(&other.metadata.key());
     }
-    served
-        .gateways
-        .retain(|name, other| Some(name) == gateway.as_ref() || !ours(&other.spec.gateway_class_name));
+    served.gateways.retain(|name, other| {
+        Some(name) == gateway.as_ref() || !ours(&other.spec.gateway_class_name)
+    });
     let mut resolution = resolver.resolve(&served, options);
     for other in other_classes {
         let why = format!(
@@ -87,9 +90,7 @@ fn refused_gateway(
         Some(served) => format!(
             "only one Gateway is served in mode \"single\", the oldest of GatewayClass {class:?}: {served}"
         ),
-        None => format!(
-            "only Gateways of GatewayClass {class:?} are served in mode \"single\""
-        ),
+        None => format!("only Gateways of GatewayClass {class:?} are served in mode \"single\""),
     };
     GatewayStatus {
         conditions: vec![

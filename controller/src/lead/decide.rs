@@ -63,8 +63,17 @@ mod tests {
         };
         assert_eq!(decide(None, "me", since, since), Step::Create);
         assert_eq!(decide(Some(&record("")), "me", since, since), Step::Take);
-        assert_eq!(decide(Some(&record("me")), "me", since, after(99)), Step::Renew);
-        assert_eq!(decide(Some(&record("you")), "me", since, after(14)), Step::Wait);
-        assert_eq!(decide(Some(&record("you")), "me", since, after(15)), Step::Take);
+        assert_eq!(
+            decide(Some(&record("me")), "me", since, after(99)),
+            Step::Renew
+        );
+        assert_eq!(
+            decide(Some(&record("you")), "me", since, after(14)),
+            Step::Wait
+        );
+        assert_eq!(
+            decide(Some(&record("you")), "me", since, after(15)),
+            Step::Take
+        );
     }
 }

@@ -9,8 +9,8 @@
 //! the Gateway is known to be gone or no longer ours.
 
 mod bundle;
-mod observed;
 mod objects;
+mod observed;
 mod plan;
 #[cfg(test)]
 mod plan_tests;

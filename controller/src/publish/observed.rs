@@ -39,10 +39,7 @@ impl Published {
     }
 
     /// The objects of one Gateway, by the value of its label.
-    pub(super) fn of<'a>(
-        &'a self,
-        gateway: &'a str,
-    ) -> impl Iterator<Item = (&'a str, &'a Entry)> {
+    pub(super) fn of<'a>(&'a self, gateway: &'a str) -> impl Iterator<Item = (&'a str, &'a Entry)> {
         self.0
             .iter()
             .filter(move |(_, entry)| entry.gateway == gateway)
@@ -51,7 +48,10 @@ impl Published {
 
     /// The labels of all Gateways of which something is published.
     pub(super) fn gateways(&self) -> std::collections::BTreeSet<&str> {
-        self.0.values().map(|entry| entry.gateway.as_str()).collect()
+        self.0
+            .values()
+            .map(|entry| entry.gateway.as_str())
+            .collect()
     }
 
     /// Replaces all objects of a kind.
@@ -76,7 +76,11 @@ impl Published {
     /// Takes note that an object is gone, unless a later version of it is known.
     pub(super) fn remove(&mut self, kind: &'static str, name: &str, version: u64) {
         let key = (kind, name.to_owned());
-        if self.0.get(&key).is_some_and(|known| known.version <= version) {
+        if self
+            .0
+            .get(&key)
+            .is_some_and(|known| known.version <= version)
+        {
             self.0.remove(&key);
         }
     }
@@ -105,7 +109,9 @@ impl Entry {
     pub(super) fn of_seen(kind: &'static str, incoming: &Incoming) -> Option<Self> {
         let value = &incoming.value;
         let map = |pointer: &str| -> BTreeMap<String, String> {
-            let object = value.pointer(pointer).and_then(serde_json::Value::as_object);
+            let object = value
+                .pointer(pointer)
+                .and_then(serde_json::Value::as_object);
             object
                 .into_iter()
                 .flatten()

@@ -156,9 +156,15 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
     assert_eq!(change.steps.len(), 3, "{change:?}");
     assert!(endpoints(0) > endpoints(2), "old and new, then new only");
     let manifest = &change.steps[1];
-    assert!(matches!(manifest.as_slice(), [Write::Replace(object)] if object.part == Part::Manifest));
+    assert!(
+        matches!(manifest.as_slice(), [Write::Replace(object)] if object.part == Part::Manifest)
+    );
     // Nothing of the revision before goes while somebody may be reading it.
-    assert!(!change.steps[2].iter().any(|write| matches!(write, Write::Delete { .. })));
+    assert!(
+        !change.steps[2]
+            .iter()
+            .any(|write| matches!(write, Write::Delete { .. }))
+    );
 
     // Cut off after any number of writes, the rest is done by whoever comes next, and the end is the same.
     let mut whole = published.clone();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use kube::core::request::Request;
 use kube::api::{DeleteParams, PostParams};
+use kube::core::request::Request;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _};
 use tokio::sync::mpsc::{self, UnboundedSender};
@@ -105,10 +105,17 @@ impl Publisher {
                 for written in outcome.written {
                     written.note(&mut published);
                 }
-                note_failure(&mut retries, &self.failures, outcome.gateway, outcome.failure);
+                note_failure(
+                    &mut retries,
+                    &self.failures,
+                    outcome.gateway,
+                    outcome.failure,
+                );
             }
             retries.retain(|gateway, _| {
-                gateway.as_ref().is_none_or(|gateway| offers.contains_key(gateway))
+                gateway
+                    .as_ref()
+                    .is_none_or(|gateway| offers.contains_key(gateway))
             });
         }
     }
@@ -118,15 +125,22 @@ impl Publisher {
         kind: Kind,
         events: UnboundedSender<(&'static str, Seen<Found>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Incoming> =
-            Api::namespaced_with(self.client.clone(), &self.namespace, &api_resource(kind, "v1"));
+        let api: Api<Incoming> = Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &api_resource(kind, "v1"),
+        );
         let config = watcher::Config::default().labels(GATEWAY_LABEL);
         let metrics = Arc::clone(&self.metrics);
         async move {
             let kind = kind.as_str();
             let keep = |incoming: Incoming| {
                 let version = incoming.version().parse().unwrap_or(0);
-                (incoming.name().name, version, Entry::of_seen(kind, &incoming))
+                (
+                    incoming.name().name,
+                    version,
+                    Entry::of_seen(kind, &incoming),
+                )
             };
             let take = |seen| events.send((kind, seen)).is_ok();
             let fail = |error: &watcher::Error| {
@@ -164,7 +178,10 @@ impl Publisher {
         }
         match &outcome.gateway {
             Some(gateway) => tracing::info!(%gateway, writes = count, "published"),
-            None => tracing::info!(writes = count, "a Gateway that is gone or no longer ours is withdrawn"),
+            None => tracing::info!(
+                writes = count,
+                "a Gateway that is gone or no longer ours is withdrawn"
+            ),
         }
         outcome
     }
@@ -206,7 +223,8 @@ impl Publisher {
                     }
                     // What is immutable has other bytes under our name: somebody else's work.
                     Err(kube::Error::Api(status)) if status.code == 422 => {
-                        self.delete(objects::kind(object.part), &object.name).await?;
+                        self.delete(objects::kind(object.part), &object.name)
+                            .await?;
                         self.put(owner, object, Verb::Create).await
                     }
                     result => result,
@@ -250,7 +268,11 @@ impl Publisher {
     }
 
     fn url(&self, kind: &str) -> String {
-        let kind = if kind == "Secret" { Kind::Secret } else { Kind::ConfigMap };
+        let kind = if kind == "Secret" {
+            Kind::Secret
+        } else {
+            Kind::ConfigMap
+        };
         Incoming::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
     }
 }
@@ -341,9 +363,8 @@ fn note_failure(
         return;
     };
     tracing::warn!(%gateway, %why, "publishing failed; what was published stays, and it is tried again");
-    failures.send_if_modified(|failures| {
-        failures.insert(gateway, why.clone()).as_ref() != Some(&why)
-    });
+    failures
+        .send_if_modified(|failures| failures.insert(gateway, why.clone()).as_ref() != Some(&why));
 }
 
 async fn until(time: Option<Instant>) {

@@ -124,7 +124,10 @@ impl Agents {
         for name in stale.intersection(&self.stale) {
             let (api, name) = (self.api.clone(), name.clone());
             self.tasks.spawn(async move {
-                tracing::info!(agent = name, "the GatewayAgent is of no Gateway of ours, or dead for a day; it is removed");
+                tracing::info!(
+                    agent = name,
+                    "the GatewayAgent is of no Gateway of ours, or dead for a day; it is removed"
+                );
                 match api.delete(&name, &DeleteParams::default()).await {
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -151,7 +154,10 @@ impl Agents {
             let none = Revisions::default();
             let revisions = self.revisions.get(&gateway).unwrap_or(&none);
             let name = gateway.to_string();
-            let agents = self.by_name.values().filter(|agent| agent.spec.gateway == name);
+            let agents = self
+                .by_name
+                .values()
+                .filter(|agent| agent.spec.gateway == name);
             let said = hosts::said(agents, revisions, now);
             let before = self.said.remove(&gateway).unwrap_or_default();
             if said != before {
@@ -181,11 +187,7 @@ fn route_key(text: &str) -> Option<ObjectKey> {
     })
 }
 
-async fn watch(
-    api: Api<Incoming>,
-    sender: UnboundedSender<Seen<Found>>,
-    metrics: Arc<Metrics>,
-) {
+async fn watch(api: Api<Incoming>, sender: UnboundedSender<Seen<Found>>, metrics: Arc<Metrics>) {
     let kind = GatewayAgent::kind(&());
     let keep = |incoming: Incoming| {
         let name = incoming.name().name;

@@ -100,7 +100,9 @@ pub(super) fn said<'a>(
         .collect();
     all.programmed.refused_listeners = listeners.told(heard);
     // An address that one host lacks may be another's.
-    unusable.0.retain(|_, said| said.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
+    unusable
+        .0
+        .retain(|_, said| said.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
     all.programmed.unusable_addresses = unusable.told(heard);
     all.refused = routes
         .into_iter()
@@ -139,7 +141,13 @@ fn note<'a>(
 /// How long ago the agent was heard of.
 fn age(agent: &GatewayAgent, now: Timestamp) -> SignedDuration {
     let heartbeat = agent.status.as_ref().and_then(|status| status.heartbeat);
-    let created = || agent.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let created = || {
+        agent
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0)
+    };
     heartbeat
         .or_else(created)
         .map_or(SignedDuration::ZERO, |heard| now.duration_since(heard))
@@ -271,7 +279,11 @@ mod tests {
             agent("ccc", "bbbbbbbbbbbb", 200),
             agent("dddd", "000000000000", 10),
         ];
-        let known = revisions(&[(1, "00000000000000"), (2, "aaaaaaaaaaaaaa"), (2, "bbbbbbbbbbbbbb")]);
+        let known = revisions(&[
+            (1, "00000000000000"),
+            (2, "aaaaaaaaaaaaaa"),
+            (2, "bbbbbbbbbbbbbb"),
+        ]);
         let said = said(agents.iter(), &known, now());
         assert_eq!((said.programmed.hosts_ready, said.programmed.hosts), (2, 4));
         assert_eq!(said.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
@@ -315,7 +327,10 @@ mod tests {
         let well = agent("ccc", "aaaaaaaaaaaa", 1);
         let most = said(agents.iter().chain([&well]), &known, now());
         assert!(most.refused["HTTPRoute/ns/app"].works);
-        assert_eq!(most.refused["HTTPRoute/ns/app"].rules[&0], "on a, bb: bad regex");
+        assert_eq!(
+            most.refused["HTTPRoute/ns/app"].rules[&0],
+            "on a, bb: bad regex"
+        );
     }
 
     #[test]

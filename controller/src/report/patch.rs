@@ -127,8 +127,9 @@ fn route(
     now: Timestamp,
 ) -> Option<Value> {
     let parents = stored.get("parents").and_then(Value::as_array);
-    let is_ours =
-        |parent: &&Value| parent.get("controllerName").and_then(Value::as_str) == Some(controller_name);
+    let is_ours = |parent: &&Value| {
+        parent.get("controllerName").and_then(Value::as_str) == Some(controller_name)
+    };
     let (ours, foreign): (Vec<&Value>, Vec<&Value>) =
         parents.into_iter().flatten().partition(is_ours);
     let old: Vec<ParentFields> = ours.into_iter().map(fields).collect();
@@ -222,7 +223,10 @@ mod tests {
         let before = stored(&json!({"parents": [foreign]}));
         let written = patch(&before, Some(&said(&["edge"])), OURS, now(5)).expect("a change");
         assert_eq!(written["parents"][0], foreign);
-        assert_eq!(written["parents"][1]["conditions"][0]["observedGeneration"], 2);
+        assert_eq!(
+            written["parents"][1]["conditions"][0]["observedGeneration"],
+            2
+        );
         let after = stored(&written);
         assert_eq!(patch(&after, Some(&said(&["edge"])), OURS, now(9)), None);
 

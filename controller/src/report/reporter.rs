@@ -158,7 +158,8 @@ impl Reporter {
             self.metrics.status_written(key.kind.as_str());
             known.writing.insert(key.clone());
             let pace = known.paces.entry(key.clone());
-            pace.and_modify(|pace| pace.wrote(now)).or_insert_with(|| Pace::new(now));
+            pace.and_modify(|pace| pace.wrote(now))
+                .or_insert_with(|| Pace::new(now));
             writes.spawn(write::write(
                 self.client.clone(),
                 key.clone(),
@@ -221,7 +222,8 @@ impl Known {
         self.open.extend(classes.map(of(Kind::GatewayClass)));
         let gateways = differences(&before.gateways, &after.gateways);
         self.open.extend(gateways.map(of(Kind::Gateway)));
-        self.open.extend(differences(&before.routes, &after.routes).cloned());
+        self.open
+            .extend(differences(&before.routes, &after.routes).cloned());
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);
         self.open.extend(unpublishable.map(of(Kind::Gateway)));
     }
@@ -241,7 +243,8 @@ impl Known {
         match outcome {
             Outcome::Stored { stored, change } => {
                 self.refused.remove(&key);
-                self.written.insert(key.clone(), (stored.version.clone(), change));
+                self.written
+                    .insert(key.clone(), (stored.version.clone(), change));
                 if self.stored.contains_key(&key) {
                     self.put(key, stored);
                 }

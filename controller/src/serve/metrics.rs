@@ -59,18 +59,33 @@ impl Metrics {
         let lists = metrics.lists.clone();
         registry.register("lists", "Whole lists of a kind that were read", lists);
         let failures = metrics.watch_failures.clone();
-        registry.register("watch_failures", "Watches that failed and were started again", failures);
+        registry.register(
+            "watch_failures",
+            "Watches that failed and were started again",
+            failures,
+        );
         let resolutions = metrics.resolutions.clone();
-        registry.register("resolution_seconds", "Time to resolve the whole world", resolutions);
+        registry.register(
+            "resolution_seconds",
+            "Time to resolve the whole world",
+            resolutions,
+        );
         let gateways = metrics.gateways.clone();
         registry.register("gateways", "Gateways that are ours", gateways);
         let published = metrics.published.clone();
-        registry.register("publish_writes", "Writes of ConfigMaps and Secrets", published);
+        registry.register(
+            "publish_writes",
+            "Writes of ConfigMaps and Secrets",
+            published,
+        );
         let statuses = metrics.statuses.clone();
         registry.register("status_writes", "Writes of statuses, by kind", statuses);
         let leader = metrics.leader.clone();
         registry.register("leader", "1 while this replica writes", leader);
-        Self { registry, ..metrics }
+        Self {
+            registry,
+            ..metrics
+        }
     }
 
     /// In the text format of OpenMetrics.

@@ -110,7 +110,9 @@ async fn read(client: Client, key: ObjectKey) -> (ObjectKey, Option<AnyObject>) 
                 return (key, None);
             }
             Ok(Err(error)) => tracing::warn!(object = %key, %error, "it cannot be read yet"),
-            Err(_) => tracing::warn!(object = %key, "it cannot be read yet: no answer in {TIMEOUT:?}"),
+            Err(_) => {
+                tracing::warn!(object = %key, "it cannot be read yet: no answer in {TIMEOUT:?}")
+            }
         }
         if let Some(pause) = pauses.next() {
             tokio::time::sleep(pause).await;

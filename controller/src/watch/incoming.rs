@@ -31,7 +31,10 @@ impl Incoming {
 
     /// `metadata.resourceVersion`.
     pub(crate) fn version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
+        self.metadata
+            .resource_version
+            .as_deref()
+            .unwrap_or_default()
     }
 }
 
@@ -47,7 +50,12 @@ impl<'de> Deserialize<'de> for Incoming {
         let mut metadata = ObjectMeta::default();
         if let Some(written) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             written.remove("managedFields");
-            let text = |field: &str| written.get(field).and_then(Value::as_str).map(str::to_owned);
+            let text = |field: &str| {
+                written
+                    .get(field)
+                    .and_then(Value::as_str)
+                    .map(str::to_owned)
+            };
             metadata.name = text("name");
             metadata.namespace = text("namespace");
             metadata.resource_version = text("resourceVersion");

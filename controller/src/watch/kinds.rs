@@ -144,7 +144,10 @@ impl Watches {
                 Ok(definition) => {
                     let definition = definition?;
                     let served = |version: &&&str| serves(&definition.value, version);
-                    return known.iter().find(served).map(|version| (*version).to_owned());
+                    return known
+                        .iter()
+                        .find(served)
+                        .map(|version| (*version).to_owned());
                 }
                 Err(error) => {
                     self.metrics.watch_failed(kind.as_str());
@@ -161,7 +164,9 @@ impl Watches {
 /// Whether the definition serves `group/version`.
 fn serves(definition: &Value, api_version: &str) -> bool {
     let wanted = api_version.rsplit('/').next().unwrap_or(api_version);
-    let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+    let versions = definition
+        .pointer("/spec/versions")
+        .and_then(Value::as_array);
     versions.into_iter().flatten().any(|version| {
         version.get("served") == Some(&Value::Bool(true))
             && version.get("name").and_then(Value::as_str) == Some(wanted)

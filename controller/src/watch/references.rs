@@ -5,9 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{
-    FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef,
-};
+use crate::api::{FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef};
 use crate::world::{Kind, ObjectKey, World};
 
 /// The objects that Gateways of `controller_name`, ListenerSets and policies refer to.
@@ -72,7 +70,10 @@ impl Found {
     }
 
     fn listeners(&mut self, namespace: &str, listeners: &[Listener]) {
-        for tls in listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+        for tls in listeners
+            .iter()
+            .filter_map(|listener| listener.tls.as_ref())
+        {
             for reference in &tls.certificate_refs {
                 self.certificate(namespace, reference);
             }
@@ -115,7 +116,9 @@ fn is_plain(name: &str) -> bool {
     let bytes = name.as_bytes();
     bytes.len() <= 253
         && bytes.first().is_some_and(alphanumeric)
-        && bytes.iter().all(|byte| alphanumeric(byte) || matches!(byte, b'-' | b'.'))
+        && bytes
+            .iter()
+            .all(|byte| alphanumeric(byte) || matches!(byte, b'-' | b'.'))
 }
 
 #[cfg(test)]
