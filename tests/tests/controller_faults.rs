@@ -1,10 +1,12 @@
 //! Replicas die, the API server goes away: nothing that is published is withdrawn, and one replica at a time writes.
 #![allow(clippy::expect_used, reason = "a test says what it expects")]
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, deploy, objects, publication};
+use sesame_tests::controller::{
+    ControllerUnderTest, SOON, condition, deploy, objects, publication,
+};
 use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};
 use sesame_tests::wait::eventually;
 
@@ -141,6 +143,8 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
         .expect("a route");
     wait_routes(&cluster, 21).await;
 
+    what_cannot_be_written_is_said(&cluster).await;
+
     // A definition that is not there: its kind is empty, and the others go on.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let udp = format!("{definitions}/udproutes.gateway.networking.k8s.io");
@@ -148,8 +152,68 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     first.restart();
     first.wait_ready().await;
     cluster
+        .apply(&manifests::yaml(&[route(22)]))
+        .await
+        .expect("a route");
+    wait_routes(&cluster, 23).await;
+}
+
+/// Without the right to write ConfigMaps: the Gateway says so, and what was published stays.
+async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
+    let role =
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";
+    let whole = cluster.admin().get(role).await.expect("a Role");
+    let rules = whole["rules"].as_array().expect("a list");
+    let fewer: Vec<&Value> = rules
+        .iter()
+        .filter(|rule| !rule["resources"].to_string().contains("configmaps"))
+        .collect();
+    assert!(fewer.len() < rules.len());
+    let before = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
+    let change = json!({ "rules": fewer });
+    cluster
+        .admin()
+        .merge(role, &change)
+        .await
+        .expect("a smaller Role");
+    cluster
         .apply(&manifests::yaml(&[route(21)]))
         .await
         .expect("a route");
-    wait_routes(&cluster, 22).await;
+    let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+    eventually("the Gateway says what is wrong", SOON, async || {
+        let gateway = cluster.admin().get(path).await.expect("a Gateway");
+        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+        let message = programmed["message"].as_str().unwrap_or_default();
+        let told = message.contains("cannot be published") && message.contains("403 Forbidden");
+        if told {
+            Ok(())
+        } else {
+            Err(programmed.to_string())
+        }
+    })
+    .await;
+    let after = publication(cluster.admin(), &edge())
+        .await
+        .expect("still published");
+    assert_eq!(after.manifest_version(), before.manifest_version());
+    let change = json!({ "rules": rules });
+    cluster
+        .admin()
+        .merge(role, &change)
+        .await
+        .expect("the whole Role");
+    wait_routes(cluster, 22).await;
+    eventually("the Gateway says that it is well", SOON, async || {
+        let gateway = cluster.admin().get(path).await.expect("a Gateway");
+        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+        if programmed["reason"] == "Pending" {
+            Ok(())
+        } else {
+            Err(programmed.to_string())
+        }
+    })
+    .await;
 }

@@ -108,6 +108,8 @@ async fn a_cluster_is_published_and_only_what_changed_is_written() {
     what_is_damaged_is_mended(&cluster).await;
     nothing_is_written_after_a_restart(&cluster, &mut controller).await;
     deletion_and_return(&cluster).await;
+    let log = controller.log();
+    assert!(!log.contains("forbidden"), "{}", controller.log_tail());
 }
 
 async fn endpoints_change_no_manifest(cluster: &TestCluster, first: &Publication) {

@@ -6,6 +6,7 @@
 
 mod cluster_state;
 mod offers;
+mod relevant;
 mod single;
 
 use std::collections::BTreeSet;
@@ -113,7 +114,9 @@ impl Engine {
                 continue;
             }
             let judged = unresolved.then(|| self.resolve(&state, &mut resolver, &mut bundles));
-            unresolved = false;
+            if std::mem::take(&mut unresolved) {
+                state.note_resolved();
+            }
             let change = StatusChange {
                 stored: std::mem::take(&mut stored),
                 judged,
