@@ -152,7 +152,7 @@ impl ControllerUnderTest {
         let request = Request::get(self.listen, "localhost", path);
         let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
         let body = String::from_utf8_lossy(&reply.body).into_owned();
-        Ok((reply.status.into(), body))
+        Ok((reply.status, body))
     }
 
     /// The sum of a metric's values whose labels contain `with`; 0 if there is none yet.

@@ -8,6 +8,7 @@ use crate::api::NamespacedName;
 use crate::report::Stored;
 use crate::serve::Metrics;
 use crate::watch::Seen;
+use crate::watch::fetch::Answer;
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
 /// An object that a watch saw.
@@ -100,11 +101,15 @@ impl ClusterState {
     pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
-            Input::Fetched { key, object } => {
+            Input::Fetched { key, answer } => {
                 // An answer to a question of earlier is no longer wanted.
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
-                    effect.world_changed |= self.replace(&key, object);
+                    effect.world_changed |= match answer {
+                        Answer::Found(object) => self.replace(&key, Some(object)),
+                        Answer::Missing => self.replace(&key, None),
+                        Answer::Unreadable => false,
+                    };
                 }
             }
             Input::Seen { kind, seen } => match seen {
@@ -280,7 +285,10 @@ mod tests {
         };
         assert!(state.refer_to(&BTreeSet::from([key.clone()])));
         assert!(!state.is_whole());
-        let fetched = Input::Fetched { key, object: None };
+        let fetched = Input::Fetched {
+            key,
+            answer: Answer::Missing,
+        };
         assert!(state.take(fetched, &Metrics::new()).world_changed);
         assert!(state.is_whole(), "that there is none is an answer too");
     }
