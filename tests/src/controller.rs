@@ -152,7 +152,7 @@ impl ControllerUnderTest {
         let request = Request::get(self.listen, "localhost", path);
         let reply = request.send().await.map_err(|error| format!("{error:#}"))?;
         let body = String::from_utf8_lossy(&reply.body).into_owned();
-        Ok((reply.status.into(), body))
+        Ok((reply.status, body))
     }
 
     /// The sum of a metric's values whose labels contain `with`; 0 if there is none yet.
@@ -174,7 +174,10 @@ impl ControllerUnderTest {
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
-        number.and_then(|text| text.parse::<u64>().ok()).expect("a number") * 1024
+        number
+            .and_then(|text| text.parse::<u64>().ok())
+            .expect("a number")
+            * 1024
     }
 
     /// The end of its log.
@@ -259,28 +262,39 @@ pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> 
 }
 
 /// What is published of the Gateway now, or what is missing of it.
-pub async fn publication(
-    admin: &Client,
-    gateway: &NamespacedName,
-) -> Result<Publication, String> {
+pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Publication, String> {
     let config_maps: BTreeMap<String, Value> = objects(admin, "configmaps", gateway)
         .await
         .into_iter()
-        .map(|object| (object["metadata"]["name"].as_str().expect("a name").to_owned(), object))
+        .map(|object| {
+            (
+                object["metadata"]["name"]
+                    .as_str()
+                    .expect("a name")
+                    .to_owned(),
+                object,
+            )
+        })
         .collect();
     let name = published::manifest_name(gateway);
     let manifest_object = config_maps.get(&name).cloned();
     let manifest_object = manifest_object.ok_or_else(|| format!("there is no {name}"))?;
-    let manifest = Manifest::decode(entry(&manifest_object, "binaryData", MANIFEST_ENTRY).as_slice());
+    let manifest =
+        Manifest::decode(entry(&manifest_object, "binaryData", MANIFEST_ENTRY).as_slice());
     let manifest = manifest.expect("a manifest");
     let mut shards = BTreeMap::new();
     for reference in manifest.config.iter().chain(&manifest.endpoints) {
         let name = published::shard_name(gateway, &reference.name);
-        let object = config_maps.get(&name).ok_or_else(|| format!("there is no {name}"))?;
+        let object = config_maps
+            .get(&name)
+            .ok_or_else(|| format!("there is no {name}"))?;
         let part = &object["metadata"]["labels"][PART_LABEL];
         assert!(part == "config" || part == "endpoints", "{part}");
         assert_eq!(object["immutable"] == true, part == "config", "{name}");
-        shards.insert(reference.name.clone(), entry(object, "binaryData", SHARD_ENTRY));
+        shards.insert(
+            reference.name.clone(),
+            entry(object, "binaryData", SHARD_ENTRY),
+        );
     }
     let snapshot = shard::join(&manifest, &shards).map_err(|error| error.to_string())?;
     Ok(Publication {
@@ -306,7 +320,8 @@ pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto:
 /// The bytes of an entry of a ConfigMap or Secret.
 pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     let text = object[field][name].as_str();
-    let text = text.unwrap_or_else(|| panic!("no {field}.{name} in {}", object["metadata"]["name"]));
+    let text =
+        text.unwrap_or_else(|| panic!("no {field}.{name} in {}", object["metadata"]["name"]));
     STANDARD.decode(text).expect("base64")
 }
 

@@ -1,11 +1,11 @@
 //! Replicas die, the API server goes away: nothing that is published is withdrawn, and one replica at a time writes.
 #![allow(clippy::expect_used, reason = "a test says what it expects")]
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, SOON, deploy, objects, publication,
+    ControllerUnderTest, SOON, condition, deploy, objects, publication,
 };
 use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};
 use sesame_tests::wait::eventually;
@@ -16,7 +16,11 @@ fn edge() -> NamespacedName {
 
 fn route(index: usize) -> Value {
     let host = format!("r{index}.example.com");
-    http_route(&format!("r{index}"), &[&host], &[rule_to("app", &[path("PathPrefix", "/")])])
+    http_route(
+        &format!("r{index}"),
+        &[&host],
+        &[rule_to("app", &[path("PathPrefix", "/")])],
+    )
 }
 
 async fn leads(controller: &ControllerUnderTest) -> bool {
@@ -25,7 +29,11 @@ async fn leads(controller: &ControllerUnderTest) -> bool {
 
 async fn wait_leads(controller: &ControllerUnderTest) {
     eventually("the controller leads", SOON, async || {
-        if leads(controller).await { Ok(()) } else { Err(controller.log_tail()) }
+        if leads(controller).await {
+            Ok(())
+        } else {
+            Err(controller.log_tail())
+        }
     })
     .await;
 }
@@ -37,7 +45,11 @@ async fn wait_routes(cluster: &TestCluster, count: usize) {
         let tables = &publication.snapshot.route_tables;
         let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
         let found = hosts.filter(|host| host.domain.starts_with('r')).count();
-        if found == count { Ok(()) } else { Err(format!("{found} of {count}")) }
+        if found == count {
+            Ok(())
+        } else {
+            Err(format!("{found} of {count}"))
+        }
     })
     .await;
 }
@@ -54,9 +66,15 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     second.wait_ready().await;
 
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
-    all.extend(manifests::served("app", &["10.0.0.1:80".parse().expect("an address")]));
+    all.extend(manifests::served(
+        "app",
+        &["10.0.0.1:80".parse().expect("an address")],
+    ));
     all.push(route(0));
-    cluster.apply(&manifests::yaml(&all)).await.expect("objects");
+    cluster
+        .apply(&manifests::yaml(&all))
+        .await
+        .expect("objects");
     wait_routes(&cluster, 1).await;
     assert!(!leads(&second).await, "one at a time");
     let written = second.metric("publish_writes_total", "").await;
@@ -65,7 +83,10 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
 
     // The leader dies somewhere between two writes.
     for index in 1..20 {
-        cluster.apply(&manifests::yaml(&[route(index)])).await.expect("a route");
+        cluster
+            .apply(&manifests::yaml(&[route(index)]))
+            .await
+            .expect("a route");
         if index == 10 {
             first.kill9();
         }
@@ -73,33 +94,56 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     wait_routes(&cluster, 20).await;
     wait_leads(&second).await;
     let names = objects(cluster.admin(), "configmaps", &edge()).await;
-    let current = publication(cluster.admin(), &edge()).await.expect("published");
+    let current = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
     let named = current.manifest.config.len() + current.manifest.endpoints.len() + 1;
-    assert!(names.len() <= 3 * named, "{} objects, {named} of them named", names.len());
+    assert!(
+        names.len() <= 3 * named,
+        "{} objects, {named} of them named",
+        names.len()
+    );
 
     // A leader that is told to stop makes room at once.
     first.restart();
     first.wait_ready().await;
     assert!(second.stop().await.success());
-    assert!(second.log().contains("the Lease is given up"), "{}", second.log_tail());
+    assert!(
+        second.log().contains("the Lease is given up"),
+        "{}",
+        second.log_tail()
+    );
     wait_leads(&first).await;
 
     // Without an API server the process lives, and when it is back all goes on.
-    let before = publication(cluster.admin(), &edge()).await.expect("published");
+    let before = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
     cluster.stop_apiserver();
     eventually("the leader steps back", SOON, async || {
-        if leads(&first).await { Err(first.log_tail()) } else { Ok(()) }
+        if leads(&first).await {
+            Err(first.log_tail())
+        } else {
+            Ok(())
+        }
     })
     .await;
     assert_eq!(first.get("/healthz").await.expect("an answer").0, 200);
     assert_eq!(first.get("/readyz").await.expect("an answer").0, 200);
     cluster.start_apiserver().await;
     wait_leads(&first).await;
-    let after = publication(cluster.admin(), &edge()).await.expect("published");
+    let after = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
     assert_eq!(after.manifest_version(), before.manifest_version());
     assert_eq!(after.config_maps, before.config_maps);
-    cluster.apply(&manifests::yaml(&[route(20)])).await.expect("a route");
+    cluster
+        .apply(&manifests::yaml(&[route(20)]))
+        .await
+        .expect("a route");
     wait_routes(&cluster, 21).await;
+
+    what_cannot_be_written_is_said(&cluster).await;
 
     // A definition that is not there: its kind is empty, and the others go on.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -107,6 +151,69 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     cluster.admin().delete(&udp).await.expect("deleted");
     first.restart();
     first.wait_ready().await;
-    cluster.apply(&manifests::yaml(&[route(21)])).await.expect("a route");
-    wait_routes(&cluster, 22).await;
+    cluster
+        .apply(&manifests::yaml(&[route(22)]))
+        .await
+        .expect("a route");
+    wait_routes(&cluster, 23).await;
+}
+
+/// Without the right to write ConfigMaps: the Gateway says so, and what was published stays.
+async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
+    let role =
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";
+    let whole = cluster.admin().get(role).await.expect("a Role");
+    let rules = whole["rules"].as_array().expect("a list");
+    let fewer: Vec<&Value> = rules
+        .iter()
+        .filter(|rule| !rule["resources"].to_string().contains("configmaps"))
+        .collect();
+    assert!(fewer.len() < rules.len());
+    let before = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
+    let change = json!({ "rules": fewer });
+    cluster
+        .admin()
+        .merge(role, &change)
+        .await
+        .expect("a smaller Role");
+    cluster
+        .apply(&manifests::yaml(&[route(21)]))
+        .await
+        .expect("a route");
+    let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+    eventually("the Gateway says what is wrong", SOON, async || {
+        let gateway = cluster.admin().get(path).await.expect("a Gateway");
+        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+        let message = programmed["message"].as_str().unwrap_or_default();
+        let told = message.contains("cannot be published") && message.contains("403 Forbidden");
+        if told {
+            Ok(())
+        } else {
+            Err(programmed.to_string())
+        }
+    })
+    .await;
+    let after = publication(cluster.admin(), &edge())
+        .await
+        .expect("still published");
+    assert_eq!(after.manifest_version(), before.manifest_version());
+    let change = json!({ "rules": rules });
+    cluster
+        .admin()
+        .merge(role, &change)
+        .await
+        .expect("the whole Role");
+    wait_routes(cluster, 22).await;
+    eventually("the Gateway says that it is well", SOON, async || {
+        let gateway = cluster.admin().get(path).await.expect("a Gateway");
+        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+        if programmed["reason"] == "Pending" {
+            Ok(())
+        } else {
+            Err(programmed.to_string())
+        }
+    })
+    .await;
 }

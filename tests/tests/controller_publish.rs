@@ -74,12 +74,25 @@ async fn a_cluster_is_published_and_only_what_changed_is_written() {
 
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
     all.extend(app("10.0.0.1:8080"));
-    let route = http_route("app", &["app.example.com"], &[rule_to("app", &[path("PathPrefix", "/")])]);
+    let route = http_route(
+        "app",
+        &["app.example.com"],
+        &[rule_to("app", &[path("PathPrefix", "/")])],
+    );
     all.push(route.clone());
-    cluster.apply(&manifests::yaml(&all)).await.expect("objects");
-    let first = published(&cluster, &edge(), "the Gateway is published", |publication| {
-        has_domain(publication, "app.example.com") && publication.endpoints() == ["10.0.0.1:8080"]
-    })
+    cluster
+        .apply(&manifests::yaml(&all))
+        .await
+        .expect("objects");
+    let first = published(
+        &cluster,
+        &edge(),
+        "the Gateway is published",
+        |publication| {
+            has_domain(publication, "app.example.com")
+                && publication.endpoints() == ["10.0.0.1:8080"]
+        },
+    )
     .await;
     let summary = &first.manifest_object["data"];
     assert_eq!(summary["gateway"], "Gateway/default/edge");
@@ -95,11 +108,16 @@ async fn a_cluster_is_published_and_only_what_changed_is_written() {
     what_is_damaged_is_mended(&cluster).await;
     nothing_is_written_after_a_restart(&cluster, &mut controller).await;
     deletion_and_return(&cluster).await;
+    let log = controller.log();
+    assert!(!log.contains("forbidden"), "{}", controller.log_tail());
 }
 
 async fn endpoints_change_no_manifest(cluster: &TestCluster, first: &Publication) {
     let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
-    cluster.apply(&manifests::yaml(&slices)).await.expect("a slice");
+    cluster
+        .apply(&manifests::yaml(&slices))
+        .await
+        .expect("a slice");
     let second = published(cluster, &edge(), "the new endpoint", |publication| {
         publication.endpoints() == ["10.0.0.2:8080"]
     })
@@ -121,18 +139,28 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     route: &Value,
 ) {
     let other = manifests::served("other", &["10.0.0.9:8080".parse().expect("an address")]);
-    cluster.apply(&manifests::yaml(&other)).await.expect("a Service");
+    cluster
+        .apply(&manifests::yaml(&other))
+        .await
+        .expect("a Service");
     let mut moved = route.clone();
     moved["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("other");
-    let before = publication(cluster.admin(), &edge()).await.expect("published");
-    cluster.apply(&manifests::yaml(&[moved])).await.expect("a route");
+    let before = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
+    cluster
+        .apply(&manifests::yaml(&[moved]))
+        .await
+        .expect("a route");
     // Whenever one looks, the manifest's own backends have their endpoints.
     let after = eventually("the other backend", SOON, async || {
         let seen = publication(cluster.admin(), &edge()).await?;
         for backend in &seen.snapshot.backends {
-            let has = seen.snapshot.endpoints.iter().any(|set| {
-                set.name == backend.endpoints && !set.endpoints.is_empty()
-            });
+            let has = seen
+                .snapshot
+                .endpoints
+                .iter()
+                .any(|set| set.name == backend.endpoints && !set.endpoints.is_empty());
             assert!(has, "{} has no endpoints", backend.name);
         }
         if seen.endpoints() == ["10.0.0.9:8080"] {
@@ -156,12 +184,19 @@ async fn a_bad_object_is_skipped(
     route: &Value,
 ) {
     // What the API server takes and no number of ours holds.
-    let mut bad = http_route("bad", &["bad.example.com"], &[rule_to("app", &[path("Exact", "/")])]);
+    let mut bad = http_route(
+        "bad",
+        &["bad.example.com"],
+        &[rule_to("app", &[path("Exact", "/")])],
+    );
     bad["spec"]["rules"][0]["retry"] = json!({"attempts": 5_000_000_000_u64});
     let mut good = route.clone();
     good["metadata"]["name"] = json!("good");
     good["spec"]["hostnames"] = json!(["good.example.com"]);
-    cluster.apply(&manifests::yaml(&[bad, good])).await.expect("routes");
+    cluster
+        .apply(&manifests::yaml(&[bad, good]))
+        .await
+        .expect("routes");
     let seen = published(cluster, &edge(), "the good route", |publication| {
         has_domain(publication, "good.example.com")
     })
@@ -169,11 +204,23 @@ async fn a_bad_object_is_skipped(
     assert!(!has_domain(&seen, "bad.example.com"));
     eventually("the bad route is counted", SOON, async || {
         let skipped = controller.metric("skipped_objects", "").await;
-        if skipped > 0.5 { Ok(()) } else { Err(controller.log_tail()) }
+        if skipped > 0.5 {
+            Ok(())
+        } else {
+            Err(controller.log_tail())
+        }
     })
     .await;
-    assert!(controller.log().contains("HTTPRoute/default/bad"), "{}", controller.log_tail());
-    cluster.admin().delete(&format!("{ROUTES}/bad")).await.expect("deleted");
+    assert!(
+        controller.log().contains("HTTPRoute/default/bad"),
+        "{}",
+        controller.log_tail()
+    );
+    cluster
+        .admin()
+        .delete(&format!("{ROUTES}/bad"))
+        .await
+        .expect("deleted");
 }
 
 async fn two_gateways_of_one_name(cluster: &TestCluster) {
@@ -181,7 +228,10 @@ async fn two_gateways_of_one_name(cluster: &TestCluster) {
     let mut twin = gateway("edge", &[http_listener("http", 8080, "")]);
     twin["metadata"]["namespace"] = json!("other");
     twin["metadata"]["labels"] = json!({"projectsesame.io/fleet": "west"});
-    cluster.apply(&manifests::yaml(&[namespace, twin])).await.expect("a Gateway");
+    cluster
+        .apply(&manifests::yaml(&[namespace, twin]))
+        .await
+        .expect("a Gateway");
     let name = NamespacedName::new("other", "edge");
     let theirs = published(cluster, &name, "the other Gateway", |_| true).await;
     assert_eq!(theirs.snapshot.gateway, "Gateway/other/edge");
@@ -190,15 +240,23 @@ async fn two_gateways_of_one_name(cluster: &TestCluster) {
         theirs.manifest_object["metadata"]["labels"]["projectsesame.io/fleet"],
         "west"
     );
-    let ours = publication(cluster.admin(), &edge()).await.expect("published");
+    let ours = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
     assert_eq!(ours.snapshot.gateway, "Gateway/default/edge");
     cluster
         .admin()
-        .delete(&GATEWAYS.replace("default", "other").replace("gateways", "gateways/edge"))
+        .delete(
+            &GATEWAYS
+                .replace("default", "other")
+                .replace("gateways", "gateways/edge"),
+        )
         .await
         .expect("deleted");
     withdrawn(cluster, &name).await;
-    publication(cluster.admin(), &edge()).await.expect("still published");
+    publication(cluster.admin(), &edge())
+        .await
+        .expect("still published");
 }
 
 async fn keys_are_apart(cluster: &TestCluster, controller: &ControllerUnderTest) {
@@ -216,7 +274,10 @@ async fn keys_are_apart(cluster: &TestCluster, controller: &ControllerUnderTest)
             unrelated.secret("unrelated"),
             gateway("edge", &listeners),
         ];
-        cluster.apply(&manifests::yaml(&objects)).await.expect("a listener");
+        cluster
+            .apply(&manifests::yaml(&objects))
+            .await
+            .expect("a listener");
         let key = eventually("the key is published", SOON, async || {
             let found = keys(cluster.admin(), &edge()).await;
             let wanted = leaf.key_pem.replace("\r\n", "\n");
@@ -231,17 +292,30 @@ async fn keys_are_apart(cluster: &TestCluster, controller: &ControllerUnderTest)
         })
         .await;
         assert_eq!(key.name, "Secret/default/cert");
-        let seen = published(cluster, &edge(), "the manifest with the key", |publication| {
-            let digests: Vec<&str> = publication.snapshot.keys.iter().map(|key| key.digest.as_str()).collect();
-            digests == [key.digest()]
-        })
+        let seen = published(
+            cluster,
+            &edge(),
+            "the manifest with the key",
+            |publication| {
+                let digests: Vec<&str> = publication
+                    .snapshot
+                    .keys
+                    .iter()
+                    .map(|key| key.digest.as_str())
+                    .collect();
+                digests == [key.digest()]
+            },
+        )
         .await;
         assert_eq!(seen.manifest_object["data"]["keySecrets"], "1");
         revisions.push(seen.manifest.revision.clone());
         let secret = body(&leaf.key_pem);
         let secret = secret.get(10..60).expect("a key");
         let plain = seen.snapshot.encode_to_vec();
-        assert!(!String::from_utf8_lossy(&plain).contains(secret), "round {round}");
+        assert!(
+            !String::from_utf8_lossy(&plain).contains(secret),
+            "round {round}"
+        );
         for (name, object) in &seen.config_maps {
             for (_, value) in object["binaryData"].as_object().into_iter().flatten() {
                 use base64::Engine as _;
@@ -254,16 +328,23 @@ async fn keys_are_apart(cluster: &TestCluster, controller: &ControllerUnderTest)
         }
         assert!(!controller.log().contains(secret));
     }
-    assert_ne!(revisions[0], revisions[1], "another key is another revision");
+    assert_ne!(
+        revisions[0], revisions[1],
+        "another key is another revision"
+    );
 }
 
 /// A PEM's text without its frame.
 fn body(pem: &str) -> String {
-    pem.lines().filter(|line| !line.starts_with("-----")).collect()
+    pem.lines()
+        .filter(|line| !line.starts_with("-----"))
+        .collect()
 }
 
 async fn what_is_damaged_is_mended(cluster: &TestCluster) {
-    let before = publication(cluster.admin(), &edge()).await.expect("published");
+    let before = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
     let namespace = "/api/v1/namespaces/sesame-system";
     let shard = format!("default.edge.{}", before.manifest.config[0].name);
     cluster
@@ -273,7 +354,11 @@ async fn what_is_damaged_is_mended(cluster: &TestCluster) {
         .expect("deleted");
     let manifest = format!("{namespace}/configmaps/default.edge.manifest");
     let change = json!({"data": {"revision": "nonsense", "more": "of it"}});
-    cluster.admin().merge(&manifest, &change).await.expect("changed");
+    cluster
+        .admin()
+        .merge(&manifest, &change)
+        .await
+        .expect("changed");
     let after = published(cluster, &edge(), "what was damaged", |publication| {
         publication.manifest_object["data"] == before.manifest_object["data"]
     })
@@ -285,13 +370,19 @@ async fn nothing_is_written_after_a_restart(
     cluster: &TestCluster,
     controller: &mut ControllerUnderTest,
 ) {
-    let before = publication(cluster.admin(), &edge()).await.expect("published");
+    let before = publication(cluster.admin(), &edge())
+        .await
+        .expect("published");
     let path = format!("{GATEWAYS}/edge");
     let gateway = eventually("the Gateway's status has settled", SOON, async || {
         let gateway = cluster.admin().get(&path).await.expect("a Gateway");
         let accepted = condition(&gateway["status"]["conditions"], "Accepted");
         let fresh = accepted["observedGeneration"] == gateway["metadata"]["generation"];
-        if fresh { Ok(gateway) } else { Err(gateway["status"].to_string()) }
+        if fresh {
+            Ok(gateway)
+        } else {
+            Err(gateway["status"].to_string())
+        }
     })
     .await;
     assert!(controller.stop().await.success());
@@ -299,13 +390,24 @@ async fn nothing_is_written_after_a_restart(
     controller.wait_ready().await;
     eventually("the controller leads", SOON, async || {
         let leads = controller.metric("leader", "").await > 0.5;
-        if leads { Ok(()) } else { Err(controller.log_tail()) }
+        if leads {
+            Ok(())
+        } else {
+            Err(controller.log_tail())
+        }
     })
     .await;
     // The next change is written after whatever the restart would have written.
     let mut other = manifests::served("later", &["10.0.0.3:8080".parse().expect("an address")]);
-    other.push(http_route("later", &["later.example.com"], &[rule_to("later", &[path_root()])]));
-    cluster.apply(&manifests::yaml(&other)).await.expect("objects");
+    other.push(http_route(
+        "later",
+        &["later.example.com"],
+        &[rule_to("later", &[path_root()])],
+    ));
+    cluster
+        .apply(&manifests::yaml(&other))
+        .await
+        .expect("objects");
     let after = published(cluster, &edge(), "the later route", |publication| {
         has_domain(publication, "later.example.com")
     })
@@ -314,11 +416,21 @@ async fn nothing_is_written_after_a_restart(
         .config_maps
         .iter()
         .filter(|(name, _)| !name.ends_with(".manifest") && !name.contains(".endpoints-"))
-        .filter(|(name, object)| after.config_maps.get(*name).is_some_and(|now| now != *object))
+        .filter(|(name, object)| {
+            after
+                .config_maps
+                .get(*name)
+                .is_some_and(|now| now != *object)
+        })
         .count();
     assert_eq!(rewritten, 0);
-    let manifests_written = controller.metric("publish_writes_total", "part=\"manifest\"").await;
-    assert!(manifests_written < 1.5, "{manifests_written} manifests were written");
+    let manifests_written = controller
+        .metric("publish_writes_total", "part=\"manifest\"")
+        .await;
+    assert!(
+        manifests_written < 1.5,
+        "{manifests_written} manifests were written"
+    );
     let status = cluster.admin().get(&path).await.expect("a Gateway");
     assert_eq!(
         condition(&status["status"]["conditions"], "Accepted"),
@@ -331,8 +443,16 @@ fn path_root() -> Value {
 }
 
 async fn deletion_and_return(cluster: &TestCluster) {
-    let gateway = cluster.admin().get(&format!("{GATEWAYS}/edge")).await.expect("a Gateway");
-    cluster.admin().delete(&format!("{GATEWAYS}/edge")).await.expect("deleted");
+    let gateway = cluster
+        .admin()
+        .get(&format!("{GATEWAYS}/edge"))
+        .await
+        .expect("a Gateway");
+    cluster
+        .admin()
+        .delete(&format!("{GATEWAYS}/edge"))
+        .await
+        .expect("deleted");
     withdrawn(cluster, &edge()).await;
     let back = json!({
         "apiVersion": gateway["apiVersion"],
@@ -340,7 +460,10 @@ async fn deletion_and_return(cluster: &TestCluster) {
         "metadata": {"name": "edge", "namespace": "default"},
         "spec": gateway["spec"],
     });
-    cluster.apply(&manifests::yaml(&[back])).await.expect("a Gateway");
+    cluster
+        .apply(&manifests::yaml(&[back]))
+        .await
+        .expect("a Gateway");
     published(cluster, &edge(), "the Gateway is back", |publication| {
         has_domain(publication, "later.example.com")
     })

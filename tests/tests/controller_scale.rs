@@ -13,9 +13,7 @@ use kube::{Api, Client, Config};
 use serde_json::Value;
 use sesame_controller::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{
-    ControllerUnderTest, condition, deploy, publication,
-};
+use sesame_tests::controller::{ControllerUnderTest, condition, deploy, publication};
 use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};
 use sesame_tests::wait::eventually;
 
@@ -41,9 +39,17 @@ async fn create(cluster: &TestCluster, range: std::ops::Range<usize>) {
 
 async fn wait_attached(cluster: &TestCluster, count: usize) {
     eventually("all routes are counted", LATE, async || {
-        let gateway = cluster.admin().get(GATEWAY).await.map_err(|error| error.to_string())?;
+        let gateway = cluster
+            .admin()
+            .get(GATEWAY)
+            .await
+            .map_err(|error| error.to_string())?;
         let attached = &gateway["status"]["listeners"][0]["attachedRoutes"];
-        if *attached == count { Ok(()) } else { Err(attached.to_string()) }
+        if *attached == count {
+            Ok(())
+        } else {
+            Err(attached.to_string())
+        }
     })
     .await;
 }
@@ -94,8 +100,14 @@ async fn five_thousand_routes() {
     let took = controller.wait_ready().await;
     eprintln!("ready with an empty cluster after {took:?}");
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
-    all.extend(manifests::served("app", &["10.0.0.1:80".parse().expect("an address")]));
-    cluster.apply(&manifests::yaml(&all)).await.expect("objects");
+    all.extend(manifests::served(
+        "app",
+        &["10.0.0.1:80".parse().expect("an address")],
+    ));
+    cluster
+        .apply(&manifests::yaml(&all))
+        .await
+        .expect("objects");
     wait_attached(&cluster, 0).await;
 
     let writes = count_writes(&cluster).await;
@@ -103,7 +115,10 @@ async fn five_thousand_routes() {
     create(&cluster, 0..1000).await;
     let created = start.elapsed();
     wait_attached(&cluster, 1000).await;
-    eprintln!("1,000 routes created in {created:?}, counted {:?} later", start.elapsed() - created);
+    eprintln!(
+        "1,000 routes created in {created:?}, all counted after {:?}",
+        start.elapsed()
+    );
     let written = writes.load(Ordering::Relaxed);
     eprintln!("{written} writes of the Gateway's status");
     assert!(written <= 100, "{written} writes");
@@ -114,17 +129,33 @@ async fn five_thousand_routes() {
     let before = eventually("5,000 routes are published", LATE, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         let routes = &publication.manifest_object["data"]["routes"];
-        if routes == "5000" { Ok(publication) } else { Err(routes.to_string()) }
+        if routes == "5000" {
+            Ok(publication)
+        } else {
+            Err(routes.to_string())
+        }
     })
     .await;
-    assert!(before.manifest.config.len() >= 4, "{} shards", before.manifest.config.len());
+    assert!(
+        before.manifest.config.len() >= 4,
+        "{} shards",
+        before.manifest.config.len()
+    );
     let last = format!("{ROUTES}/r4999");
     eventually("every route has its status", LATE, async || {
         let status = controller.metric("status_writes_total", "HTTPRoute").await;
-        let route = cluster.admin().get(&last).await.map_err(|error| error.to_string())?;
+        let route = cluster
+            .admin()
+            .get(&last)
+            .await
+            .map_err(|error| error.to_string())?;
         let conditions = &route["status"]["parents"][0]["conditions"];
         let accepted = condition(conditions, "Accepted")["status"] == "True";
-        if accepted && status > 4999.5 { Ok(()) } else { Err(format!("{status} written")) }
+        if accepted && status > 4999.5 {
+            Ok(())
+        } else {
+            Err(format!("{status} written"))
+        }
     })
     .await;
     let written = controller.metric("status_writes_total", "HTTPRoute").await;
@@ -138,31 +169,52 @@ async fn five_thousand_routes() {
 
     // One route is one shard, and the manifest.
     let published = |name: &str| format!("part=\"{name}\"");
-    let shards = controller.metric("publish_writes_total", &published("config")).await;
+    let shards = controller
+        .metric("publish_writes_total", &published("config"))
+        .await;
     create(&cluster, 5000..5001).await;
     wait_attached(&cluster, 5001).await;
     eventually("the route is published", LATE, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         let routes = &publication.manifest_object["data"]["routes"];
-        if routes == "5001" { Ok(()) } else { Err(routes.to_string()) }
+        if routes == "5001" {
+            Ok(())
+        } else {
+            Err(routes.to_string())
+        }
     })
     .await;
-    let more = controller.metric("publish_writes_total", &published("config")).await - shards;
+    let more = controller
+        .metric("publish_writes_total", &published("config"))
+        .await
+        - shards;
     assert!(more < 1.5, "one more route is {more} shards");
 
     // A restart finds what is there.
     controller.restart();
     let took = controller.wait_ready().await;
-    eprintln!("ready with 5,000 routes after {took:?}, {} MiB resident", controller.resident_bytes() >> 20);
+    eprintln!(
+        "ready with 5,000 routes after {took:?}, {} MiB resident",
+        controller.resident_bytes() >> 20
+    );
     eventually("the controller leads", LATE, async || {
         let leads = controller.metric("leader", "").await > 0.5;
-        if leads { Ok(()) } else { Err(controller.log_tail()) }
+        if leads {
+            Ok(())
+        } else {
+            Err(controller.log_tail())
+        }
     })
     .await;
     create(&cluster, 5001..5002).await;
     wait_attached(&cluster, 5002).await;
     let said = controller.metric("status_writes_total", "").await;
     assert!(said < 10.0, "{said} statuses were written after a restart");
-    let rewritten = controller.metric("publish_writes_total", &published("config")).await;
-    assert!(rewritten < 1.5, "{rewritten} shards were written after a restart");
+    let rewritten = controller
+        .metric("publish_writes_total", &published("config"))
+        .await;
+    assert!(
+        rewritten < 1.5,
+        "{rewritten} shards were written after a restart"
+    );
 }

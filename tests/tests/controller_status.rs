@@ -16,17 +16,33 @@ const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gat
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 const AGENTS: &str = "/apis/projectsesame.io/v1alpha1/namespaces/sesame-system/gatewayagents";
 
-async fn until(cluster: &TestCluster, at: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+async fn until(
+    cluster: &TestCluster,
+    at: &str,
+    what: &str,
+    good: impl Fn(&Value) -> bool,
+) -> Value {
     eventually(what, SOON, async || {
-        let object = cluster.admin().get(at).await.map_err(|error| error.to_string())?;
-        if good(&object) { Ok(object) } else { Err(object["status"].to_string()) }
+        let object = cluster
+            .admin()
+            .get(at)
+            .await
+            .map_err(|error| error.to_string())?;
+        if good(&object) {
+            Ok(object)
+        } else {
+            Err(object["status"].to_string())
+        }
     })
     .await
 }
 
 /// Our entry in a route's status.
 fn ours(route: &Value) -> &Value {
-    let parents = route["status"]["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let parents = route["status"]["parents"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let found = parents
         .iter()
         .find(|parent| parent["controllerName"] == manifests::CONTROLLER);
@@ -60,11 +76,21 @@ async fn statuses_are_ours_to_say_and_no_others() {
     deploy(&cluster).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
 
-    let route = http_route("app", &["app.example.com"], &[rule_to("app", &[path("PathPrefix", "/")])]);
+    let route = http_route(
+        "app",
+        &["app.example.com"],
+        &[rule_to("app", &[path("PathPrefix", "/")])],
+    );
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
-    all.extend(manifests::served("app", &["10.0.0.1:80".parse().expect("an address")]));
+    all.extend(manifests::served(
+        "app",
+        &["10.0.0.1:80".parse().expect("an address")],
+    ));
     all.push(route.clone());
-    cluster.apply(&manifests::yaml(&all)).await.expect("objects");
+    cluster
+        .apply(&manifests::yaml(&all))
+        .await
+        .expect("objects");
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
     let class = until(&cluster, class, "the class is accepted", |class| {
         condition(&class["status"]["conditions"], "Accepted")["status"] == "True"
@@ -94,23 +120,36 @@ async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
     let resolved = condition(&ours(&first)["conditions"], "ResolvedRefs");
     assert_eq!(resolved["reason"], "ResolvedRefs");
     let both = json!({"status": {"parents": [ours(&first), foreign()]}});
-    cluster.admin().merge(&format!("{ROUTE}/status"), &both).await.expect("theirs");
+    cluster
+        .admin()
+        .merge(&format!("{ROUTE}/status"), &both)
+        .await
+        .expect("theirs");
 
     let mut broken = route.clone();
     broken["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("missing");
-    cluster.apply(&manifests::yaml(&[broken])).await.expect("a route");
+    cluster
+        .apply(&manifests::yaml(&[broken]))
+        .await
+        .expect("a route");
     let second = until(cluster, ROUTE, "the missing backend is told", |route| {
         condition(&ours(route)["conditions"], "ResolvedRefs")["reason"] == "BackendNotFound"
     })
     .await;
     assert!(has_foreign(&second), "{}", second["status"]);
-    assert_eq!(accepted(&second)["observedGeneration"], second["metadata"]["generation"]);
+    assert_eq!(
+        accepted(&second)["observedGeneration"],
+        second["metadata"]["generation"]
+    );
     assert_eq!(
         accepted(&second)["lastTransitionTime"],
         accepted(&first)["lastTransitionTime"],
         "what stays has its time"
     );
-    cluster.apply(&manifests::yaml(&[route.clone()])).await.expect("a route");
+    cluster
+        .apply(&manifests::yaml(&[route.clone()]))
+        .await
+        .expect("a route");
     let third = until(cluster, ROUTE, "all is well again", |route| {
         condition(&ours(route)["conditions"], "ResolvedRefs")["status"] == "True"
     })
@@ -123,25 +162,44 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
         condition(&gateway["status"]["conditions"], "Accepted")["status"] == "True"
     })
     .await;
-    let mut conditions = gateway["status"]["conditions"].as_array().cloned().expect("a list");
+    let mut conditions = gateway["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .expect("a list");
     conditions.push(json!({
         "type": "example.com/Checked", "status": "True", "reason": "Checked", "message": "by others",
         "observedGeneration": 1, "lastTransitionTime": "2024-01-01T00:00:00Z",
     }));
     let change = json!({"status": {"conditions": conditions}});
-    cluster.admin().merge(&format!("{GATEWAY}/status"), &change).await.expect("theirs");
-    let listeners = [http_listener("http", 80, ""), http_listener("more", 8080, "")];
+    cluster
+        .admin()
+        .merge(&format!("{GATEWAY}/status"), &change)
+        .await
+        .expect("theirs");
+    let listeners = [
+        http_listener("http", 80, ""),
+        http_listener("more", 8080, ""),
+    ];
     let objects = [manifests::gateway("edge", &listeners)];
-    cluster.apply(&manifests::yaml(&objects)).await.expect("a Gateway");
+    cluster
+        .apply(&manifests::yaml(&objects))
+        .await
+        .expect("a Gateway");
     let gateway = until(cluster, GATEWAY, "both listeners are told", |gateway| {
         gateway["status"]["listeners"].as_array().map(Vec::len) == Some(2)
     })
     .await;
     let conditions = &gateway["status"]["conditions"];
-    assert_eq!(condition(conditions, "example.com/Checked")["message"], "by others");
+    assert_eq!(
+        condition(conditions, "example.com/Checked")["message"],
+        "by others"
+    );
     for condition in conditions.as_array().expect("a list") {
         if condition["type"] != "example.com/Checked" {
-            assert_eq!(condition["observedGeneration"], gateway["metadata"]["generation"]);
+            assert_eq!(
+                condition["observedGeneration"],
+                gateway["metadata"]["generation"]
+            );
         }
     }
     // The route is on both.
@@ -159,16 +217,28 @@ async fn say(cluster: &TestCluster, host: &str, status: Value) {
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"gateway": "default/edge", "host": host, "fleet": "default"},
     });
-    cluster.apply(&manifests::yaml(&[agent])).await.expect("a GatewayAgent");
+    cluster
+        .apply(&manifests::yaml(&[agent]))
+        .await
+        .expect("a GatewayAgent");
     let path = format!("{AGENTS}/{name}/status");
-    cluster.admin().merge(&path, &json!({"status": status})).await.expect("a status");
+    cluster
+        .admin()
+        .merge(&path, &json!({"status": status}))
+        .await
+        .expect("a status");
 }
 
 async fn hosts_program_a_gateway(cluster: &TestCluster) {
     let edge = NamespacedName::new("default", "edge");
     let pending = cluster.admin().get(GATEWAY).await.expect("a Gateway");
-    assert_eq!(condition(&pending["status"]["conditions"], "Programmed")["status"], "Unknown");
-    let publication = publication(cluster.admin(), &edge).await.expect("published");
+    assert_eq!(
+        condition(&pending["status"]["conditions"], "Programmed")["status"],
+        "Unknown"
+    );
+    let publication = publication(cluster.admin(), &edge)
+        .await
+        .expect("published");
     let revision: String = publication.manifest.revision.chars().take(12).collect();
     let status = |address: &str, heartbeat: Timestamp| {
         json!({
@@ -184,14 +254,18 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     let now = Timestamp::now();
     say(cluster, "node-1", status("192.0.2.10", now)).await;
     let mut second = status("192.0.2.9", now);
-    second["refusedListeners"] =
-        json!([{"name": "Gateway/default/edge/listeners/more", "reason": "port 8080 is taken by nginx"}]);
+    second["refusedListeners"] = json!([{"name": "Gateway/default/edge/listeners/more", "reason": "port 8080 is taken by nginx"}]);
     second["refusedRoutes"] = json!([{
         "route": "HTTPRoute/default/app", "rules": [{"rule": 0, "reason": "no such regex"}],
         "backends": [], "works": true,
     }]);
     say(cluster, "node-2", second).await;
-    say(cluster, "node-3", status("192.0.2.11", now - SignedDuration::from_mins(10))).await;
+    say(
+        cluster,
+        "node-3",
+        status("192.0.2.11", now - SignedDuration::from_mins(10)),
+    )
+    .await;
     let gateway = until(cluster, GATEWAY, "two of three hosts serve", |gateway| {
         let programmed = condition(&gateway["status"]["conditions"], "Programmed");
         let message = programmed["message"].as_str().unwrap_or_default();
@@ -199,7 +273,10 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     })
     .await;
     let status = &gateway["status"];
-    assert_eq!(condition(&status["conditions"], "Programmed")["status"], "True");
+    assert_eq!(
+        condition(&status["conditions"], "Programmed")["status"],
+        "True"
+    );
     assert_eq!(
         status["addresses"],
         json!([
@@ -214,7 +291,10 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     };
     assert_eq!(listener("http")["status"], "True");
     assert_eq!(listener("more")["status"], "False");
-    assert_eq!(listener("more")["message"], "on node-2: port 8080 is taken by nginx");
+    assert_eq!(
+        listener("more")["message"],
+        "on node-2: port 8080 is taken by nginx"
+    );
     let route = until(cluster, ROUTE, "the refused rule is told", |route| {
         condition(&ours(route)["conditions"], "PartiallyInvalid")["status"] == "True"
     })
@@ -227,7 +307,9 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
 /// A table that fits into no ConfigMap: the Gateway says so, and what was published before stays.
 async fn what_is_too_large_says_so(cluster: &TestCluster) {
     let edge = NamespacedName::new("default", "edge");
-    let before = publication(cluster.admin(), &edge).await.expect("published");
+    let before = publication(cluster.admin(), &edge)
+        .await
+        .expect("published");
     let noise = |seed: u64| {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let text: String = (0..4000)
@@ -250,37 +332,66 @@ async fn what_is_too_large_says_so(cluster: &TestCluster) {
                 })
             })
             .collect();
-        let rules: Vec<Value> = matches.chunks(60).map(|some| rule_to("app", some)).collect();
+        let rules: Vec<Value> = matches
+            .chunks(60)
+            .map(|some| rule_to("app", some))
+            .collect();
         let name = format!("large-{part}");
         let route = http_route(&name, &["large.example.com"], &rules);
-        cluster.apply(&manifests::yaml(&[route])).await.expect("a route");
+        cluster
+            .apply(&manifests::yaml(&[route]))
+            .await
+            .expect("a route");
         names.push(name);
     }
-    let gateway = until(cluster, GATEWAY, "the Gateway says that it is too large", |gateway| {
-        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
-        let message = programmed["message"].as_str().unwrap_or_default();
-        message.contains("more than the 921600 that can be stored")
-    })
+    let gateway = until(
+        cluster,
+        GATEWAY,
+        "the Gateway says that it is too large",
+        |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let message = programmed["message"].as_str().unwrap_or_default();
+            message.contains("more than the 921600 that can be stored")
+        },
+    )
     .await;
     let programmed = condition(&gateway["status"]["conditions"], "Programmed");
-    assert_eq!((&programmed["status"], &programmed["reason"]), (&json!("False"), &json!("Invalid")));
-    let after = publication(cluster.admin(), &edge).await.expect("still published");
+    assert_eq!(
+        (&programmed["status"], &programmed["reason"]),
+        (&json!("False"), &json!("Invalid"))
+    );
+    let after = publication(cluster.admin(), &edge)
+        .await
+        .expect("still published");
     // One or two of the routes still fit.
     assert!(after.snapshot.backends == before.snapshot.backends);
     for name in names {
-        cluster.admin().delete(&ROUTE.replace("app", &name)).await.expect("deleted");
+        cluster
+            .admin()
+            .delete(&ROUTE.replace("app", &name))
+            .await
+            .expect("deleted");
     }
-    until(cluster, GATEWAY, "the Gateway is programmed again", |gateway| {
-        condition(&gateway["status"]["conditions"], "Programmed")["status"] == "True"
-    })
+    until(
+        cluster,
+        GATEWAY,
+        "the Gateway is programmed again",
+        |gateway| condition(&gateway["status"]["conditions"], "Programmed")["status"] == "True",
+    )
     .await;
 }
 
 async fn routes_that_leave_are_left(cluster: &TestCluster, route: &Value) {
     let mut elsewhere = route.clone();
     elsewhere["spec"]["parentRefs"] = json!([{"name": "theirs"}]);
-    cluster.apply(&manifests::yaml(&[elsewhere])).await.expect("a route");
-    let left = until(cluster, ROUTE, "our entry is gone", |route| ours(route).is_null()).await;
+    cluster
+        .apply(&manifests::yaml(&[elsewhere]))
+        .await
+        .expect("a route");
+    let left = until(cluster, ROUTE, "our entry is gone", |route| {
+        ours(route).is_null()
+    })
+    .await;
     assert_eq!(left["status"]["parents"], json!([foreign()]));
     let gateway = until(cluster, GATEWAY, "no route is attached", |gateway| {
         gateway["status"]["listeners"][0]["attachedRoutes"] == 0
@@ -292,7 +403,11 @@ async fn routes_that_leave_are_left(cluster: &TestCluster, route: &Value) {
 async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
     cluster.admin().delete(GATEWAY).await.expect("deleted");
     eventually("no GatewayAgent is left", SOON, async || {
-        let list = cluster.admin().get(AGENTS).await.map_err(|error| error.to_string())?;
+        let list = cluster
+            .admin()
+            .get(AGENTS)
+            .await
+            .map_err(|error| error.to_string())?;
         match list["items"].as_array().map(Vec::len) {
             Some(0) => Ok(()),
             more => Err(format!("{more:?}")),
@@ -305,7 +420,10 @@ async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];
     let first = gateway("edge", &listeners);
-    cluster.apply(&manifests::yaml(&[first])).await.expect("a Gateway");
+    cluster
+        .apply(&manifests::yaml(&[first]))
+        .await
+        .expect("a Gateway");
     let stored = cluster.admin().get(GATEWAY).await.expect("a Gateway");
     // Times of creation have whole seconds; the next is later, not equal.
     let created: Timestamp = stored["metadata"]["creationTimestamp"]
@@ -314,7 +432,11 @@ async fn one_gateway_only(cluster: &TestCluster) {
         .expect("a time");
     eventually("the next second", SOON, async || {
         let later = Timestamp::now() > created + SignedDuration::from_millis(1100);
-        if later { Ok(()) } else { Err("not yet".to_owned()) }
+        if later {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        }
     })
     .await;
     let mut second = gateway("another", &listeners);
@@ -324,7 +446,10 @@ async fn one_gateway_only(cluster: &TestCluster) {
         manifests::gateway_class("later"),
         gateway("later", &listeners),
     ];
-    cluster.apply(&manifests::yaml(&others)).await.expect("Gateways");
+    cluster
+        .apply(&manifests::yaml(&others))
+        .await
+        .expect("Gateways");
     let controller = ControllerUnderTest::start(cluster, &["--mode", "single"]).await;
     let edge = NamespacedName::new("default", "edge");
     eventually("the oldest is published", SOON, async || {
@@ -332,20 +457,32 @@ async fn one_gateway_only(cluster: &TestCluster) {
     })
     .await;
     for name in ["another", "later"] {
-        let refused = until(cluster, &GATEWAY.replace("edge", name), "the others are told", |gateway| {
-            condition(&gateway["status"]["conditions"], "Accepted")["status"] == "False"
-        })
+        let refused = until(
+            cluster,
+            &GATEWAY.replace("edge", name),
+            "the others are told",
+            |gateway| condition(&gateway["status"]["conditions"], "Accepted")["status"] == "False",
+        )
         .await;
         let message = &condition(&refused["status"]["conditions"], "Accepted")["message"];
         let message = message.as_str().expect("a message");
-        assert!(message.contains("default/edge") && message.contains("single"), "{message}");
+        assert!(
+            message.contains("default/edge") && message.contains("single"),
+            "{message}"
+        );
         let name = NamespacedName::new("default", name);
-        assert!(objects(cluster.admin(), "configmaps", &name).await.is_empty());
+        assert!(
+            objects(cluster.admin(), "configmaps", &name)
+                .await
+                .is_empty()
+        );
     }
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/later";
     until(cluster, class, "the other class is told", |class| {
         let accepted = condition(&class["status"]["conditions"], "Accepted");
-        accepted["message"].as_str().is_some_and(|message| message.contains("\"edge\""))
+        accepted["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("\"edge\""))
     })
     .await;
     drop(controller);

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Input;
+use super::relevant::Relevant;
 use crate::api::NamespacedName;
 use crate::report::Stored;
 use crate::serve::Metrics;
 use crate::watch::Seen;
+use crate::watch::fetch::Answer;
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
 /// An object that a watch saw.
@@ -36,6 +38,8 @@ pub(super) struct ClusterState {
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
+    /// What the last resolution could look at; none before the first.
+    relevant: Option<Relevant>,
     /// Secrets and ConfigMaps that are referred to, and whether they were read.
     referred: BTreeMap<ObjectKey, bool>,
 }
@@ -67,6 +71,11 @@ impl ClusterState {
         self.broken.len()
     }
 
+    /// Takes note that the world was resolved as it is.
+    pub(super) fn note_resolved(&mut self) {
+        self.relevant = Some(Relevant::of(&self.world));
+    }
+
     /// Takes what is referred to now; says whether that is something else than before.
     pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> bool {
         if self.referred.keys().eq(wanted) {
@@ -92,11 +101,15 @@ impl ClusterState {
     pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
-            Input::Fetched { key, object } => {
+            Input::Fetched { key, answer } => {
                 // An answer to a question of earlier is no longer wanted.
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
-                    effect.world_changed |= self.replace(&key, object);
+                    effect.world_changed |= match answer {
+                        Answer::Found(object) => self.replace(&key, Some(object)),
+                        Answer::Missing => self.replace(&key, None),
+                        Answer::Unreadable => false,
+                    };
                 }
             }
             Input::Seen { kind, seen } => match seen {
@@ -165,23 +178,153 @@ impl ClusterState {
 
     fn forget(&mut self, key: ObjectKey, has_status: bool, effect: &mut Effect) {
         effect.world_changed |= self.broken.remove(&key).is_some();
-        effect.world_changed |= self.world.remove(&key);
+        effect.world_changed |= self.replace(&key, None);
         if has_status {
             effect.stored.push((key, None));
         }
     }
 
-    /// Puts the object, or nothing, where the key is; says whether that is something else than before.
+    /// Puts the object, or nothing, where the key is; says whether resolution may say something else then.
     fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>) -> bool {
-        match object {
-            Some(object) if self.world.get(key).as_ref() == Some(&object) => false,
-            // What is kept is found by its own name: an object of another would stay for ever.
-            Some(object) if object.key() == *key => {
-                self.world.insert(object);
-                true
-            }
-            Some(_) => false,
-            None => self.world.remove(key),
+        let before = self.world.get(key);
+        // What is kept is found by its own name: an object of another would stay for ever.
+        if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
+            return false;
         }
+        let relevant = self.relevant.as_ref();
+        let seen = |object: &AnyObject| relevant.is_none_or(|relevant| relevant.holds(object));
+        let matters = before.iter().chain(&object).any(seen);
+        match object {
+            Some(object) => self.world.insert(object),
+            None => {
+                self.world.remove(key);
+            }
+        }
+        matters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::decode::{self, Limits};
+
+    fn observed(yaml: &str) -> Observed {
+        let mut decoded = decode::decode(yaml, &Limits::default());
+        let object = decoded
+            .pop()
+            .expect("a document")
+            .expect("an object")
+            .object;
+        Observed {
+            name: object.metadata().key(),
+            object: Ok(object),
+            stored: None,
+        }
+    }
+
+    fn route(name: &str, service: &str) -> Observed {
+        observed(&format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: {name}}}, \
+             spec: {{rules: [{{backendRefs: [{{name: {service}, port: 80}}]}}]}}}}"
+        ))
+    }
+
+    fn slice(service: &str, address: &str) -> Observed {
+        observed(&format!(
+            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: {service}-1, \
+             labels: {{kubernetes.io/service-name: {service}}}}}, addressType: IPv4, \
+             endpoints: [{{addresses: [{address}]}}], ports: []}}"
+        ))
+    }
+
+    fn take(state: &mut ClusterState, kind: Kind, seen: Seen<Observed>) -> bool {
+        let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
+        effect.world_changed
+    }
+
+    #[test]
+    fn a_broken_object_keeps_its_last_good_version_until_it_is_gone() {
+        let mut state = ClusterState::default();
+        let broken = || Observed {
+            object: Err("a number is too large".to_owned()),
+            ..route("a", "app")
+        };
+        let all = vec![route("a", "app"), route("b", "app")];
+        assert!(take(&mut state, Kind::HttpRoute, Seen::All(all)));
+        assert!(take(&mut state, Kind::HttpRoute, Seen::One(broken())));
+        assert_eq!((state.world().len(), state.broken_count()), (2, 1));
+        // Listed again, it is still there and still broken; the other is gone.
+        assert!(take(&mut state, Kind::HttpRoute, Seen::All(vec![broken()])));
+        assert_eq!((state.world().len(), state.broken_count()), (1, 1));
+        assert!(take(&mut state, Kind::HttpRoute, Seen::Gone(broken())));
+        assert_eq!((state.world().len(), state.broken_count()), (0, 0));
+    }
+
+    #[test]
+    fn a_world_is_whole_when_all_is_listed_and_what_it_refers_to_is_read() {
+        let mut state = ClusterState::default();
+        for kind in Kind::ALL {
+            assert!(!state.is_listed(), "{kind}");
+            take(&mut state, *kind, Seen::All(Vec::new()));
+            if *kind == Kind::BackendTlsPolicy {
+                assert!(
+                    !state.is_listed(),
+                    "Services, slices and namespaces are not there yet"
+                );
+            }
+            if *kind == Kind::EndpointSlice {
+                break;
+            }
+        }
+        take(&mut state, Kind::Namespace, Seen::All(Vec::new()));
+        assert!(state.is_whole());
+        let key = ObjectKey {
+            kind: Kind::Secret,
+            name: NamespacedName::new("ns", "cert"),
+        };
+        assert!(state.refer_to(&BTreeSet::from([key.clone()])));
+        assert!(!state.is_whole());
+        let fetched = Input::Fetched {
+            key,
+            answer: Answer::Missing,
+        };
+        assert!(state.take(fetched, &Metrics::new()).world_changed);
+        assert!(state.is_whole(), "that there is none is an answer too");
+    }
+
+    #[test]
+    fn endpoints_of_services_that_nobody_refers_to_change_nothing() {
+        let mut state = ClusterState::default();
+        take(&mut state, Kind::HttpRoute, Seen::One(route("a", "app")));
+        state.note_resolved();
+        assert!(!take(
+            &mut state,
+            Kind::EndpointSlice,
+            Seen::One(slice("other", "10.0.0.1"))
+        ));
+        assert!(take(
+            &mut state,
+            Kind::EndpointSlice,
+            Seen::One(slice("app", "10.0.0.1"))
+        ));
+        assert!(!take(
+            &mut state,
+            Kind::EndpointSlice,
+            Seen::One(slice("app", "10.0.0.1"))
+        ));
+        // A route that refers to it later finds what was learned meanwhile.
+        assert!(take(
+            &mut state,
+            Kind::HttpRoute,
+            Seen::One(route("b", "other"))
+        ));
+        assert_eq!(state.world().endpoint_slices.len(), 2);
+        state.note_resolved();
+        assert!(take(
+            &mut state,
+            Kind::EndpointSlice,
+            Seen::Gone(slice("other", "10.0.0.1"))
+        ));
     }
 }

@@ -6,11 +6,12 @@
 
 mod cluster_state;
 mod offers;
+mod relevant;
 mod single;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -23,9 +24,9 @@ pub(crate) use self::offers::{Offer, Offers};
 use crate::report::{Judged, Stored};
 use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
-use crate::watch::fetch::References;
+use crate::watch::fetch::{Answer, References};
 use crate::watch::{Seen, references};
-use crate::world::{AnyObject, Kind, ObjectKey};
+use crate::world::{Kind, ObjectKey};
 
 /// A change is resolved when nothing else arrives for this long.
 const QUIET: Duration = Duration::from_millis(5);
@@ -46,8 +47,8 @@ pub(crate) enum Input {
     Fetched {
         /// Which.
         key: ObjectKey,
-        /// None if it does not exist.
-        object: Option<AnyObject>,
+        /// What came of it.
+        answer: Answer,
     },
 }
 
@@ -99,12 +100,8 @@ impl Engine {
                 unresolved |= world_changed;
                 stored.extend(changed);
                 let left = LONGEST_WAIT.saturating_sub(start.elapsed());
-                next = match self.inputs.recv_timeout(QUIET.min(left)) {
-                    Ok(input) => Some(input),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    // What has arrived is still resolved; the next `recv` ends the loop.
-                    Err(RecvTimeoutError::Disconnected) => None,
-                };
+                // Without senders what has arrived is still resolved; the next `recv` ends the loop.
+                next = self.inputs.recv_timeout(QUIET.min(left)).ok();
             }
             if unresolved {
                 self.want(&mut state);
@@ -113,7 +110,9 @@ impl Engine {
                 continue;
             }
             let judged = unresolved.then(|| self.resolve(&state, &mut resolver, &mut bundles));
-            unresolved = false;
+            if std::mem::take(&mut unresolved) {
+                state.note_resolved();
+            }
             let change = StatusChange {
                 stored: std::mem::take(&mut stored),
                 judged,

@@ -176,12 +176,13 @@ impl Publisher {
                 return outcome;
             }
         }
-        match &outcome.gateway {
-            Some(gateway) => tracing::info!(%gateway, writes = count, "published"),
-            None => tracing::info!(
+        if let Some(gateway) = &outcome.gateway {
+            tracing::info!(%gateway, writes = count, "published");
+        } else {
+            tracing::info!(
                 writes = count,
                 "a Gateway that is gone or no longer ours is withdrawn"
-            ),
+            );
         }
         outcome
     }

@@ -86,16 +86,18 @@ pub(super) fn said<'a>(
         heard += 1;
         if status.state != AgentState::Down && revisions.holds(&status.applied_revision) {
             all.programmed.hosts_ready += 1;
-            addresses.extend(status.addresses.iter().map(|text| {
-                let parsed = text.parse::<IpAddr>();
-                (parsed.is_err(), parsed.ok(), text.clone())
-            }));
+            // Anything else would have the API server refuse the whole status.
+            let parsed = status
+                .addresses
+                .iter()
+                .filter_map(|text| text.parse::<IpAddr>().ok());
+            addresses.extend(parsed);
         }
         note(status, host, &mut listeners, &mut unusable, &mut routes);
     }
     all.programmed.addresses = addresses
         .into_iter()
-        .map(|(_, _, text)| text)
+        .map(|address| address.to_string())
         .take(MAX_ADDRESSES)
         .collect();
     all.programmed.refused_listeners = listeners.told(heard);
@@ -256,7 +258,10 @@ mod tests {
         agent.status = Some(GatewayAgentStatus {
             state: AgentState::Serving,
             applied_revision: revision.to_owned(),
-            addresses: vec![format!("192.0.2.{}", host.len())],
+            addresses: vec![
+                format!("192.0.2.{}", host.len()),
+                "not an address".to_owned(),
+            ],
             heartbeat: Some(now() - SignedDuration::from_secs(seconds_ago)),
             ..GatewayAgentStatus::default()
         });

@@ -28,8 +28,11 @@ use crate::world::{Kind, ObjectKey};
 const WRITES_AT_ONCE: usize = 8;
 /// How often clocks are looked at: hosts may be lost, agents forgotten.
 const TICK: Duration = Duration::from_secs(5);
-/// After a write that failed.
-const RETRY: Duration = Duration::from_secs(1);
+/// After a write that another controller's has overtaken.
+const AGAIN: Duration = Duration::from_millis(100);
+/// After a write that was refused; then twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What the reporter is made of.
 pub(crate) struct Reporter {
@@ -52,8 +55,8 @@ struct Known {
     /// Objects being written.
     writing: BTreeSet<ObjectKey>,
     paces: BTreeMap<ObjectKey, Pace>,
-    /// Objects that were refused, until when they are left alone.
-    refused: BTreeMap<ObjectKey, Instant>,
+    /// Objects whose write failed: until when they are left alone, and how long that is.
+    refused: BTreeMap<ObjectKey, (Instant, Duration)>,
     /// What was written last, and the version it gave: the API server may drop what it does not know.
     written: BTreeMap<ObjectKey, (Box<str>, Value)>,
 }
@@ -134,7 +137,7 @@ impl Reporter {
                 continue;
             }
             let allowed = known.paces.get(key).map(Pace::next);
-            let allowed = allowed.max(known.refused.get(key).copied());
+            let allowed = allowed.max(known.refused.get(key).map(|(until, _)| *until));
             if let Some(allowed) = allowed.filter(|allowed| *allowed > now) {
                 next = Some(next.map_or(allowed, |next| next.min(allowed)));
                 continue;
@@ -178,14 +181,13 @@ impl Known {
     fn take(&mut self, change: StatusChange, agents: &mut Agents) {
         let StatusChange { stored, judged } = change;
         for (key, stored) in stored {
-            match stored {
-                Some(stored) => self.put(key, stored),
-                None => {
-                    self.stored.remove(&key);
-                    self.open.remove(&key);
-                    self.refused.remove(&key);
-                    self.written.remove(&key);
-                }
+            if let Some(stored) = stored {
+                self.put(key, stored);
+            } else {
+                self.stored.remove(&key);
+                self.open.remove(&key);
+                self.refused.remove(&key);
+                self.written.remove(&key);
             }
         }
         if let Some(judged) = judged {
@@ -252,10 +254,15 @@ impl Known {
             Outcome::Gone => {}
             // The watch brings the new version, or has already.
             Outcome::Changed => {
-                self.refused.insert(key, Instant::now() + RETRY / 10);
+                self.refused.insert(key, (Instant::now() + AGAIN, AGAIN));
             }
             Outcome::Failed => {
-                self.refused.insert(key, Instant::now() + RETRY);
+                let before = self
+                    .refused
+                    .get(&key)
+                    .map_or(Duration::ZERO, |(_, pause)| *pause);
+                let pause = (before * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                self.refused.insert(key, (Instant::now() + pause, pause));
             }
         }
     }

@@ -20,6 +20,22 @@ use crate::world::{AnyObject, Kind, ObjectKey};
 /// How long one read may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How often a refusal is asked about again, with growing pauses: for some ten seconds.
+const MAX_REFUSALS: u32 = 8;
+/// When what may not be read is tried again.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// What came of reading an object.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// It is this.
+    Found(AnyObject),
+    /// It does not exist.
+    Missing,
+    /// It may not be read: what was known of it stays.
+    Unreadable,
+}
+
 /// What a watch of metadata noticed.
 #[derive(Debug)]
 pub(crate) enum Touched {
@@ -46,7 +62,7 @@ impl Fetcher {
         let mut wanted = References::default();
         // Objects being read, and whether something happened to them since.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();
-        let mut reads = JoinSet::new();
+        let mut reads: JoinSet<(ObjectKey, Answer)> = JoinSet::new();
         loop {
             let mut due: Vec<ObjectKey> = Vec::new();
             tokio::select! {
@@ -66,15 +82,19 @@ impl Fetcher {
                         due.extend(wanted.iter().filter(|key| key.kind == kind).cloned());
                     }
                 },
-                Some(read) = reads.join_next() => {
-                    let Ok((key, object)): Result<(ObjectKey, _), _> = read else {
+                Some(ended) = reads.join_next() => {
+                    let Ok((key, answer)) = ended else {
                         continue;
                     };
                     let again = reading.remove(&key).unwrap_or(false);
                     if again && wanted.contains(&key) {
                         due.push(key.clone());
                     }
-                    if self.inputs.send(Input::Fetched { key, object }).is_err() {
+                    if matches!(answer, Answer::Unreadable) && wanted.contains(&key) {
+                        reading.insert(key.clone(), false);
+                        reads.spawn(read(self.client.clone(), key.clone(), LOOK_AGAIN));
+                    }
+                    if self.inputs.send(Input::Fetched { key, answer }).is_err() {
                         return;
                     }
                 }
@@ -85,33 +105,44 @@ impl Fetcher {
                     continue;
                 }
                 reading.insert(key.clone(), false);
-                reads.spawn(read(self.client.clone(), key));
+                reads.spawn(read(self.client.clone(), key, Duration::ZERO));
             }
         }
     }
 }
 
-/// Reads until there is a definite answer: the object, that there is none, or that it is none of our business.
-async fn read(client: Client, key: ObjectKey) -> (ObjectKey, Option<AnyObject>) {
+/// Reads until there is an answer. An API server that is just starting forbids everything for a moment: that is no
+/// answer until it has lasted.
+async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, Answer) {
+    tokio::time::sleep(delay).await;
     let resource = api_resource(key.kind, "v1");
     let api: Api<Incoming> = Api::namespaced_with(client, &key.name.namespace, &resource);
     let mut pauses = Pauses::default();
+    let mut forbidden = 0;
     loop {
         let answer = tokio::time::timeout(TIMEOUT, api.get_opt(&key.name.name)).await;
         match answer {
             Ok(Ok(Some(incoming))) => {
-                let object = decode(key.kind, "v1", incoming.value)
-                    .inspect_err(|why| tracing::warn!(object = %key, %why, "skipped"));
-                return (key, object.ok());
+                let answer = match decode(key.kind, "v1", incoming.value) {
+                    Ok(object) => Answer::Found(object),
+                    Err(why) => {
+                        tracing::warn!(object = %key, %why, "skipped");
+                        Answer::Unreadable
+                    }
+                };
+                return (key, answer);
             }
-            Ok(Ok(None)) => return (key, None),
-            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 400 | 403 | 405) => {
-                tracing::warn!(object = %key, reason = status.message, "it may not be read; it counts as missing");
-                return (key, None);
+            Ok(Ok(None)) => return (key, Answer::Missing),
+            Ok(Err(kube::Error::Api(status))) if (400..429).contains(&status.code) => {
+                forbidden += 1;
+                if forbidden >= MAX_REFUSALS {
+                    tracing::warn!(object = %key, reason = status.message, "it may not be read");
+                    return (key, Answer::Unreadable);
+                }
             }
             Ok(Err(error)) => tracing::warn!(object = %key, %error, "it cannot be read yet"),
             Err(_) => {
-                tracing::warn!(object = %key, "it cannot be read yet: no answer in {TIMEOUT:?}")
+                tracing::warn!(object = %key, "it cannot be read yet: no answer in {TIMEOUT:?}");
             }
         }
         if let Some(pause) = pauses.next() {

@@ -28,6 +28,9 @@ use crate::world::{AnyObject, Kind, ObjectKey};
 /// How often a kind that is not installed is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
+/// How long the API server may take to say what is installed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What every watch needs.
 #[derive(Clone)]
 pub(crate) struct Watches {
@@ -140,8 +143,9 @@ impl Watches {
         let name = format!("{}.{}", plural(kind), crate::api::GATEWAY_GROUP);
         let mut pauses = Pauses::default();
         loop {
-            match definitions.get_opt(&name).await {
-                Ok(definition) => {
+            let answer = tokio::time::timeout(TIMEOUT, definitions.get_opt(&name)).await;
+            match answer {
+                Ok(Ok(definition)) => {
                     let definition = definition?;
                     let served = |version: &&&str| serves(&definition.value, version);
                     return known
@@ -149,9 +153,13 @@ impl Watches {
                         .find(served)
                         .map(|version| (*version).to_owned());
                 }
-                Err(error) => {
+                Ok(Err(error)) => {
                     self.metrics.watch_failed(kind.as_str());
                     tracing::warn!(%kind, %error, "the kind's definition cannot be read; trying again");
+                }
+                Err(_) => {
+                    self.metrics.watch_failed(kind.as_str());
+                    tracing::warn!(%kind, "the kind's definition cannot be read; trying again: no answer in {TIMEOUT:?}");
                 }
             }
             if let Some(pause) = pauses.next() {

@@ -1,0 +1,96 @@
+//! Which Services resolution looks at: in a busy cluster most endpoints that change are of others. Pure.
+
+use std::collections::HashSet;
+
+use crate::api::{
+    BackendRef, EndpointSlice, ExternalAuth, Filter, NamespacedName, RequestMirror, RouteSpec,
+};
+use crate::world::{AnyObject, World};
+
+/// The Services that routes and policies refer to.
+#[derive(Debug, Default)]
+pub(super) struct Relevant(HashSet<NamespacedName>);
+
+impl Relevant {
+    /// From all routes and policies, ours or not.
+    pub(super) fn of(world: &World) -> Self {
+        let mut named = Named::default();
+        for route in world.http_routes.values() {
+            named.routes(&route.metadata.namespace, &route.spec, |rule| {
+                (&rule.backend_refs, &rule.filters)
+            });
+        }
+        for route in world.grpc_routes.values() {
+            named.routes(&route.metadata.namespace, &route.spec, |rule| {
+                (&rule.backend_refs, &rule.filters)
+            });
+        }
+        let l4 = [&world.tls_routes, &world.tcp_routes, &world.udp_routes];
+        for route in l4.into_iter().flat_map(|routes| routes.values()) {
+            named.routes(&route.metadata.namespace, &route.spec, |rule| {
+                (&rule.backend_refs, &[])
+            });
+        }
+        for policy in world.backend_tls_policies.values() {
+            for target in &policy.spec.target_refs {
+                named.0.insert((&policy.metadata.namespace, &target.name));
+            }
+        }
+        let own = |(namespace, name): (&str, &str)| NamespacedName::new(namespace, name);
+        Self(named.0.into_iter().map(own).collect())
+    }
+
+    /// Whether resolution may say something else once this object is there, changed or gone.
+    pub(super) fn holds(&self, object: &AnyObject) -> bool {
+        match object {
+            AnyObject::Service(service) => self.0.contains(&service.metadata.key()),
+            AnyObject::EndpointSlice(slice) => {
+                let metadata = &slice.metadata;
+                let service = metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL);
+                service.is_some_and(|service| {
+                    let key = NamespacedName::new(&metadata.namespace, service);
+                    self.0.contains(&key)
+                })
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Namespaces and names.
+#[derive(Default)]
+struct Named<'w>(HashSet<(&'w str, &'w str)>);
+
+impl<'w> Named<'w> {
+    fn routes<R>(
+        &mut self,
+        namespace: &'w str,
+        spec: &'w RouteSpec<R>,
+        parts: impl Fn(&'w R) -> (&'w [BackendRef], &'w [Filter]),
+    ) {
+        for rule in &spec.rules {
+            let (backends, filters) = parts(rule);
+            self.filters(namespace, filters);
+            for backend in backends {
+                self.backend(namespace, backend);
+                self.filters(namespace, &backend.filters);
+            }
+        }
+    }
+
+    fn filters(&mut self, namespace: &'w str, filters: &'w [Filter]) {
+        for filter in filters {
+            if let Some(RequestMirror { backend_ref, .. }) = &filter.request_mirror {
+                self.backend(namespace, backend_ref);
+            }
+            if let Some(ExternalAuth { backend_ref, .. }) = &filter.external_auth {
+                self.backend(namespace, backend_ref);
+            }
+        }
+    }
+
+    fn backend(&mut self, namespace: &'w str, backend: &'w BackendRef) {
+        let namespace = backend.namespace.as_deref().unwrap_or(namespace);
+        self.0.insert((namespace, &backend.name));
+    }
+}
