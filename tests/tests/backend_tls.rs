@@ -54,7 +54,10 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         Authority::new("others"),
         Authority::new("clients"),
     );
-    let leaf = ours.issue_with_uris(&["good.test"], &["spiffe://good.test/backend"]);
+    let leaf = ours.issue_with_uris(
+        &["good.test", "*.wild.test"],
+        &["spiffe://good.test/backend"],
+    );
     let client = clients.issue(&["gateway.test"]);
     let backend = Backend::start_tls("tls", &leaf).await;
     let mutual = Backend::start_mutual_tls("mutual", &leaf, &clients).await;
@@ -97,6 +100,13 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
             "",
             &backend,
             named("URI", "uri", "spiffe://good.test/backend"),
+        ),
+        ("wild", "", &backend, verified_by("ours", "a.wild.test")),
+        (
+            "too-wild",
+            "",
+            &backend,
+            verified_by("ours", "a.b.wild.test"),
         ),
         ("wrong-ca", "", &backend, verified_by("theirs", "good.test")),
         (
@@ -145,6 +155,8 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         ("wrong-name", 503),
         ("wrong-uri", 503),
         ("hostname-only", 503),
+        // A wildcard of a certificate stands for one label.
+        ("too-wild", 503),
         ("absent-ca", 500),
     ] {
         checks.status(agent.get(80, &host(name), "/"), status).await;
@@ -183,6 +195,7 @@ async fn verified(agent: &AgentUnderTest, checks: &mut Checks, client: &Leaf) {
         ("both", "good.test", "HTTP/1.1", false),
         ("dns", "asked.test", "HTTP/1.1", false),
         ("uri", "asked.test", "HTTP/1.1", false),
+        ("wild", "a.wild.test", "HTTP/1.1", false),
         ("mutual", "good.test", "HTTP/1.1", true),
     ] {
         let request = agent.get(80, &host(name), "/");
