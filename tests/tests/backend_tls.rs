@@ -319,3 +319,48 @@ async fn policies_bundles_and_client_keys_change_without_a_failed_request() {
         .wait_served(&request, |reply| reply.status == 503)
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_come_and_go_without_a_failed_request() {
+    let (authority, clients) = (Authority::new("backends"), Authority::new("clients"));
+    let leaf = authority.issue(&["good.test"]);
+    let backend = Backend::start_either("either", &leaf).await;
+    let gateway = edge(&[http_listener("http", 80, "")]);
+    let with_key = yaml(&showing("client", gateway.clone()));
+    let gateway = yaml(&gateway);
+    let policy = yaml(&[backend_tls_policy(
+        "either",
+        &verified_by("ca", "good.test"),
+    )]);
+    let mut objects = served("either", &[backend.address()]);
+    objects.push(http_route(
+        "either",
+        &[&host("either")],
+        &[rule_to("either", &[])],
+    ));
+    objects.push(Authority::config_map("ca", &[&authority]));
+    objects.push(clients.issue(&["gateway.test"]).secret("client"));
+    let agent = Setup::with_ports(&[80])
+        .start(&[("gateway.yaml", &gateway), ("all.yaml", &yaml(&objects))]);
+    let request = agent.get(80, &host("either"), "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    let load = Load::start(&Plan::new(vec![request.clone()]));
+    for change in 1..=CHANGES {
+        let encrypted = change % 4 != 0;
+        match change % 4 {
+            1 => agent.write("policy.yaml", &policy),
+            2 => agent.write("gateway.yaml", &with_key),
+            3 => agent.write("gateway.yaml", &gateway),
+            _ => agent.remove("policy.yaml"),
+        }
+        agent
+            .wait_served(&request, |reply| {
+                reply.status == 200 && reply.echo().tls.is_some() == encrypted
+            })
+            .await;
+        load.pass(20).await;
+    }
+    load.stop().await.assert_clean();
+}
