@@ -76,18 +76,20 @@ enum Poison {
     CorsRegex,
     LongSni,
     TrustBundle,
+    ClientKey,
     KeyOfAnother,
     DomainTwice,
 }
 
 impl Poison {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::PathRegex,
         Self::HeaderRegex,
         Self::QueryRegex,
         Self::CorsRegex,
         Self::LongSni,
         Self::TrustBundle,
+        Self::ClientKey,
         Self::KeyOfAnother,
         Self::DomainTwice,
     ];
@@ -244,6 +246,50 @@ impl World {
                     Piece::Backend(backend)
                 };
             }
+            Poison::ClientKey => {
+                // The backend itself is fine, though it speaks no TLS.
+                let backend = format!("Service/ns/{name}/80");
+                let (key, other) = (
+                    rcgen::KeyPair::generate().unwrap(),
+                    rcgen::KeyPair::generate().unwrap(),
+                );
+                let certificate = rcgen::CertificateParams::new(vec!["x".to_owned()])
+                    .unwrap()
+                    .self_signed(&key)
+                    .unwrap();
+                let pair = KeyPair {
+                    name: format!("Secret/ns/{name}"),
+                    certificate_chain: certificate.pem().into_bytes(),
+                    private_key: other.serialize_pem().into_bytes(),
+                };
+                let snapshot = &mut self.resolved.snapshot;
+                snapshot.keys.push(KeyRef {
+                    name: pair.name.clone(),
+                    digest: pair.digest(),
+                    ..KeyRef::default()
+                });
+                snapshot.trust_bundles.push(TrustBundle {
+                    name: format!("ConfigMap/ns/{name}"),
+                    pem: certificate.pem(),
+                });
+                snapshot.backends.push(Backend {
+                    name: backend.clone(),
+                    endpoints: "Service/ns/good/80".to_owned(),
+                    tls: Some(BackendTls {
+                        sni: "x".to_owned(),
+                        trust_bundle: format!("ConfigMap/ns/{name}"),
+                        dns_names: vec!["x".to_owned()],
+                        client_key: pair.name.clone(),
+                        ..BackendTls::default()
+                    }),
+                    ..Backend::default()
+                });
+                bad.action = Some(forward(&backend));
+                self.routes().push(bad);
+                let piece = Piece::Key(pair.name.clone());
+                self.resolved.keys.push(pair);
+                return piece;
+            }
             Poison::KeyOfAnother => {
                 self.https(&name, true);
                 return Piece::Key(format!("Secret/ns/{name}"));
@@ -390,11 +436,13 @@ async fn each_kind_of_poison_is_left_out_alone_and_comes_back_when_it_is_mended(
         assert!(!words.is_empty(), "{poison:?}");
         eprintln!("{poison:?}: {words}");
         let status = get_path(at, &format!("/bad{number}")).await.unwrap().0;
-        let answered = matches!(
-            poison,
-            Poison::CorsRegex | Poison::LongSni | Poison::TrustBundle
-        );
-        assert_eq!(status, if answered { 500 } else { 404 }, "{poison:?}");
+        let answered = match poison {
+            Poison::CorsRegex | Poison::LongSni | Poison::TrustBundle => 500,
+            // Asked all the same, without the key.
+            Poison::ClientKey => 503,
+            _ => 404,
+        };
+        assert_eq!(status, answered, "{poison:?}");
         load.more(20).await;
         assert!(publisher.accepted(&world).await.is_empty(), "{poison:?}");
     }
@@ -441,14 +489,14 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
         |port| port,
     );
     assert_eq!(affected.refused.len(), 40);
-    // Keys concern their listeners; bundles and backends their routes.
-    assert_eq!(affected.listeners.len(), 5);
+    // Keys concern their listeners, if they have any; bundles and backends their routes.
+    assert_eq!(affected.listeners.len(), 4);
     let lost = affected
         .routes
         .values()
         .filter(|route| !route.works)
         .count();
-    assert_eq!((lost, affected.routes.len()), (20, 30));
+    assert_eq!((lost, affected.routes.len()), (20, 28));
 
     assert!(publisher.accepted(&good).await.is_empty());
     assert_eq!(load.finish().await, Vec::<String>::new());

@@ -61,13 +61,21 @@ impl Backend {
 
     /// Starts one on this address.
     pub async fn start_at(name: &str, address: SocketAddr) -> io::Result<Self> {
-        Self::listen(name, address, None).await
+        Self::listen(name, address, None, true).await
     }
 
     /// Starts one on a free port of 127.0.0.1 that speaks TLS only, and shows this certificate.
     pub async fn start_tls(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
-        Self::listen(name, anywhere, Some(leaf.acceptor()))
+        Self::listen(name, anywhere, Some(leaf.acceptor()), false)
+            .await
+            .expect("127.0.0.1 has a free port")
+    }
+
+    /// Starts one on a free port of 127.0.0.1 that speaks TLS with those who begin with it.
+    pub async fn start_either(name: &str, leaf: &Leaf) -> Self {
+        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::listen(name, anywhere, Some(leaf.acceptor()), true)
             .await
             .expect("127.0.0.1 has a free port")
     }
@@ -75,12 +83,22 @@ impl Backend {
     /// Starts one on a free port of 127.0.0.1 that speaks TLS only, and only with clients of this authority.
     pub async fn start_mutual_tls(name: &str, leaf: &Leaf, clients: &Authority) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
-        Self::listen(name, anywhere, Some(leaf.acceptor_for(Some(clients))))
-            .await
-            .expect("127.0.0.1 has a free port")
+        Self::listen(
+            name,
+            anywhere,
+            Some(leaf.acceptor_for(Some(clients))),
+            false,
+        )
+        .await
+        .expect("127.0.0.1 has a free port")
     }
 
-    async fn listen(name: &str, address: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
+    async fn listen(
+        name: &str,
+        address: SocketAddr,
+        tls: Option<TlsAcceptor>,
+        plain: bool,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (closing, closed) = watch::channel(false);
@@ -89,6 +107,7 @@ impl Backend {
             name: name.to_owned(),
             seen: Arc::clone(&seen),
             tls,
+            plain,
         };
         tokio::spawn(accept(listener, echo, closed));
         Ok(Self {
@@ -142,6 +161,8 @@ struct Echoing {
     name: String,
     seen: Arc<Seen>,
     tls: Option<TlsAcceptor>,
+    /// Whether it speaks plain text too.
+    plain: bool,
 }
 
 async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receiver<bool>) {
@@ -161,7 +182,10 @@ async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receive
 }
 
 async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) {
-    if let Some(tls) = &echo.tls {
+    // Every TLS connection starts with a handshake record.
+    let mut first = [0];
+    let begins_tls = !echo.plain || stream.peek(&mut first).await.is_ok() && first == [0x16];
+    if let (Some(tls), true) = (&echo.tls, begins_tls) {
         // A client that does not like what it is shown goes away.
         if let Ok(stream) = tls.accept(stream).await {
             let session = stream.get_ref().1;
@@ -200,7 +224,7 @@ async fn serve<S>(
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = service_fn(move |request| {
-        let Echoing { name, seen, tls: _ } = echo.clone();
+        let Echoing { name, seen, .. } = echo.clone();
         let tls = tls.clone();
         async move {
             let grpc = grpc::is_request(request.headers());

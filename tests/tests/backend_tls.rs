@@ -54,7 +54,10 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         Authority::new("others"),
         Authority::new("clients"),
     );
-    let leaf = ours.issue_with_uris(&["good.test"], &["spiffe://good.test/backend"]);
+    let leaf = ours.issue_with_uris(
+        &["good.test", "*.wild.test"],
+        &["spiffe://good.test/backend"],
+    );
     let client = clients.issue(&["gateway.test"]);
     let backend = Backend::start_tls("tls", &leaf).await;
     let mutual = Backend::start_mutual_tls("mutual", &leaf, &clients).await;
@@ -97,6 +100,13 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
             "",
             &backend,
             named("URI", "uri", "spiffe://good.test/backend"),
+        ),
+        ("wild", "", &backend, verified_by("ours", "a.wild.test")),
+        (
+            "too-wild",
+            "",
+            &backend,
+            verified_by("ours", "a.b.wild.test"),
         ),
         ("wrong-ca", "", &backend, verified_by("theirs", "good.test")),
         (
@@ -145,6 +155,8 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         ("wrong-name", 503),
         ("wrong-uri", 503),
         ("hostname-only", 503),
+        // A wildcard of a certificate stands for one label.
+        ("too-wild", 503),
         ("absent-ca", 500),
     ] {
         checks.status(agent.get(80, &host(name), "/"), status).await;
@@ -183,6 +195,7 @@ async fn verified(agent: &AgentUnderTest, checks: &mut Checks, client: &Leaf) {
         ("both", "good.test", "HTTP/1.1", false),
         ("dns", "asked.test", "HTTP/1.1", false),
         ("uri", "asked.test", "HTTP/1.1", false),
+        ("wild", "a.wild.test", "HTTP/1.1", false),
         ("mutual", "good.test", "HTTP/1.1", true),
     ] {
         let request = agent.get(80, &host(name), "/");
@@ -305,4 +318,49 @@ async fn policies_bundles_and_client_keys_change_without_a_failed_request() {
     agent
         .wait_served(&request, |reply| reply.status == 503)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_come_and_go_without_a_failed_request() {
+    let (authority, clients) = (Authority::new("backends"), Authority::new("clients"));
+    let leaf = authority.issue(&["good.test"]);
+    let backend = Backend::start_either("either", &leaf).await;
+    let gateway = edge(&[http_listener("http", 80, "")]);
+    let with_key = yaml(&showing("client", gateway.clone()));
+    let gateway = yaml(&gateway);
+    let policy = yaml(&[backend_tls_policy(
+        "either",
+        &verified_by("ca", "good.test"),
+    )]);
+    let mut objects = served("either", &[backend.address()]);
+    objects.push(http_route(
+        "either",
+        &[&host("either")],
+        &[rule_to("either", &[])],
+    ));
+    objects.push(Authority::config_map("ca", &[&authority]));
+    objects.push(clients.issue(&["gateway.test"]).secret("client"));
+    let agent = Setup::with_ports(&[80])
+        .start(&[("gateway.yaml", &gateway), ("all.yaml", &yaml(&objects))]);
+    let request = agent.get(80, &host("either"), "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    let load = Load::start(&Plan::new(vec![request.clone()]));
+    for change in 1..=CHANGES {
+        let encrypted = change % 4 != 0;
+        match change % 4 {
+            1 => agent.write("policy.yaml", &policy),
+            2 => agent.write("gateway.yaml", &with_key),
+            3 => agent.write("gateway.yaml", &gateway),
+            _ => agent.remove("policy.yaml"),
+        }
+        agent
+            .wait_served(&request, |reply| {
+                reply.status == 200 && reply.echo().tls.is_some() == encrypted
+            })
+            .await;
+        load.pass(20).await;
+    }
+    load.stop().await.assert_clean();
 }

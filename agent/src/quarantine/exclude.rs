@@ -1,7 +1,8 @@
 //! A snapshot without its culprits. Pure.
 //!
 //! Nothing falls through to where it does not belong: a culprit's requests are answered with 500, its share of a
-//! weighted rule is refused, and what would go on without the protection that it asked for goes too.
+//! weighted rule is refused, and what would go on without the protection that it asked for goes too. A key that is
+//! shown to backends protects them, not us: without it they are asked all the same, and those that insist refuse.
 
 use std::collections::BTreeSet;
 
@@ -61,11 +62,10 @@ impl<'a> Gone<'a> {
             trust_bundle,
             dns_names: _,
             uris: _,
-            client_key,
+            client_key: _,
         }) = tls
         {
             causes.push(Piece::TrustBundle(trust_bundle.clone()));
-            causes.push(Piece::Key(client_key.clone()));
         }
         causes.into_iter().filter(|piece| self.has(piece))
     }
@@ -122,7 +122,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         backends: backends
             .iter()
             .filter(|backend| !gone.backends.contains(backend.name.as_str()))
-            .cloned()
+            .map(|backend| without_client_key(backend, &gone))
             .collect(),
         endpoints: endpoints
             .iter()
@@ -141,6 +141,16 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
             .collect(),
         ports,
     }
+}
+
+fn without_client_key(backend: &Backend, gone: &Gone<'_>) -> Backend {
+    let mut backend = backend.clone();
+    if let Some(tls) = &mut backend.tls
+        && gone.has(&Piece::Key(tls.client_key.clone()))
+    {
+        tls.client_key.clear();
+    }
+    backend
 }
 
 fn without_listeners(port: &Port, gone: &Gone<'_>) -> Option<Port> {

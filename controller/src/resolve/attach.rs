@@ -1,10 +1,10 @@
-//! Which listeners of a Gateway a route of any kind attaches to, and with which hostnames.
+//! Which listeners of a Gateway or ListenerSet a route of any kind attaches to, and with which hostnames.
 
 use super::context::Context;
 use super::gateways::GatewayState;
 use super::hostnames::Hostname;
 use super::names;
-use crate::api::{GATEWAY_GROUP, ParentRef};
+use crate::api::ParentRef;
 use crate::status::Reason;
 use crate::world::Kind;
 
@@ -27,24 +27,6 @@ pub(super) struct Host {
 
 /// Why a route attaches to no listener.
 type Detached = (Reason, String);
-
-/// What a reference means, as kind, namespace and name; none if that has no listeners.
-pub(super) fn meant<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(Kind, &'r str, &'r str)> {
-    let ParentRef {
-        group,
-        kind,
-        namespace,
-        name,
-        section_name: _,
-        port: _,
-    } = parent;
-    let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
-    let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
-    let kind = [Kind::Gateway, Kind::ListenerSet]
-        .into_iter()
-        .find(|known| group == GATEWAY_GROUP && known.as_str() == kind)?;
-    Some((kind, namespace.as_deref().unwrap_or(own), name))
-}
 
 /// The listeners of `gateway`, by index, to which the route attaches through `parent`: its own, or those of its
 /// ListenerSet `set`.

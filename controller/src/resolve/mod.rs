@@ -38,6 +38,7 @@ mod listener_tls;
 mod listeners;
 mod matches;
 mod names;
+mod parents;
 mod pem;
 mod policy_names;
 mod policy_status;

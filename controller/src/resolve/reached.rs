@@ -24,7 +24,7 @@ pub(super) fn backends<'w>(
     all: &mut Backends<'w>,
     cx: &mut Context<'w, '_>,
 ) -> Reached {
-    let mut found: BTreeMap<String, Backend> = BTreeMap::new();
+    let mut found: Vec<Backend> = Vec::new();
     let mut endpoints: BTreeMap<String, EndpointSet> = BTreeMap::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     for name in names(served) {
@@ -42,13 +42,14 @@ pub(super) fn backends<'w>(
             }
             None => backend.clone(),
         };
-        found.insert(backend.name.clone(), backend);
+        found.push(backend);
     }
     if !renamed.is_empty() {
+        found.sort_by(|a, b| a.name.cmp(&b.name));
         rename(served, &renamed);
     }
     Reached {
-        backends: found.into_values().collect(),
+        backends: found,
         endpoints: endpoints.into_values().collect(),
     }
 }

@@ -3,7 +3,7 @@
 //! One path for every kind; kinds differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in what
 //! their schema allows (`route_kinds`).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use super::attach::{self, Attachment};
 use super::backends::{Backends, Traffic};
@@ -14,6 +14,7 @@ use super::grants::Referrer;
 use super::hostnames::Hostname;
 use super::l4_rules::Shares;
 use super::names;
+use super::parents::{self, Parent};
 use super::regexes::Regexes;
 use super::route_kinds::{Limits, Spec, oldest_first};
 use super::rules::{CheckedRule, Rule, RuleContext, Unsupported};
@@ -21,7 +22,7 @@ use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef, RouteSpec};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
 };
-use crate::world::{Kind, ObjectKey};
+use crate::world::ObjectKey;
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
 const MAX_PARENTS: usize = 32;
@@ -76,7 +77,7 @@ pub(super) fn attach_all<'w>(
     backends: &mut Backends<'w>,
     regexes: &mut Regexes,
 ) -> (Routes, BTreeMap<ObjectKey, RouteStatus>) {
-    let by_name = by_name(gateways);
+    let by_name = parents::by_name(gateways);
     let mut lookup = Lookup {
         cx,
         backends,
@@ -88,7 +89,7 @@ pub(super) fn attach_all<'w>(
         let own = route.metadata.namespace.as_str();
         let mut parents: Vec<(&'w ParentRef, Parent)> = Vec::new();
         for reference in route.parent_refs.iter().take(MAX_PARENTS) {
-            let parent = attach::meant(reference, own).and_then(|name| by_name.get(&name));
+            let parent = parents::meant(reference, own).and_then(|name| by_name.get(&name));
             if let Some(parent) = parent
                 && !parents.iter().any(|(known, _)| *known == reference)
             {
@@ -126,31 +127,6 @@ pub(super) fn attach_all<'w>(
         checked.push(state);
     }
     (Routes(checked), statuses)
-}
-
-/// What a route may attach to, by its place.
-#[derive(Clone, Copy)]
-struct Parent {
-    gateway: usize,
-    /// None: the Gateway itself.
-    set: Option<usize>,
-}
-
-/// The Gateways and ListenerSets by kind, namespace and name.
-fn by_name<'w>(gateways: &[GatewayState<'w>]) -> HashMap<(Kind, &'w str, &'w str), Parent> {
-    let mut found = HashMap::new();
-    for (i, gateway) in gateways.iter().enumerate() {
-        let sets = gateway.sets.iter().map(|set| &set.owner).enumerate();
-        let owners = std::iter::once((None, &gateway.owner))
-            .chain(sets.map(|(set, owner)| (Some(set), owner)));
-        for (set, owner) in owners {
-            found.insert(
-                (owner.kind, owner.namespace, owner.name),
-                Parent { gateway: i, set },
-            );
-        }
-    }
-    found
 }
 
 /// Judges everything of a route that does not depend on a listener.

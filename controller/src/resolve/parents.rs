@@ -1,0 +1,52 @@
+//! What routes may attach to: Gateways and their ListenerSets, by name.
+
+use std::collections::HashMap;
+
+use super::gateways::GatewayState;
+use crate::api::{GATEWAY_GROUP, ParentRef};
+use crate::world::Kind;
+
+/// What a route may attach to, by its place.
+#[derive(Clone, Copy)]
+pub(super) struct Parent {
+    pub(super) gateway: usize,
+    /// None: the Gateway itself.
+    pub(super) set: Option<usize>,
+}
+
+/// The Gateways and ListenerSets by kind, namespace and name.
+pub(super) fn by_name<'w>(
+    gateways: &[GatewayState<'w>],
+) -> HashMap<(Kind, &'w str, &'w str), Parent> {
+    let mut found = HashMap::new();
+    for (i, gateway) in gateways.iter().enumerate() {
+        let sets = gateway.sets.iter().map(|set| &set.owner).enumerate();
+        let owners = std::iter::once((None, &gateway.owner))
+            .chain(sets.map(|(set, owner)| (Some(set), owner)));
+        for (set, owner) in owners {
+            found.insert(
+                (owner.kind, owner.namespace, owner.name),
+                Parent { gateway: i, set },
+            );
+        }
+    }
+    found
+}
+
+/// What a reference means, as kind, namespace and name; none if that has no listeners.
+pub(super) fn meant<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(Kind, &'r str, &'r str)> {
+    let ParentRef {
+        group,
+        kind,
+        namespace,
+        name,
+        section_name: _,
+        port: _,
+    } = parent;
+    let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
+    let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
+    let kind = [Kind::Gateway, Kind::ListenerSet]
+        .into_iter()
+        .find(|known| group == GATEWAY_GROUP && known.as_str() == kind)?;
+    Some((kind, namespace.as_deref().unwrap_or(own), name))
+}
