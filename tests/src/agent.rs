@@ -318,6 +318,21 @@ impl AgentUnderTest {
             .expect("the agent's binary runs")
     }
 
+    /// Runs another command of the same binary while this task's other work goes on.
+    pub async fn command_beside(&self, arguments: &[&str]) -> Output {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let run = move || {
+            Command::new(agent_binary())
+                .args(arguments)
+                .stdin(Stdio::null())
+                .output()
+                .expect("the agent's binary runs")
+        };
+        tokio::task::spawn_blocking(run)
+            .await
+            .expect("the task does not panic")
+    }
+
     /// Sends `request` until its answer is as it should be, and gives that back.
     pub async fn wait_served(&self, request: &Request, good: impl Fn(&Reply) -> bool) -> Reply {
         let start = Instant::now();

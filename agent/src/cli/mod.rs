@@ -3,10 +3,13 @@
 //! Exit codes: 0 when all is well, 1 when something is wrong with what was looked at, 2 when the command
 //! was called wrongly, 3 when the command itself could not do its work.
 
+mod agent;
 mod host;
+mod launch;
 mod offline;
 mod output;
 mod render;
+mod restart;
 mod run;
 mod status;
 mod validate;
@@ -42,6 +45,11 @@ enum Command {
     Validate(validate::ValidateArgs),
     /// Show the conditions of every object and what the running Envoy has accepted.
     Status(status::StatusArgs),
+    /// Replace Envoy by a new process without dropping a request.
+    Restart(restart::RestartArgs),
+    /// Start an Envoy that outlives the agent.
+    #[command(hide = true)]
+    LaunchEnvoy(launch::LaunchArgs),
 }
 
 #[derive(Debug, Args)]
@@ -80,6 +88,8 @@ pub fn main() -> ExitCode {
         Command::Render(args) => render::main(&args),
         Command::Validate(args) => validate::main(&args),
         Command::Status(args) => status::main(&args),
+        Command::Restart(args) => restart::main(&args),
+        Command::LaunchEnvoy(args) => launch::main(&args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

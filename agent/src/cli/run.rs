@@ -1,6 +1,7 @@
 //! `sesame-agent run`: serves until it is told to stop.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -29,7 +30,7 @@ pub(crate) struct RunArgs {
     /// How many files each Envoy may watch; by default what the inotify limit leaves.
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
-    /// How long connections may go on when the agent is told to stop.
+    /// How long connections may go on when the agent is told to stop, or their listener or Envoy is replaced.
     #[arg(
         long,
         env = "SESAME_DRAIN_SECONDS",
@@ -37,6 +38,14 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
+    /// How long an Envoy may take to take over from the one that runs.
+    #[arg(
+        long,
+        env = "SESAME_TAKEOVER_SECONDS",
+        default_value_t = 60,
+        value_name = "SECONDS"
+    )]
+    takeover_seconds: u64,
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
@@ -49,6 +58,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         concurrency,
         subscription_budget,
         drain_seconds,
+        takeover_seconds,
     } = args;
     run::run(RunOptions {
         manifests,
@@ -61,7 +71,8 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         envoy,
         concurrency,
         subscription_budget,
-        drain: std::time::Duration::from_secs(drain_seconds),
+        drain: Duration::from_secs(drain_seconds),
+        takeover: Duration::from_secs(takeover_seconds),
     })?;
     Ok(0)
 }

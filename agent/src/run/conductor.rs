@@ -9,15 +9,17 @@ use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::Resolver;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::describe::{self, Facts};
 use super::directories::Directories;
 use super::engine::{Engine, Known};
 use super::instance::Instance;
+use super::orders::Order;
 use super::report::AgentReport;
 use super::seen::Seen;
+use super::server::Desks;
 use super::wanted::{HostSettings, Wanted};
 use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
@@ -31,6 +33,7 @@ use crate::source::watch::{Timing, Watch};
 struct Running {
     wanted: watch::Sender<Arc<Wanted>>,
     seen: watch::Receiver<Seen>,
+    orders: mpsc::Sender<Order>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -51,7 +54,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             options.addresses.clone()
         },
         port_map: options.port_map.clone(),
-        subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(1),
+        subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(2),
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
@@ -79,9 +82,11 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         server::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
     let (seen_sender, all_seen) =
         watch::channel(BTreeMap::<NamespacedName, watch::Receiver<Seen>>::new());
+    let (desks_sender, desks) = watch::channel(Desks::new());
     let status = tokio::spawn(server::serve(
         listener,
         reporter(&options, known.clone(), all_seen),
+        desks,
     ));
 
     let mut terminate = signal(SignalKind::terminate())?;
@@ -90,6 +95,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let start = |name: &NamespacedName, wanted: &Arc<Wanted>| {
         let (wanted_sender, wanted) = watch::channel(Arc::clone(wanted));
         let (stop_sender, stop) = watch::channel(false);
+        let (orders_sender, orders) = mpsc::channel(1);
         let (seen_sender, seen) = watch::channel(Seen::default());
         let instance = Instance {
             gateway: name.clone(),
@@ -98,13 +104,15 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             version: version.to_string(),
             concurrency: options.concurrency,
             drain: options.drain,
+            takeover: options.takeover,
             seen: seen_sender,
         };
         Running {
             wanted: wanted_sender,
             seen,
+            orders: orders_sender,
             stop: stop_sender,
-            task: tokio::spawn(instance.run(wanted, stop)),
+            task: tokio::spawn(instance.run(wanted, orders, stop)),
         }
     };
     loop {
@@ -141,6 +149,12 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             running
                 .iter()
                 .map(|(name, running)| (name.clone(), running.seen.clone()))
+                .collect(),
+        );
+        desks_sender.send_replace(
+            running
+                .iter()
+                .map(|(name, running)| (name.to_string(), running.orders.clone()))
                 .collect(),
         );
         tokio::select! {

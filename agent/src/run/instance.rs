@@ -7,18 +7,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use sesame_controller::api::NamespacedName;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::directories::GatewayDirectories;
+use super::orders::{Order, What};
 use super::publisher::Publisher;
+use super::replace::Replacement;
 use super::seen::Seen;
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
-use crate::envoy::{State, Supervisor, SupervisorConfig};
+use crate::envoy::{State, Supervisor, SupervisorConfig, launch};
 
 /// How long to wait before something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Envoy spreads the end of connections over the time it drains.
+const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// What an instance is given.
 pub(super) struct Instance {
@@ -28,6 +34,7 @@ pub(super) struct Instance {
     pub(super) version: String,
     pub(super) concurrency: Option<u32>,
     pub(super) drain: Duration,
+    pub(super) takeover: Duration,
     pub(super) seen: watch::Sender<Seen>,
 }
 
@@ -37,6 +44,8 @@ struct Started {
     supervisor: Supervisor,
     /// Whether the files that were there are used as they were.
     from_files: bool,
+    /// What the Envoy is started with.
+    bootstrap: Bytes,
 }
 
 impl Instance {
@@ -44,6 +53,7 @@ impl Instance {
     pub(super) async fn run(
         self,
         mut wanted: watch::Receiver<Arc<Wanted>>,
+        mut orders: mpsc::Receiver<Order>,
         mut stop: watch::Receiver<bool>,
     ) {
         let mut newest = Arc::clone(&wanted.borrow_and_update());
@@ -51,6 +61,7 @@ impl Instance {
             applier,
             supervisor,
             from_files,
+            bootstrap,
         } = loop {
             match self.start(&newest).await {
                 Ok(started) => break started,
@@ -67,6 +78,7 @@ impl Instance {
         };
         let mut state = supervisor.state();
         let mut publisher = Publisher::new(&self, applier, supervisor.admin());
+        let mut replacement = Replacement::new(bootstrap);
         // What was accepted before may be older than the files: those serve until the source has been read.
         let mut pending = (!from_files).then(|| Arc::clone(&newest));
         let mut before = State::Starting { pid: None };
@@ -87,8 +99,22 @@ impl Instance {
                     pending = None;
                 }
             }
+            if let Some(why) = replacement.due(&before, &newest) {
+                tracing::info!(gateway = %self.gateway, why, "Envoy is to be replaced");
+                let seen = self.seen.borrow().clone();
+                let replaced = replacement.by_itself(why, &supervisor, &newest, &seen).await;
+                if let Err(error) = replaced {
+                    tracing::error!(gateway = %self.gateway, "{error}");
+                    self.seen.send_modify(|seen| seen.notes.push(error));
+                }
+                continue;
+            }
+            let again = replacement.next(&before, &newest);
             let probe = publisher.next_probe();
+            let mut ordered = None;
             tokio::select! {
+                Some(order) = orders.recv() => ordered = Some(order),
+                () = until(again), if again.is_some() => {}
                 changed = wanted.changed() => match changed {
                     Ok(()) => {
                         newest = Arc::clone(&wanted.borrow_and_update());
@@ -102,6 +128,16 @@ impl Instance {
                 () = until(probe), if probe.is_some() => {
                     if publisher.probe() {
                         pending = Some(Arc::clone(&newest));
+                    }
+                }
+            }
+            if let Some(Order { what, listener }) = ordered {
+                let seen = self.seen.borrow().clone();
+                match what {
+                    What::Restart { strategy } => {
+                        replacement
+                            .ordered(strategy, &listener, &supervisor, &newest, &seen)
+                            .await;
                     }
                 }
             }
@@ -123,7 +159,10 @@ impl Instance {
             first.bootstrap.clone(),
         );
         config.concurrency = self.concurrency;
-        let running = Supervisor::finds_running(&config).await?;
+        config.drain_time = self.drain.max(SHORTEST_DRAIN);
+        config.takeover = self.takeover;
+        config.launcher = Some(launch::own_binary());
+        let running = Supervisor::finds_running(&config)?;
         let (mut applier, opened) =
             Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;
         if opened.undone > 0 {
@@ -154,6 +193,7 @@ impl Instance {
         });
         Ok(Started {
             applier,
+            bootstrap: config.bootstrap.clone(),
             supervisor: Supervisor::start(config).await?,
             from_files,
         })

@@ -13,7 +13,9 @@ mod engine;
 mod host_addresses;
 mod instance;
 mod keeper;
+pub mod orders;
 mod publisher;
+mod replace;
 pub mod report;
 mod seen;
 mod server;
@@ -60,6 +62,8 @@ pub struct RunOptions {
     pub subscription_budget: Option<usize>,
     /// How long connections may go on at a stop.
     pub drain: Duration,
+    /// How long an Envoy may take to take over from another one.
+    pub takeover: Duration,
 }
 
 /// Serves until SIGTERM or SIGINT, then drains and stops every Envoy.
