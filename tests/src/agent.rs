@@ -35,6 +35,7 @@ pub struct Setup {
     ports: Vec<u16>,
     flags: Vec<String>,
     wrapper: Vec<String>,
+    envoy: Option<PathBuf>,
 }
 
 impl Setup {
@@ -50,6 +51,13 @@ impl Setup {
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// Another Envoy than the usual one.
+    #[must_use]
+    pub fn envoy(mut self, binary: &Path) -> Self {
+        self.envoy = Some(binary.to_owned());
         self
     }
 
@@ -196,7 +204,7 @@ impl AgentUnderTest {
             .arg("--state-dir")
             .arg(self.state())
             .arg("--envoy")
-            .arg(envoy_binary())
+            .arg(self.setup.envoy.clone().unwrap_or_else(envoy_binary))
             .arg("--allow-local-endpoints")
             .args(["--address", "127.0.0.1"])
             .args(["--drain-seconds", "1"])
@@ -218,6 +226,12 @@ impl AgentUnderTest {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {line:?}: {error}"));
         self.child = Some(child);
+    }
+
+    /// Has the next start use another argument in the place of one.
+    pub fn change_flag(&mut self, from: &str, to: &str) {
+        let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
+        *flag.expect("the flag is there") = to.to_owned();
     }
 
     /// SIGKILL to the agent, not to its Envoy.
@@ -269,7 +283,8 @@ impl AgentUnderTest {
     /// The Envoys of this agent.
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
-        found.retain(|process| process.is("envoy"));
+        // Not those that only validate.
+        found.retain(|process| process.is("envoy") && !process.arguments.iter().any(|a| a == "--mode"));
         found
     }
 

@@ -4,6 +4,7 @@
 //! was called wrongly, 3 when the command itself could not do its work.
 
 mod agent;
+mod drain;
 mod host;
 mod launch;
 mod offline;
@@ -47,6 +48,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Replace Envoy by a new process without dropping a request.
     Restart(restart::RestartArgs),
+    /// Take this host out of service: be ready no more, and have its clients go; or take that back.
+    Drain(drain::DrainArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
@@ -89,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Validate(args) => validate::main(&args),
         Command::Status(args) => status::main(&args),
         Command::Restart(args) => restart::main(&args),
+        Command::Drain(args) => drain::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };
     match result {

@@ -1,5 +1,6 @@
 //! `sesame-agent run`: serves until it is told to stop.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +39,17 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
+    /// How long to serve on after readiness is lost, when the agent is told to stop.
+    #[arg(
+        long,
+        env = "SESAME_LAME_DUCK_SECONDS",
+        default_value_t = 0,
+        value_name = "SECONDS"
+    )]
+    lame_duck_seconds: u64,
+    /// Answer /livez and /readyz here as well; they are always on the agent's socket.
+    #[arg(long, env = "SESAME_HEALTH_ADDRESS", value_name = "IP:PORT")]
+    health_address: Option<SocketAddr>,
     /// How long an Envoy may take to take over from the one that runs.
     #[arg(
         long,
@@ -58,6 +70,8 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         concurrency,
         subscription_budget,
         drain_seconds,
+        lame_duck_seconds,
+        health_address,
         takeover_seconds,
     } = args;
     run::run(RunOptions {
@@ -72,6 +86,8 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         concurrency,
         subscription_budget,
         drain: Duration::from_secs(drain_seconds),
+        lame_duck: Duration::from_secs(lame_duck_seconds),
+        health_address,
         takeover: Duration::from_secs(takeover_seconds),
     })?;
     Ok(0)

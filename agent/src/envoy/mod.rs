@@ -11,6 +11,7 @@ pub mod launch;
 pub mod locate;
 pub mod log;
 pub mod process;
+mod replace;
 pub mod restart;
 pub mod settings;
 pub mod stop;

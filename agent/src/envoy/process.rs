@@ -242,9 +242,12 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// How a process ended that we did not start: known only where orphans become our children, as in a container
-/// whose first process is the agent.
+/// How a process ended that we did not start: known only where orphans become our children, in a container whose
+/// first process is the agent.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
+    if std::process::id() != 1 {
+        return Exit::Unknown;
+    }
     match waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED) {
         Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => Exit::Code(code),

@@ -77,6 +77,7 @@ impl Supervisor {
             inbox,
             deaths: 0,
             retiring: None,
+            sink: None,
         };
         tokio::spawn(actor.run(found));
         Ok(Self {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::Resolver;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -21,7 +23,7 @@ use super::report::AgentReport;
 use super::seen::Seen;
 use super::server::Desks;
 use super::wanted::{HostSettings, Wanted};
-use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server, system_ca};
+use super::{AGENT_SOCKET, RunOptions, accepted, health, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy;
@@ -83,11 +85,19 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let (seen_sender, all_seen) =
         watch::channel(BTreeMap::<NamespacedName, watch::Receiver<Seen>>::new());
     let (desks_sender, desks) = watch::channel(Desks::new());
-    let status = tokio::spawn(server::serve(
-        listener,
-        reporter(&options, known.clone(), all_seen),
-        desks,
-    ));
+    let stopping = Arc::new(AtomicBool::new(false));
+    let report = reporter(&options, known.clone(), all_seen, Arc::clone(&stopping));
+    let report = Arc::new(report);
+    let health = match options.health_address {
+        Some(address) => {
+            let listener = TcpListener::bind(address)
+                .await
+                .with_context(|| format!("--health-address {address}: cannot listen"))?;
+            Some(tokio::spawn(health::serve(listener, Arc::clone(&report))))
+        }
+        None => None,
+    };
+    let status = tokio::spawn(server::serve(listener, report, desks));
 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -167,12 +177,20 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             _ = interrupt.recv() => break,
         }
     }
+    stopping.store(true, Ordering::Relaxed);
+    if !options.lame_duck.is_zero() {
+        tracing::info!("not ready any more; stopping in {:?}", options.lame_duck);
+        tokio::time::sleep(options.lame_duck).await;
+    }
     tracing::info!("stopping; connections have up to {:?}", options.drain);
     let stops = running.into_iter().map(|(name, instance)| async move {
         stop_one(&name, instance).await;
     });
     futures::future::join_all(stops).await;
     status.abort();
+    if let Some(health) = health {
+        health.abort();
+    }
     // A socket that nobody answers only misleads.
     let _ = std::fs::remove_file(socket);
     Ok(())
@@ -190,11 +208,13 @@ fn reporter(
     options: &RunOptions,
     known: watch::Receiver<Known>,
     seen: watch::Receiver<BTreeMap<NamespacedName, watch::Receiver<Seen>>>,
+    stopping: Arc<AtomicBool>,
 ) -> impl Fn(bool) -> super::report::Report + Send + Sync + 'static {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         started: Timestamp::now(),
+        stopping: false,
     };
     let manifests = options.manifests.clone();
     let resolve = options.resolve.clone();
@@ -212,7 +232,10 @@ fn reporter(
             .collect();
         describe::report(
             &Facts {
-                agent: agent.clone(),
+                agent: AgentReport {
+                    stopping: stopping.load(Ordering::Relaxed),
+                    ..agent.clone()
+                },
                 manifests: manifests.clone(),
                 transitions: &known.transitions,
                 known: &known,

@@ -145,7 +145,9 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
         applied_at: seen.applied_at,
         refused,
         refusal: seen.refusal.clone(),
+        draining: seen.draining.clone(),
         envoy: EnvoyReport {
+            serves: seen.live && (seen.loaded || seen.applied.is_some()),
             state: seen.envoy_state.clone(),
             pid: seen.envoy_pid,
             version: seen.envoy_version.clone(),

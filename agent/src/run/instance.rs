@@ -12,6 +12,7 @@ use sesame_controller::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
 use super::directories::GatewayDirectories;
+use super::drain::{Drain, Until};
 use super::orders::{Order, What};
 use super::publisher::Publisher;
 use super::replace::Replacement;
@@ -23,6 +24,8 @@ use crate::envoy::{State, Supervisor, SupervisorConfig, launch};
 /// How long to wait before something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// A drain asks again and again; it need not wait long.
+const DRAIN_ANSWER: Duration = Duration::from_secs(2);
 /// Envoy spreads the end of connections over the time it drains.
 const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
@@ -78,6 +81,7 @@ impl Instance {
         };
         let mut state = supervisor.state();
         let mut publisher = Publisher::new(&self, applier, supervisor.admin());
+        let mut drain: Option<Drain> = None;
         let mut replacement = Replacement::new(bootstrap);
         // What was accepted before may be older than the files: those serve until the source has been read.
         let mut pending = (!from_files).then(|| Arc::clone(&newest));
@@ -139,6 +143,26 @@ impl Instance {
                             .ordered(strategy, &listener, &supervisor, &newest, &seen)
                             .await;
                     }
+                    What::Drain {
+                        timeout_seconds,
+                        lame_duck_seconds,
+                        until_connections,
+                    } => {
+                        let until = Until {
+                            lame_duck: Duration::from_secs(lame_duck_seconds),
+                            timeout: Duration::from_secs(timeout_seconds),
+                            connections: until_connections,
+                        };
+                        let admin = supervisor.admin().with_timeout(DRAIN_ANSWER);
+                        drain = Some(Drain::start(admin, self.seen.clone(), until, listener));
+                    }
+                    What::Undrain => match drain.take() {
+                        Some(drain) => {
+                            let undone = drain.undo().await;
+                            listener.end(undone.map(|()| "ready again".to_owned()));
+                        }
+                        None => listener.end(Ok("not drained; nothing to take back".to_owned())),
+                    },
                 }
             }
         }

@@ -9,7 +9,9 @@ mod addresses;
 mod conductor;
 mod describe;
 mod directories;
+mod drain;
 mod engine;
+mod health;
 mod host_addresses;
 mod instance;
 mod keeper;
@@ -24,7 +26,7 @@ mod transitions;
 mod wanted;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,6 +64,10 @@ pub struct RunOptions {
     pub subscription_budget: Option<usize>,
     /// How long connections may go on at a stop.
     pub drain: Duration,
+    /// From the loss of readiness to the begin of a stop.
+    pub lame_duck: Duration,
+    /// Where to answer `/livez` and `/readyz` over TCP.
+    pub health_address: Option<SocketAddr>,
     /// How long an Envoy may take to take over from another one.
     pub takeover: Duration,
 }

@@ -26,6 +26,18 @@ pub enum What {
         #[serde(default)]
         strategy: Strategy,
     },
+    /// Be ready no more, and have clients go.
+    #[serde(rename_all = "camelCase")]
+    Drain {
+        /// How long it may take.
+        timeout_seconds: u64,
+        /// From the loss of readiness until clients are asked to go.
+        lame_duck_seconds: u64,
+        /// Done when no more are left.
+        until_connections: u64,
+    },
+    /// Be ready again.
+    Undrain,
 }
 
 /// A line of the answer.

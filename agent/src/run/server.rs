@@ -22,6 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use super::health;
 use super::orders::{Listener, Order, OrderRequest};
 use super::report::Report;
 
@@ -43,11 +44,13 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
 /// (which are many), until the task is dropped.
 /// Orders (`POST /orders`) go to the `desks` of their Gateways; the answer is one JSON object a line, as things happen.
-pub(super) async fn serve<F>(listener: UnixListener, report: F, desks: watch::Receiver<Desks>)
-where
+pub(super) async fn serve<F>(
+    listener: UnixListener,
+    report: Arc<F>,
+    desks: watch::Receiver<Desks>,
+) where
     F: Fn(bool) -> Report + Send + Sync + 'static,
 {
-    let report = Arc::new(report);
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
@@ -156,6 +159,11 @@ async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> R
 }
 
 fn answer<F: Fn(bool) -> Report>(method: &Method, path: &str, report: &F) -> Response<Body> {
+    if let Some((status, text)) = health::answer(method, path, || report(false)) {
+        let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+        *response.status_mut() = status;
+        return response;
+    }
     let (status, body) = match (method, path) {
         (&Method::GET, path @ ("/status" | "/gateways")) => {
             match serde_json::to_vec(&report(path == "/status")) {

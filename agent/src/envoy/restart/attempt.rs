@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::{Lineage, Way, shared_memory};
+use super::{Lineage, Sink, Way, listening, shared_memory};
 use crate::envoy::admin::{Admin, Readiness};
 use crate::envoy::answers::ServerInfo;
 use crate::envoy::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running, replace_file};
@@ -40,6 +40,8 @@ pub(crate) struct Failed {
     pub(crate) reason: String,
     /// Whether the first Envoy still takes connections.
     pub(crate) parent_serves: bool,
+    /// To be held as long as the first Envoy lives, or until the next attempt.
+    pub(crate) sink: Option<Sink>,
 }
 
 impl Attempt<'_> {
@@ -50,6 +52,7 @@ impl Attempt<'_> {
             _ => self.config.new_lineage(),
         };
         let before = fs::read(self.config.command(None).bootstrap);
+        let listened = listening::count(self.parent.process.pid());
         let mark = self.config.log().mark();
         let child = match self.start(lineage) {
             Ok(child) => child,
@@ -58,17 +61,19 @@ impl Attempt<'_> {
                 return Err(Failed {
                     reason: format!("{}: the new Envoy cannot be started: {error}", self.way),
                     parent_serves: true,
+                    sink: None,
                 });
             }
         };
-        match self.took_over(&child).await {
+        match self.took_over(&child, listened).await {
             Ok(()) => Ok(self.commit(child)),
             Err(reason) => {
                 let words = self.config.log().last_words(mark);
-                let parent_serves = self.abandon(&child, before).await;
+                let (parent_serves, sink) = self.abandon(&child, before, listened).await;
                 Err(Failed {
                     reason: format!("{}: {reason}: {words}", self.way),
                     parent_serves,
+                    sink,
                 })
             }
         }
@@ -76,14 +81,17 @@ impl Attempt<'_> {
 
     /// Goes on with an attempt of an agent that has died.
     pub(crate) async fn resume(&self, child: Running) -> Result<Running, Failed> {
-        match self.took_over(&child).await {
+        // How many there were before is not known; none are left when they were given away.
+        let listened = 1;
+        match self.took_over(&child, listened).await {
             Ok(()) => Ok(self.commit(child)),
             Err(reason) => {
                 let bootstrap = fs::read(self.config.command(None).bootstrap);
-                let parent_serves = self.abandon(&child, bootstrap).await;
+                let (parent_serves, sink) = self.abandon(&child, bootstrap, listened).await;
                 Err(Failed {
                     reason: format!("{}: {reason}", self.way),
                     parent_serves,
+                    sink,
                 })
             }
         }
@@ -103,11 +111,6 @@ impl Attempt<'_> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
-        } else if let Some(lineage) = lineage {
-            // Of one that was killed and had the same number.
-            for socket in lineage.sockets(&self.config.runtime_dir) {
-                let _ = fs::remove_file(socket);
-            }
         }
         replace_file(&command.bootstrap, &self.config.bootstrap)?;
         let held = launch(self.config.launcher_for(lineage), &command, &self.config.log())?;
@@ -120,7 +123,7 @@ impl Attempt<'_> {
     }
 
     /// Waits until the second Envoy answers in the place of the first, live. The error says why it does not.
-    async fn took_over(&self, child: &Running) -> Result<(), String> {
+    async fn took_over(&self, child: &Running, listened: usize) -> Result<(), String> {
         let mut deadline = Instant::now() + self.config.takeover;
         let mut extended = false;
         let admin = self.admin.with_timeout(ASK);
@@ -135,8 +138,7 @@ impl Attempt<'_> {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let interrupted = child.identity.lineage.map(shared_memory::is_initializing);
-                if self.way == Way::Hot && !extended && matches!(interrupted, Some(Ok(false))) {
+                if !extended && self.has_given_away(listened) {
                     // It has the sockets: to end it now would end the service.
                     (deadline, extended) = (Instant::now() + self.config.takeover, true);
                     continue;
@@ -177,31 +179,43 @@ impl Attempt<'_> {
     }
 
     /// Ends the second Envoy and removes its traces; whether the first still takes connections.
-    async fn abandon(&self, child: &Running, bootstrap: io::Result<Vec<u8>>) -> bool {
+    async fn abandon(
+        &self,
+        child: &Running,
+        bootstrap: io::Result<Vec<u8>>,
+        listened: usize,
+    ) -> (bool, Option<Sink>) {
         let lineage = child.identity.lineage;
-        let parent_serves = match (self.way, lineage) {
-            // The mark is taken away when the first Envoy has been told to close its sockets.
-            (Way::Hot, Some(line)) => shared_memory::is_initializing(line).unwrap_or(true),
-            _ => true,
-        };
         child.process.kill();
         if timeout(KILLED, child.process.wait()).await.is_err() {
             tracing::warn!(pid = child.process.pid(), "an Envoy does not end after SIGKILL");
         }
+        let sink = lineage.filter(|_| self.way == Way::Hot).and_then(|line| {
+            Sink::open(line, &self.config.runtime_dir)
+                .inspect_err(|error| {
+                    tracing::error!(%error, "nobody takes the answers of the Envoy that serves");
+                })
+                .ok()
+        });
         self.put_back(lineage, bootstrap);
-        parent_serves
+        (!self.has_given_away(listened), sink)
+    }
+
+    /// Whether the first Envoy has closed its ports, which it does when the second one has told it to.
+    fn has_given_away(&self, listened: usize) -> bool {
+        self.way == Way::Hot && listening::count(self.parent.process.pid()) < listened
     }
 
     fn put_back(&self, lineage: Option<Lineage>, bootstrap: io::Result<Vec<u8>>) {
         if let Some(line) = lineage {
-            for socket in line.sockets(&self.config.runtime_dir) {
-                let _ = fs::remove_file(socket);
-            }
             if self.way == Way::Hot {
                 if let Err(error) = shared_memory::repair(line) {
                     tracing::warn!(%error, "the shared memory cannot be put right");
                 }
             } else {
+                for socket in line.sockets(&self.config.runtime_dir) {
+                    let _ = fs::remove_file(socket);
+                }
                 shared_memory::remove(line);
             }
         }

@@ -47,6 +47,12 @@ pub(crate) async fn gather(
     }
 }
 
+/// Whether the kernel moves connections that wait at a closing socket to another one of the same port.
+pub(crate) fn moves_connections() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
+        .is_ok_and(|text| text.trim() == "1")
+}
+
 /// `11.104`.
 async fn protocol_of(binary: &Path) -> Result<String, String> {
     let run = Command::new(binary)

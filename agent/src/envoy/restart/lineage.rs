@@ -15,9 +15,9 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// Envoy multiplies by ten, in 32 bits.
 const BASE_IDS: u64 = 400_000_000;
 /// From the end of the drain to the end of the first Envoy.
-const AFTER_DRAIN: Duration = Duration::from_secs(2);
-/// The longest name of a socket in the directory, with its separator: `/hot_udp_parent_4000000009`.
-pub(crate) const LONGEST_SOCKET_NAME: usize = 26;
+const AFTER_DRAIN: Duration = Duration::from_secs(1);
+/// The longest name of a socket in the directory, with its separator and one more byte: `/hot_udp_parent_4000000009`.
+pub(crate) const LONGEST_SOCKET_NAME: usize = 27;
 
 /// A place in a line of Envoys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,9 +107,17 @@ impl Lineage {
 
     /// The sockets of this one.
     pub(crate) fn sockets(self, directory: &Path) -> [PathBuf; 4] {
+        ["child", "parent", "udp_child", "udp_parent"].map(|role| self.socket(directory, role))
+    }
+
+    /// Those on which it hears from the one before.
+    pub(crate) fn sockets_of_child(self, directory: &Path) -> [PathBuf; 2] {
+        ["child", "udp_child"].map(|role| self.socket(directory, role))
+    }
+
+    fn socket(self, directory: &Path, role: &str) -> PathBuf {
         let id = u64::from(self.base_id) * 10 + u64::from(self.epoch % 3);
-        ["child", "parent", "udp_child", "udp_parent"]
-            .map(|role| directory.join(format!("hot_{role}_{id}")))
+        directory.join(format!("hot_{role}_{id}"))
     }
 }
 

@@ -11,8 +11,10 @@ mod attempt;
 mod decide;
 mod facts;
 mod lineage;
+mod listening;
 mod retire;
 pub(crate) mod shared_memory;
+mod sink;
 
 use std::time::Duration;
 
@@ -22,10 +24,11 @@ use tokio::sync::mpsc;
 
 pub(crate) use self::attempt::{Attempt, OLD_ADMIN};
 pub use self::decide::{Answers, Facts, Plan, Refused, decide};
-pub(crate) use self::facts::gather;
+pub(crate) use self::facts::{gather, moves_connections};
 pub use self::lineage::Lineage;
 pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
 pub(crate) use self::retire::Retiring;
+pub(crate) use self::sink::Sink;
 
 /// How an Envoy is to be replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
