@@ -20,6 +20,7 @@ mod wait;
 mod wire;
 
 pub(crate) use files::create_directory;
+pub(crate) use state::replace_file;
 pub use on_disk::OnDisk;
 pub use report::{Outcome, Refusal, Report, StepReport};
 pub use request::{ApplyError, Opened, Wanted};

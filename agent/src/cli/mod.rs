@@ -5,6 +5,7 @@
 
 mod agent;
 mod drain;
+mod history;
 mod host;
 mod launch;
 mod offline;
@@ -50,6 +51,16 @@ enum Command {
     Restart(restart::RestartArgs),
     /// Take this host out of service: be ready no more, and have its clients go; or take that back.
     Drain(drain::DrainArgs),
+    /// List the configurations that Envoy has accepted.
+    History(history::HistoryArgs),
+    /// Show by which objects two accepted configurations differ.
+    Diff(history::DiffArgs),
+    /// Go back to an accepted configuration, and stay there.
+    Rollback(history::RollbackArgs),
+    /// Follow the source again after a rollback.
+    Resume(history::GatewayArgs),
+    /// Apply a revision that is held because it removes so much.
+    Accept(history::GatewayArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
@@ -93,6 +104,11 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::main(&args),
         Command::Restart(args) => restart::main(&args),
         Command::Drain(args) => drain::main(&args),
+        Command::History(args) => history::history(&args),
+        Command::Diff(args) => history::diff(&args),
+        Command::Rollback(args) => history::rollback(&args),
+        Command::Resume(args) => history::resume(&args),
+        Command::Accept(args) => history::accept(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };
     match result {

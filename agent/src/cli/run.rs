@@ -39,6 +39,24 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
+    /// Hold a revision that removes more than this share of ten or more listeners, virtual hosts or backends; 100
+    /// holds nothing.
+    #[arg(
+        long,
+        env = "SESAME_MAX_REMOVAL_SHARE",
+        default_value_t = 50,
+        value_parser = clap::value_parser!(u8).range(0..=100),
+        value_name = "PERCENT"
+    )]
+    max_removal_share: u8,
+    /// How long the source must stick to such a revision until it is applied without being accepted.
+    #[arg(
+        long,
+        env = "SESAME_REMOVAL_HOLD_SECONDS",
+        default_value_t = 300,
+        value_name = "SECONDS"
+    )]
+    removal_hold_seconds: u64,
     /// How long to serve on after readiness is lost, when the agent is told to stop.
     #[arg(
         long,
@@ -70,6 +88,8 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         concurrency,
         subscription_budget,
         drain_seconds,
+        max_removal_share,
+        removal_hold_seconds,
         lame_duck_seconds,
         health_address,
         takeover_seconds,
@@ -86,6 +106,8 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         concurrency,
         subscription_budget,
         drain: Duration::from_secs(drain_seconds),
+        most_removed: max_removal_share,
+        hold: Duration::from_secs(removal_hold_seconds),
         lame_duck: Duration::from_secs(lame_duck_seconds),
         health_address,
         takeover: Duration::from_secs(takeover_seconds),

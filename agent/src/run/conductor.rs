@@ -115,6 +115,8 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             concurrency: options.concurrency,
             drain: options.drain,
             takeover: options.takeover,
+            most_removed: options.most_removed,
+            hold: options.hold,
             seen: seen_sender,
         };
         Running {

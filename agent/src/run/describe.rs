@@ -112,6 +112,8 @@ fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) -> GatewayR
             GatewayState::Down,
             seen.trouble_or("Envoy is not running yet"),
         )
+    } else if let Some(held) = &seen.held {
+        (GatewayState::Degraded, held.clone())
     } else if let Some(held) = known.held.as_ref().filter(|_| answered) {
         (GatewayState::Degraded, held.clone())
     } else if let (true, [first, ..]) = (answered, refused.as_slice()) {

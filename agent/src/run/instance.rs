@@ -12,6 +12,7 @@ use sesame_controller::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
 use super::directories::GatewayDirectories;
+use super::desire::Desire;
 use super::drain::{Drain, Until};
 use super::orders::{Order, What};
 use super::publisher::Publisher;
@@ -38,6 +39,8 @@ pub(super) struct Instance {
     pub(super) concurrency: Option<u32>,
     pub(super) drain: Duration,
     pub(super) takeover: Duration,
+    pub(super) most_removed: u8,
+    pub(super) hold: Duration,
     pub(super) seen: watch::Sender<Seen>,
 }
 
@@ -59,7 +62,10 @@ impl Instance {
         mut orders: mpsc::Receiver<Order>,
         mut stop: watch::Receiver<bool>,
     ) {
-        let mut newest = Arc::clone(&wanted.borrow_and_update());
+        let source = Arc::clone(&wanted.borrow_and_update());
+        let state = self.directories.state.clone();
+        let mut desire = Desire::new(source, state, self.most_removed, self.hold);
+        let mut newest = Arc::clone(desire.pursued());
         let Started {
             applier,
             supervisor,
@@ -113,20 +119,24 @@ impl Instance {
                 }
                 continue;
             }
+            self.note_held(&desire);
             let again = replacement.next(&before, &newest);
             let probe = publisher.next_probe();
+            let held = desire.next();
             let mut ordered = None;
+            let mut moved = false;
             tokio::select! {
                 Some(order) = orders.recv() => ordered = Some(order),
                 () = until(again), if again.is_some() => {}
                 changed = wanted.changed() => match changed {
                     Ok(()) => {
-                        newest = Arc::clone(&wanted.borrow_and_update());
-                        pending = Some(Arc::clone(&newest));
+                        let source = Arc::clone(&wanted.borrow_and_update());
+                        moved = desire.follow(source);
                     }
                     Err(_) => break,
                 },
                 _ = state.changed() => {}
+                () = until(held), if held.is_some() => moved = desire.recheck(),
                 _ = stop.wait_for(|stop| *stop) => break,
                 () = tokio::time::sleep(RETRY), if retry => {}
                 () = until(probe), if probe.is_some() => {
@@ -143,6 +153,11 @@ impl Instance {
                             .ordered(strategy, &listener, &supervisor, &newest, &seen)
                             .await;
                     }
+                    What::Accept => listener.end(changed(desire.accept(), &mut moved)),
+                    What::Rollback { generation } => {
+                        listener.end(changed(desire.roll_back(generation), &mut moved));
+                    }
+                    What::Resume => listener.end(changed(desire.resume(), &mut moved)),
                     What::Drain {
                         timeout_seconds,
                         lame_duck_seconds,
@@ -165,12 +180,31 @@ impl Instance {
                     },
                 }
             }
+            if moved {
+                newest = Arc::clone(desire.pursued());
+                pending = Some(Arc::clone(&newest));
+            }
         }
         supervisor.stop(self.drain).await;
         publisher.finish().await;
         self.seen.send_modify(|seen| {
             seen.live = false;
             "Stopped".clone_into(&mut seen.envoy_state);
+        });
+    }
+
+    /// Says why what the source wants is not tried, if it is not.
+    fn note_held(&self, desire: &Desire) {
+        let held = desire.held();
+        self.seen.send_if_modified(|seen| {
+            let new = seen.held != held;
+            if new {
+                if let Some(why) = &held {
+                    tracing::warn!(gateway = %self.gateway, "{why}");
+                }
+                seen.held = held;
+            }
+            new
         });
     }
 
@@ -222,6 +256,12 @@ impl Instance {
             from_files,
         })
     }
+}
+
+/// Whatever was done, what is pursued may be another one now.
+fn changed(result: Result<String, String>, moved: &mut bool) -> Result<String, String> {
+    *moved = result.is_ok();
+    result
 }
 
 fn has_files(applier: &Applier) -> bool {

@@ -8,10 +8,13 @@ mod accepted;
 mod addresses;
 mod conductor;
 mod describe;
+mod desire;
 mod directories;
 mod drain;
 mod engine;
+mod gate;
 mod health;
+pub mod history;
 mod host_addresses;
 mod instance;
 mod keeper;
@@ -64,6 +67,10 @@ pub struct RunOptions {
     pub subscription_budget: Option<usize>,
     /// How long connections may go on at a stop.
     pub drain: Duration,
+    /// A revision that removes more than so many per cent of what is served is held; 100 holds nothing.
+    pub most_removed: u8,
+    /// How long, if the source sticks to it.
+    pub hold: Duration,
     /// From the loss of readiness to the begin of a stop.
     pub lame_duck: Duration,
     /// Where to answer `/livez` and `/readyz` over TCP.

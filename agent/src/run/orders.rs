@@ -38,6 +38,15 @@ pub enum What {
     },
     /// Be ready again.
     Undrain,
+    /// Apply what is held because it removes so much.
+    Accept,
+    /// Go back to an accepted generation, and stay there.
+    Rollback {
+        /// Its number.
+        generation: u64,
+    },
+    /// Follow the source again.
+    Resume,
 }
 
 /// A line of the answer.
