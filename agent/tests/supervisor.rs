@@ -212,7 +212,10 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     assert_eq!((replaced.before, replaced.way), (pid, Way::Handover));
     let state = until_state(&supervisor, State::is_live).await;
     assert_eq!(live_pid(&state), replaced.now);
-    assert!(matches!(state, State::Live { outdated: None, .. }), "{state:?}");
+    assert!(
+        matches!(state, State::Live { outdated: None, .. }),
+        "{state:?}"
+    );
     until("the one before has ended", || !is_running(pid)).await;
     load.more(50).await;
     assert_eq!(load.finish().await, Vec::<String>::new());

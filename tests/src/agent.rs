@@ -36,6 +36,7 @@ pub struct Setup {
     flags: Vec<String>,
     wrapper: Vec<String>,
     envoy: Option<PathBuf>,
+    small_disks: bool,
 }
 
 impl Setup {
@@ -51,6 +52,14 @@ impl Setup {
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// The agent's directories are small file systems of their own, which nobody else sees: see
+    /// [`AgentUnderTest::visible`].
+    #[must_use]
+    pub fn small_disks(mut self) -> Self {
+        self.small_disks = true;
         self
     }
 
@@ -149,6 +158,26 @@ impl AgentUnderTest {
         self.directory.path().join("s")
     }
 
+    /// A path of the agent as it is seen from outside.
+    pub fn visible(&self, path: &Path) -> PathBuf {
+        match &self.child {
+            Some(child) if self.setup.small_disks => {
+                PathBuf::from(format!("/proc/{}/root{}", child.id(), path.display()))
+            }
+            _ => path.to_owned(),
+        }
+    }
+
+    /// Runs a command where the agent sees its directories.
+    pub fn beside(&self, command: &[&str]) -> ExitStatus {
+        let pid = self.child.as_ref().expect("the agent runs").id();
+        Command::new("nsenter")
+            .args(["--user", "--mount", "--target", &pid.to_string()])
+            .args(command)
+            .status()
+            .expect("nsenter runs")
+    }
+
     /// Where a Gateway's port really is.
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
@@ -192,6 +221,23 @@ impl AgentUnderTest {
             .open(self.log_path())
             .expect("open the log");
         let mut line: Vec<String> = self.setup.wrapper.clone();
+        if self.setup.small_disks {
+            let script = format!(
+                r#"for d in {} {}; do mount -t tmpfs -o size=1m,mode=700 tmpfs $d || exit 1; done; exec "$0" "$@""#,
+                self.runtime().display(),
+                self.state().display()
+            );
+            let unshare = [
+                "unshare",
+                "--user",
+                "--map-root-user",
+                "--mount",
+                "sh",
+                "-c",
+            ];
+            line.extend(unshare.iter().map(ToString::to_string));
+            line.push(script);
+        }
         line.push(agent_binary().to_string_lossy().into_owned());
         line.push("run".to_owned());
         let mut command = Command::new(&line[0]);
@@ -284,7 +330,9 @@ impl AgentUnderTest {
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
         // Not those that only validate.
-        found.retain(|process| process.is("envoy") && !process.arguments.iter().any(|a| a == "--mode"));
+        found.retain(|process| {
+            process.is("envoy") && !process.arguments.iter().any(|a| a == "--mode")
+        });
         found
     }
 
@@ -311,7 +359,7 @@ impl AgentUnderTest {
 
     /// `sesame-agent status` as JSON.
     pub fn status_command(&self) -> Output {
-        let runtime = self.runtime();
+        let runtime = self.visible(&self.runtime());
         self.command(&[
             "status",
             "--output",

@@ -52,14 +52,31 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
         .start(&[("all.yaml", &yaml(&objects))]);
     wait_ready(health, 200).await;
     let request = agent.get(80, "drain.test", "/");
-    agent.wait_served(&request, |reply| reply.status == 200).await;
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
 
     let load = Load::start(&Plan::new(vec![request]));
     // Clients that come again and again are served, and hold the drain up.
-    let output = drain(&agent, &["--lame-duck", "0", "--timeout", "1", "--until-connections", "0"]).await;
+    let output = drain(
+        &agent,
+        &[
+            "--lame-duck",
+            "0",
+            "--timeout",
+            "1",
+            "--until-connections",
+            "0",
+        ],
+    )
+    .await;
     wait_ready(health, 503).await;
     load.pass(100).await;
-    assert!(text(&output).contains("clients are asked to go") || output.status.success(), "{}", text(&output));
+    assert!(
+        text(&output).contains("clients are asked to go") || output.status.success(),
+        "{}",
+        text(&output)
+    );
     let output = drain(&agent, &["--undo"]).await;
     assert!(output.status.success(), "{}", text(&output));
     wait_ready(health, 200).await;
@@ -67,16 +84,25 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
     load.stop().await.assert_clean();
 
     // An idle client is one that is left, and with none left it is done at once.
-    let idle = tokio::net::TcpStream::connect(agent.address(80)).await.expect("connect");
+    let idle = tokio::net::TcpStream::connect(agent.address(80))
+        .await
+        .expect("connect");
     let output = drain(&agent, &["--lame-duck", "0", "--timeout", "2"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains("1 connections are left"), "{}", text(&output));
+    assert!(
+        text(&output).contains("1 connections are left"),
+        "{}",
+        text(&output)
+    );
     let output = drain(&agent, &["--lame-duck", "0", "--until-connections", "1"]).await;
     assert!(output.status.success(), "{}", text(&output));
     drop(idle);
     let output = drain(&agent, &["--lame-duck", "0"]).await;
     assert!(output.status.success(), "{}", text(&output));
     wait_ready(health, 503).await;
-    let alive = Request::get(health, "health", "/livez").send().await.expect("an answer");
+    let alive = Request::get(health, "health", "/livez")
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(alive.status, 200);
 }

@@ -19,7 +19,9 @@ async fn serving(setup: Setup, backend: &Backend) -> AgentUnderTest {
     objects.push(http_route("app", &["restart.test"], &[rule_to("app", &[])]));
     let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
     let request = agent.get(80, "restart.test", "/");
-    agent.wait_served(&request, |reply| reply.status == 200).await;
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
     live(&agent).await;
     agent
 }
@@ -142,12 +144,15 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
         Stage::After(Duration::from_millis(25)),
     ] {
         let first = live(&agent).await;
-        let (output, killed) = tokio::join!(
-            restart(&agent, "hot"),
-            kill_second(&agent, first, stage)
-        );
+        let (output, killed) =
+            tokio::join!(restart(&agent, "hot"), kill_second(&agent, first, stage));
         assert!(killed, "no second Envoy came");
-        assert_eq!(output.status.code(), Some(1), "{stage:?}: {}", text(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{stage:?}: {}",
+            text(&output)
+        );
         load.pass(50).await;
         one_envoy(&agent).await;
         assert_eq!(agent.envoys()[0].pid, first, "{stage:?}");
@@ -195,6 +200,28 @@ async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
     assert!(text(&output).contains("by handover"), "{}", text(&output));
 }
 
+/// Once it has taken over, the second Envoy is the only one; it ends like any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another_one() {
+    let backend = Backend::start("a").await;
+    let agent = serving(Setup::with_ports(&[80]), &backend).await;
+    let first = live(&agent).await;
+    let output = restart(&agent, "hot").await;
+    assert!(output.status.success(), "{}", text(&output));
+    let second = live(&agent).await;
+    processes::kill9(second);
+    let request = agent.get(80, "restart.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    one_envoy(&agent).await;
+    let third = live(&agent).await;
+    assert!(third != first && third != second);
+    let load = load(&agent);
+    works(&agent, &load).await;
+    load.stop().await.assert_clean();
+}
+
 fn signal(pid: i32, name: &str) {
     let status = Command::new("kill")
         .args([&format!("-{name}"), &pid.to_string()])
@@ -214,7 +241,11 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     let output = restart(&agent, "auto").await;
     signal(first, "CONT");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains("does not answer"), "{}", text(&output));
+    assert!(
+        text(&output).contains("does not answer"),
+        "{}",
+        text(&output)
+    );
     load.pass(50).await;
 
     // In the middle of it: the second one waits for the first, for as long as it may.
@@ -245,7 +276,7 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
     let mut agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
     let runtime = agent.runtime().to_string_lossy().into_owned();
-    for (strategy, pause) in [("hot", 0), ("hot", 60), ("hot", 200), ("handover", 0), ("handover", 200)] {
+    for (strategy, pause) in [("hot", 0), ("hot", 60), ("handover", 30)] {
         let before = live(&agent).await;
         one_envoy(&agent).await;
         let mut order = Command::new(sesame_tests::agent::agent_binary())
@@ -253,7 +284,11 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
             .spawn()
             .expect("the agent's binary runs");
         sesame_tests::wait::eventually("a second Envoy", SOON, async || {
-            if agent.envoys().len() > 1 { Ok(()) } else { Err("one".to_owned()) }
+            if agent.envoys().len() > 1 {
+                Ok(())
+            } else {
+                Err("one".to_owned())
+            }
         })
         .await;
         tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -267,12 +302,7 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
         load.pass(50).await;
     }
     works(&agent, &load).await;
-    let report = load.stop().await;
-    let moved = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req");
-    if moved.is_ok_and(|text| text.trim() == "1") {
-        report.assert_clean();
-    }
-    assert!(report.failed <= 4, "{report}");
+    load.stop().await.assert_clean_but_for_closed_ports(1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,14 +316,20 @@ async fn a_replaced_binary_and_another_concurrency_are_taken_up_without_a_failed
         std::fs::rename(new, &binary).expect("rename Envoy");
     };
     install();
-    let setup = Setup::with_ports(&[80]).envoy(&binary).flag("--concurrency=1");
+    let setup = Setup::with_ports(&[80])
+        .envoy(&binary)
+        .flag("--concurrency=1");
     let mut agent = serving(setup, &backend).await;
     let load = load(&agent);
     let first = live(&agent).await;
     install();
     sesame_tests::wait::eventually("the new binary runs", SOON, async || {
         let now = live(&agent).await;
-        if now == first { Err(agent.log_tail()) } else { Ok(()) }
+        if now == first {
+            Err(agent.log_tail())
+        } else {
+            Ok(())
+        }
     })
     .await;
     one_envoy(&agent).await;
@@ -303,12 +339,20 @@ async fn a_replaced_binary_and_another_concurrency_are_taken_up_without_a_failed
     agent.restart();
     sesame_tests::wait::eventually("the new concurrency runs", SOON, async || {
         let now = live(&agent).await;
-        if now == second { Err(agent.log_tail()) } else { Ok(()) }
+        if now == second {
+            Err(agent.log_tail())
+        } else {
+            Ok(())
+        }
     })
     .await;
     one_envoy(&agent).await;
     assert_eq!(argument(&agent.envoys()[0], "--concurrency"), Some("2"));
-    assert_eq!(argument(&agent.envoys()[0], "--restart-epoch"), Some("2"), "both were hot");
+    assert_eq!(
+        argument(&agent.envoys()[0], "--restart-epoch"),
+        Some("2"),
+        "both were hot"
+    );
     load.pass(50).await;
     load.stop().await.assert_clean();
 }

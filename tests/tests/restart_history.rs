@@ -43,7 +43,9 @@ async fn look(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, Strin
 }
 
 fn message(status: &Value) -> &str {
-    status["gateways"][0]["message"].as_str().unwrap_or_default()
+    status["gateways"][0]["message"]
+        .as_str()
+        .unwrap_or_default()
 }
 
 async fn wait_answer(agent: &AgentUnderTest, service: usize, status: u16) {
@@ -116,7 +118,10 @@ async fn a_rollback_stays_until_it_is_taken_back() {
 
     let (code, text) = look(&agent, &["diff", "1", "2"]).await;
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("+ route HTTPRoute/default/s-1/rules/0"), "{text}");
+    assert!(
+        text.contains("+ route HTTPRoute/default/s-1/rules/0"),
+        "{text}"
+    );
     assert!(!text.contains("s-0"), "{text}");
     let (code, text) = look(&agent, &["diff", "2", "2"]).await;
     assert_eq!((code, text.as_str()), (Some(0), ""));

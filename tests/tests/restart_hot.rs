@@ -4,7 +4,7 @@ use std::process::Output;
 
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
-use sesame_tests::load::{Load, LoadReport, Plan};
+use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
 
 /// `$SESAME_RESTARTS` for longer runs.
@@ -29,7 +29,9 @@ async fn serving(setup: Setup, backend: &Backend, more: usize) -> AgentUnderTest
     }
     let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
     let request = agent.get(80, "restart.test", "/");
-    agent.wait_served(&request, |reply| reply.status == 200).await;
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
     agent
         .wait_status("all is served", |status| status["healthy"] == true)
         .await;
@@ -90,30 +92,16 @@ async fn handovers_in_a_row_drop_nothing() {
     for _ in 0..rounds() {
         restarts(&agent, &load, "handover", "handover").await;
     }
-    handed_over(&load.stop().await, rounds());
-}
-
-/// Where the kernel does not move connections from a closing port to an open one (`net.ipv4.tcp_migrate_req`), one that
-/// arrives in that instant is reset; nothing else may fail.
-fn handed_over(report: &LoadReport, handovers: usize) {
-    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req");
-    if setting.is_ok_and(|text| text.trim() == "1") {
-        return report.assert_clean();
-    }
-    eprintln!("{report}");
-    let resets = report
-        .failures
-        .iter()
-        .filter(|failure| failure.cause.contains("reset by peer"));
-    assert_eq!(resets.count(), report.failed, "{report}");
-    // At most one connection of each worker, each time.
-    assert!(report.failed <= 4 * handovers, "{report}");
+    load.stop()
+        .await
+        .assert_clean_but_for_closed_ports(rounds());
 }
 
 /// The same where the kernel moves them: in a network namespace of its own, because the setting is one of a namespace.
 #[test]
 fn handovers_drop_nothing_at_all_where_the_kernel_moves_connections() {
-    let script = r#"ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req && exec "$0" "$@""#;
+    let script =
+        r#"ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req && exec "$0" "$@""#;
     let status = std::process::Command::new("unshare")
         .args(["--net", "sh", "-c", script])
         .arg(std::env::current_exe().expect("this test has a path"))
@@ -136,5 +124,5 @@ async fn both_ways_by_turns_with_hundreds_of_clusters_drop_nothing() {
     ] {
         restarts(&agent, &load, strategy, by).await;
     }
-    handed_over(&load.stop().await, 1);
+    load.stop().await.assert_clean_but_for_closed_ports(1);
 }

@@ -56,7 +56,9 @@ pub(crate) async fn send(socket: &Path, request: Request<Full<Bytes>>) -> anyhow
     if status.is_success() {
         return Ok(response.into_body());
     }
-    let body = Limited::new(response.into_body(), MAX_ERROR).collect().await;
+    let body = Limited::new(response.into_body(), MAX_ERROR)
+        .collect()
+        .await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     let why = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
     match why["error"].as_str() {

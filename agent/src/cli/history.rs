@@ -55,9 +55,13 @@ pub(crate) struct GatewayArgs {
 pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<u8> {
     let history = open(&args.state)?;
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["GENERATION", "ACCEPTED AT", "REVISION", "CAUSE", ""]);
+    table.load_style(presets::NOTHING).set_header([
+        "GENERATION",
+        "ACCEPTED AT",
+        "REVISION",
+        "CAUSE",
+        "",
+    ]);
     for meta in history.list()? {
         let mut marks = Vec::new();
         if history.accepted() == Some(meta.number) {

@@ -186,6 +186,7 @@ impl Actor {
             adopted,
             loaded,
             outdated: self.outdated(&running.identity),
+            accompanied: self.retiring.is_some(),
         });
     }
 
@@ -197,10 +198,14 @@ impl Actor {
         if self.retiring.as_ref().is_some_and(Retiring::is_gone) {
             self.retiring = None;
         }
-        let now = self.outdated(&running.identity);
+        let now = (self.outdated(&running.identity), self.retiring.is_some());
         self.state.send_if_modified(|state| match state {
-            State::Live { outdated, .. } if *outdated != now => {
-                *outdated = now;
+            State::Live {
+                outdated,
+                accompanied,
+                ..
+            } if (*outdated, *accompanied) != now => {
+                (*outdated, *accompanied) = now;
                 true
             }
             _ => false,

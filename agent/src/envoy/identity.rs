@@ -188,7 +188,10 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
         let Some(start_time) = start_time(pid).filter(|_| is_ours) else {
             continue;
         };
-        if noted.iter().any(|n| (n.pid, n.start_time) == (pid, start_time)) {
+        if noted
+            .iter()
+            .any(|n| (n.pid, n.start_time) == (pid, start_time))
+        {
             continue;
         }
         if arguments.first().is_some_and(|first| first == LAUNCH) {

@@ -43,7 +43,9 @@ impl Held {
             drop(gate);
             let status = launcher.wait()?;
             if !status.success() {
-                return Err(io::Error::other(format!("the launcher ended with {status}")));
+                return Err(io::Error::other(format!(
+                    "the launcher ended with {status}"
+                )));
             }
         }
         Ok(self.process)

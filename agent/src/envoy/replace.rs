@@ -75,7 +75,9 @@ impl Actor {
                         self.retire(running, way);
                         return Some(child);
                     }
-                    Err(error) => tracing::error!(%error, "cannot take over from the running Envoy"),
+                    Err(error) => {
+                        tracing::error!(%error, "cannot take over from the running Envoy")
+                    }
                 }
             }
             _ => {}
@@ -100,7 +102,8 @@ impl Actor {
     /// Clears away what is left of a replacement of which only one Envoy is left.
     fn tidy(&mut self, running: &Running) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
-        let answers = |path: &std::path::Path| std::os::unix::net::UnixStream::connect(path).is_ok();
+        let answers =
+            |path: &std::path::Path| std::os::unix::net::UnixStream::connect(path).is_ok();
         if answers(&old) && !answers(&self.config.admin_socket) {
             // The second one has taken its place and died.
             let _ = fs::rename(&old, &self.config.admin_socket);

@@ -148,6 +148,8 @@ pub enum State {
         loaded: bool,
         /// Why it is to be replaced by another one, if it is.
         outdated: Option<&'static str>,
+        /// Whether the one before it still reads the same files.
+        accompanied: bool,
     },
     /// Died, and will be started again.
     Backoff {

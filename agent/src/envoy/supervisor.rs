@@ -64,8 +64,7 @@ impl Supervisor {
         };
         crate::apply::create_directory(&config.runtime_dir).map_err(failed)?;
         let admin = Admin::new(&config.admin_socket);
-        let found =
-            find_running(&config.runtime_dir, &config.command(None)).map_err(failed)?;
+        let found = find_running(&config.runtime_dir, &config.command(None)).map_err(failed)?;
         let (state, seen) = watch::channel(State::Starting { pid: None });
         let (requests, inbox) = mpsc::channel(1);
         let log = config.log();

@@ -61,6 +61,13 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             ));
         }
     }
+    for (name, seen) in *seen {
+        if let Some(why) = &seen.unkept {
+            reasons.push(format!(
+                "what Gateway {name} serves cannot be kept for the next start: {why}"
+            ));
+        }
+    }
     let errors = known
         .problems
         .iter()

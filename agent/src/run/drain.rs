@@ -95,7 +95,9 @@ async fn run(admin: Admin, seen: watch::Sender<Seen>, until: Until, listener: Li
                 }
                 Ok(left) if last != Some(*left) => {
                     last = Some(*left);
-                    to.say(note(format!("clients are asked to go: {left} connections are left")));
+                    to.say(note(format!(
+                        "clients are asked to go: {left} connections are left"
+                    )));
                     None
                 }
                 _ => None,

@@ -32,7 +32,10 @@ pub(super) fn unready(report: &Report) -> Vec<String> {
     }
     for gateway in &report.gateways {
         if let Some(draining) = &gateway.draining {
-            reasons.push(format!("Gateway {} is being drained: {draining}", gateway.gateway));
+            reasons.push(format!(
+                "Gateway {} is being drained: {draining}",
+                gateway.gateway
+            ));
         } else if !gateway.envoy.serves {
             reasons.push(format!(
                 "the Envoy of Gateway {} does not serve: {}",

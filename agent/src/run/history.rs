@@ -56,7 +56,10 @@ impl History {
             }
             None => match Directories::states_below(state_dir).as_slice() {
                 [only] => only.clone(),
-                [] => bail!("{}: no Gateway was ever served from here", state_dir.display()),
+                [] => bail!(
+                    "{}: no Gateway was ever served from here",
+                    state_dir.display()
+                ),
                 more => bail!(
                     "{} holds {} Gateways; name one with --gateway",
                     state_dir.display(),
@@ -65,7 +68,10 @@ impl History {
             },
         };
         if !directory.is_dir() {
-            bail!("{}: this Gateway was never served from here", directory.display());
+            bail!(
+                "{}: this Gateway was never served from here",
+                directory.display()
+            );
         }
         let state = StateDir::open(&directory, StateDir::KEEP)?;
         Ok(Self { directory, state })

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use sesame_controller::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
-use super::directories::GatewayDirectories;
 use super::desire::Desire;
+use super::directories::GatewayDirectories;
 use super::drain::{Drain, Until};
 use super::orders::{Order, What};
 use super::publisher::Publisher;
@@ -112,7 +112,9 @@ impl Instance {
             if let Some(why) = replacement.due(&before, &newest) {
                 tracing::info!(gateway = %self.gateway, why, "Envoy is to be replaced");
                 let seen = self.seen.borrow().clone();
-                let replaced = replacement.by_itself(why, &supervisor, &newest, &seen).await;
+                let replaced = replacement
+                    .by_itself(why, &supervisor, &newest, &seen)
+                    .await;
                 if let Err(error) = replaced {
                     tracing::error!(gateway = %self.gateway, "{error}");
                     self.seen.send_modify(|seen| seen.notes.push(error));

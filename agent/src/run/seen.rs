@@ -19,6 +19,8 @@ pub(super) struct Seen {
     pub(super) live: bool,
     /// Whether it has taken listeners and clusters; else it serves nothing.
     pub(super) loaded: bool,
+    /// Why what is served could not be kept for the next start, if it could not.
+    pub(super) unkept: Option<String>,
     /// Why what the source wants is not even tried, if it is not.
     pub(super) held: Option<String>,
     /// How far it is drained, if it is to be.

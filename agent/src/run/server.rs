@@ -44,11 +44,8 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
 /// (which are many), until the task is dropped.
 /// Orders (`POST /orders`) go to the `desks` of their Gateways; the answer is one JSON object a line, as things happen.
-pub(super) async fn serve<F>(
-    listener: UnixListener,
-    report: Arc<F>,
-    desks: watch::Receiver<Desks>,
-) where
+pub(super) async fn serve<F>(listener: UnixListener, report: Arc<F>, desks: watch::Receiver<Desks>)
+where
     F: Fn(bool) -> Report + Send + Sync + 'static,
 {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));

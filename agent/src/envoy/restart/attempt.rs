@@ -113,7 +113,11 @@ impl Attempt<'_> {
             }
         }
         replace_file(&command.bootstrap, &self.config.bootstrap)?;
-        let held = launch(self.config.launcher_for(lineage), &command, &self.config.log())?;
+        let held = launch(
+            self.config.launcher_for(lineage),
+            &command,
+            &self.config.log(),
+        )?;
         let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
         identity.write(&self.config.runtime_dir.join(NEXT_PID_FILE))?;
         Ok(Running {
@@ -188,7 +192,10 @@ impl Attempt<'_> {
         let lineage = child.identity.lineage;
         child.process.kill();
         if timeout(KILLED, child.process.wait()).await.is_err() {
-            tracing::warn!(pid = child.process.pid(), "an Envoy does not end after SIGKILL");
+            tracing::warn!(
+                pid = child.process.pid(),
+                "an Envoy does not end after SIGKILL"
+            );
         }
         let sink = lineage.filter(|_| self.way == Way::Hot).and_then(|line| {
             Sink::open(line, &self.config.runtime_dir)

@@ -75,6 +75,8 @@ async fn protocol_of(binary: &Path) -> Result<String, String> {
         Ok(text)
     } else {
         let start: String = text.chars().take(100).collect();
-        Err(failed(format!("expected a version such as 11.104, got {start:?}")))
+        Err(failed(format!(
+            "expected a version such as 11.104, got {start:?}"
+        )))
     }
 }

@@ -139,7 +139,10 @@ mod tests {
                 .iter()
                 .map(|a| a.to_string_lossy().into_owned()),
         );
-        assert_eq!(Lineage::split(&arguments), (settings.clone(), Some(lineage)));
+        assert_eq!(
+            Lineage::split(&arguments),
+            (settings.clone(), Some(lineage))
+        );
         arguments = settings.clone();
         arguments.push("--disable-hot-restart".to_owned());
         assert_eq!(Lineage::split(&arguments), (settings, None));

@@ -25,8 +25,8 @@ use tokio::sync::mpsc;
 pub(crate) use self::attempt::{Attempt, OLD_ADMIN};
 pub use self::decide::{Answers, Facts, Plan, Refused, decide};
 pub(crate) use self::facts::{gather, moves_connections};
-pub use self::lineage::Lineage;
 pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
+pub use self::lineage::Lineage;
 pub(crate) use self::retire::Retiring;
 pub(crate) use self::sink::Sink;
 
