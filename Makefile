@@ -56,6 +56,12 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin bench
 	target/release/bench $(BENCH_FLAGS)
 
+.PHONY: soak
+soak: $(ENVOY) ## Restarts under load, many in a row (SESAME_RESTARTS=50)
+	$(CARGO) build --locked --workspace --bins
+	SESAME_RESTARTS=$(or $(SESAME_RESTARTS),50) $(CARGO) test --locked --package sesame-tests --test restart_hot -- \
+	  --nocapture --test-threads 1
+
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
 	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden

@@ -23,6 +23,7 @@ pub struct Packed {
     addresses: Vec<String>,
     serials: BTreeMap<String, String>,
     first_expiry: Option<i64>,
+    counts: Counts,
     keys: Vec<KeyPair>,
 }
 
@@ -52,6 +53,15 @@ impl Packed {
                 .map(|key| key.not_after)
                 .filter(|end| *end > 0)
                 .min(),
+            counts: Counts {
+                listeners: snapshot.ports.iter().map(|port| port.listeners.len()).sum(),
+                virtual_hosts: snapshot
+                    .route_tables
+                    .iter()
+                    .map(|table| table.virtual_hosts.len())
+                    .sum(),
+                backends: snapshot.backends.len(),
+            },
             keys: keys.clone(),
         }
     }
@@ -106,10 +116,26 @@ impl Packed {
         self.first_expiry
     }
 
+    /// How much it serves.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
     /// The key pairs.
     pub fn keys(&self) -> &[KeyPair] {
         &self.keys
     }
+}
+
+/// How much a snapshot serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Listeners of all ports.
+    pub listeners: usize,
+    /// Virtual hosts of all route tables.
+    pub virtual_hosts: usize,
+    /// Backends.
+    pub backends: usize,
 }
 
 /// Which parts of two snapshots are the same.

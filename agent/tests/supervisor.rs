@@ -11,6 +11,7 @@ use kit::{
 };
 use sesame_agent::apply::{Applier, Outcome};
 use sesame_agent::envoy::process::Process;
+use sesame_agent::envoy::restart::{Request, Way};
 use sesame_agent::envoy::{State, Supervisor, SupervisorConfig};
 use sesame_agent::render::Rendered;
 
@@ -199,12 +200,25 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     let mut bootstrap = config.bootstrap.to_vec();
     bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
     config.bootstrap = bootstrap.into();
-    config.replace_grace = Duration::from_millis(200);
+    let load = Load::start(at, 2);
     let supervisor = Supervisor::start(config).await.unwrap();
     let state = until_state(&supervisor, State::is_live).await;
-    assert_ne!(live_pid(&state), pid);
-    assert!(!is_running(pid));
-    assert_eq!(get(at).await.unwrap().0, 200);
+    assert_eq!(live_pid(&state), pid);
+    assert!(
+        matches!(state, State::Live { outdated: Some(why), .. } if why.contains("bootstrap")),
+        "{state:?}"
+    );
+    let replaced = supervisor.restart(Request::default()).await.unwrap();
+    assert_eq!((replaced.before, replaced.way), (pid, Way::Handover));
+    let state = until_state(&supervisor, State::is_live).await;
+    assert_eq!(live_pid(&state), replaced.now);
+    assert!(
+        matches!(state, State::Live { outdated: None, .. }),
+        "{state:?}"
+    );
+    until("the one before has ended", || !is_running(pid)).await;
+    load.more(50).await;
+    assert_eq!(load.finish().await, Vec::<String>::new());
     supervisor.stop(Duration::ZERO).await;
 }
 

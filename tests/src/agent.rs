@@ -36,6 +36,8 @@ pub struct Setup {
     flags: Vec<String>,
     wrapper: Vec<String>,
     other_source: bool,
+    envoy: Option<PathBuf>,
+    small_disks: bool,
 }
 
 impl Setup {
@@ -58,6 +60,21 @@ impl Setup {
     #[must_use]
     pub fn without_manifests(mut self) -> Self {
         self.other_source = true;
+        self
+    }
+
+    /// The agent's directories are small file systems of their own, which nobody else sees: see
+    /// [`AgentUnderTest::visible`].
+    #[must_use]
+    pub fn small_disks(mut self) -> Self {
+        self.small_disks = true;
+        self
+    }
+
+    /// Another Envoy than the usual one.
+    #[must_use]
+    pub fn envoy(mut self, binary: &Path) -> Self {
+        self.envoy = Some(binary.to_owned());
         self
     }
 
@@ -149,6 +166,26 @@ impl AgentUnderTest {
         self.directory.path().join("s")
     }
 
+    /// A path of the agent as it is seen from outside.
+    pub fn visible(&self, path: &Path) -> PathBuf {
+        match &self.child {
+            Some(child) if self.setup.small_disks => {
+                PathBuf::from(format!("/proc/{}/root{}", child.id(), path.display()))
+            }
+            _ => path.to_owned(),
+        }
+    }
+
+    /// Runs a command where the agent sees its directories.
+    pub fn beside(&self, command: &[&str]) -> ExitStatus {
+        let pid = self.child.as_ref().expect("the agent runs").id();
+        Command::new("nsenter")
+            .args(["--user", "--mount", "--target", &pid.to_string()])
+            .args(command)
+            .status()
+            .expect("nsenter runs")
+    }
+
     /// Where a Gateway's port really is.
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
@@ -198,6 +235,23 @@ impl AgentUnderTest {
             .open(self.log_path())
             .expect("open the log");
         let mut line: Vec<String> = self.setup.wrapper.clone();
+        if self.setup.small_disks {
+            let script = format!(
+                r#"for d in {} {}; do mount -t tmpfs -o size=1m,mode=700 tmpfs $d || exit 1; done; exec "$0" "$@""#,
+                self.runtime().display(),
+                self.state().display()
+            );
+            let unshare = [
+                "unshare",
+                "--user",
+                "--map-root-user",
+                "--mount",
+                "sh",
+                "-c",
+            ];
+            line.extend(unshare.iter().map(ToString::to_string));
+            line.push(script);
+        }
         line.push(agent_binary().to_string_lossy().into_owned());
         line.push("run".to_owned());
         let mut command = Command::new(&line[0]);
@@ -211,7 +265,7 @@ impl AgentUnderTest {
             .arg("--state-dir")
             .arg(self.state())
             .arg("--envoy")
-            .arg(envoy_binary())
+            .arg(self.setup.envoy.clone().unwrap_or_else(envoy_binary))
             .arg("--allow-local-endpoints")
             .args(["--address", "127.0.0.1"])
             .args(["--drain-seconds", "1"])
@@ -233,6 +287,12 @@ impl AgentUnderTest {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {line:?}: {error}"));
         self.child = Some(child);
+    }
+
+    /// Has the next start use another argument in the place of one.
+    pub fn change_flag(&mut self, from: &str, to: &str) {
+        let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
+        *flag.expect("the flag is there") = to.to_owned();
     }
 
     /// SIGKILL to the agent, not to its Envoy.
@@ -284,7 +344,10 @@ impl AgentUnderTest {
     /// The Envoys of this agent.
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
-        found.retain(|process| process.is("envoy"));
+        // Not those that only validate.
+        found.retain(|process| {
+            process.is("envoy") && !process.arguments.iter().any(|a| a == "--mode")
+        });
         found
     }
 
@@ -311,7 +374,7 @@ impl AgentUnderTest {
 
     /// `sesame-agent status` as JSON.
     pub fn status_command(&self) -> Output {
-        let runtime = self.runtime();
+        let runtime = self.visible(&self.runtime());
         self.command(&[
             "status",
             "--output",
@@ -331,6 +394,21 @@ impl AgentUnderTest {
             .stdin(Stdio::null())
             .output()
             .expect("the agent's binary runs")
+    }
+
+    /// Runs another command of the same binary while this task's other work goes on.
+    pub async fn command_beside(&self, arguments: &[&str]) -> Output {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let run = move || {
+            Command::new(agent_binary())
+                .args(arguments)
+                .stdin(Stdio::null())
+                .output()
+                .expect("the agent's binary runs")
+        };
+        tokio::task::spawn_blocking(run)
+            .await
+            .expect("the task does not panic")
     }
 
     /// Sends `request` until its answer is as it should be, and gives that back.

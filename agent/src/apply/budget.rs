@@ -56,8 +56,20 @@ fn used_by_others(proc: &Path, own_envoys: &[u32]) -> usize {
             pid.is_some_and(|pid| !own_envoys.contains(&pid))
                 && process.metadata().is_ok_and(|meta| meta.uid() == user)
         })
-        .filter_map(|process| fs::read_dir(process.path().join("fd")).ok())
-        .flat_map(Iterator::flatten)
+        .map(|process| instances(&process.path().join("fd")))
+        .sum()
+}
+
+/// How many files a process watches, as far as it lets itself be looked at.
+pub fn watched_by(pid: u32) -> usize {
+    instances(Path::new(&format!("/proc/{pid}/fd")))
+}
+
+fn instances(descriptors: &Path) -> usize {
+    fs::read_dir(descriptors)
+        .into_iter()
+        .flatten()
+        .flatten()
         .filter(|descriptor| {
             fs::read_link(descriptor.path())
                 .is_ok_and(|target| target.as_os_str() == "anon_inode:inotify")

@@ -135,6 +135,10 @@ impl Files {
             return Ok(());
         }
         let dropped = self.layout.staging().join("dropped");
+        if dropped.is_dir() {
+            // Of a commit that found the disk full.
+            fs::remove_dir_all(&dropped)?;
+        }
         fs::rename(self.journal(), &dropped)?;
         self.entries.clear();
         create_directory(&self.journal())?;
@@ -162,6 +166,8 @@ impl Files {
 
     fn save(&mut self, subscription: &Subscription, path: &Path) -> io::Result<()> {
         let kind = subscription.kind;
+        // A full disk may have kept the last commit from making it.
+        create_directory(&self.journal())?;
         let existed = path.try_exists()?;
         let leaf = if kind.is_list() {
             "all".to_owned()

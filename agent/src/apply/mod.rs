@@ -23,6 +23,7 @@ pub(crate) use files::create_directory;
 pub use on_disk::OnDisk;
 pub use report::{Outcome, Refusal, Report, StepReport};
 pub use request::{ApplyError, Opened, Wanted};
+pub(crate) use state::replace_file;
 pub use subscription::{Kind, Subscription};
 pub use transaction::Applier;
 pub use wait::Patience;

@@ -130,7 +130,9 @@ pub struct StateDir {
 
 impl StateDir {
     /// How many generations are kept unless said otherwise.
-    pub const KEEP: usize = 2;
+    pub const KEEP: usize = 20;
+    /// Beyond this many bytes in all, only as many as a start needs.
+    const MAX_BYTES: u64 = 256 << 20;
 
     /// Opens or creates it, and removes what an interrupted write left. Keeps `keep` generations, at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
@@ -284,19 +286,20 @@ impl StateDir {
     }
 
     fn point_to(&self, number: u64) -> Result<(), StateError> {
-        let staged = self.directory.join("accepted.new");
         let path = self.directory.join(ACCEPTED);
-        write_synced(&staged, format!("{number}\n").as_bytes()).map_err(at(&staged))?;
-        fs::rename(&staged, &path).map_err(at(&path))?;
-        sync_directory(&self.directory)
+        replace_file(&path, format!("{number}\n").as_bytes()).map_err(at(&path))
     }
 
+    /// The two newest stay, whatever their size.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
-        let numbers = self.numbers()?;
-        let excess = numbers.len().saturating_sub(self.keep);
-        for number in numbers.iter().take(excess).filter(|n| **n != accepted) {
+        let mut bytes = 0;
+        for (index, number) in self.numbers()?.iter().rev().enumerate() {
             let path = self.generations().join(number.to_string());
-            fs::remove_dir_all(&path).map_err(at(&path))?;
+            bytes += size(&path);
+            let excess = index >= self.keep || (index >= 2 && bytes > Self::MAX_BYTES);
+            if excess && *number != accepted {
+                fs::remove_dir_all(&path).map_err(at(&path))?;
+            }
         }
         Ok(())
     }
@@ -319,6 +322,26 @@ fn number_of(path: &Path) -> Option<u64> {
 fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError {
     let path = path.to_owned();
     move |source| StateError::Io { path, source }
+}
+
+fn size(directory: &Path) -> u64 {
+    let files = fs::read_dir(directory).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| file.metadata().ok())
+        .map(|meta| meta.len())
+        .sum()
+}
+
+/// Replaces a small file so that a power cut leaves the old or the new one.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(".new");
+    write_synced(Path::new(&staged), bytes)?;
+    fs::rename(&staged, path)?;
+    match path.parent() {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
 }
 
 /// All files alike are for this user only.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::files::{Files, remove_if_there};
 use super::on_disk::{OnDisk, find};
@@ -31,6 +31,8 @@ pub struct Applier {
     /// Whether Envoy has confirmed what is on disk since this agent came.
     confirmed: bool,
     patience: Patience,
+    /// See [`Applier::set_pace`].
+    pace: Duration,
 }
 
 impl Applier {
@@ -65,6 +67,7 @@ impl Applier {
             on_disk: found.on_disk,
             confirmed: false,
             patience: Patience::default(),
+            pace: Duration::ZERO,
         };
         let junk = found.junk;
         Ok((applier, Opened { undone, junk }))
@@ -74,6 +77,12 @@ impl Applier {
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Leaves time between the steps: for another Envoy that reads the same files and cannot be asked, because it is
+    /// being replaced.
+    pub fn set_pace(&mut self, pace: Duration) {
+        self.pace = pace;
     }
 
     /// Believes only the files themselves and what the running Envoy says of them: for an Envoy that has read them
@@ -219,7 +228,10 @@ impl Applier {
     ) -> io::Result<Result<(), Outcome>> {
         // New leaves are proven once something that refers to them was accepted.
         let mut fresh: Vec<Expectation> = Vec::new();
-        for step in &plan.steps {
+        for (index, step) in plan.steps.iter().enumerate() {
+            if index > 0 && !self.pace.is_zero() {
+                tokio::time::sleep(self.pace).await;
+            }
             let start = Instant::now();
             let listeners_failed = self.listener_failures(step.phase, envoy).await;
             let mark = self.log.mark();

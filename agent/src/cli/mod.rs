@@ -3,10 +3,15 @@
 //! Exit codes: 0 when all is well, 1 when something is wrong with what was looked at, 2 when the command
 //! was called wrongly, 3 when the command itself could not do its work.
 
+mod agent;
+mod drain;
+mod history;
 mod host;
+mod launch;
 mod offline;
 mod output;
 mod render;
+mod restart;
 mod run;
 mod source;
 mod status;
@@ -43,6 +48,23 @@ enum Command {
     Validate(validate::ValidateArgs),
     /// Show the conditions of every object and what the running Envoy has accepted.
     Status(status::StatusArgs),
+    /// Replace Envoy by a new process without dropping a request.
+    Restart(restart::RestartArgs),
+    /// Take this host out of service: be ready no more, and have its clients go; or take that back.
+    Drain(drain::DrainArgs),
+    /// List the configurations that Envoy has accepted.
+    History(history::HistoryArgs),
+    /// Show by which objects two accepted configurations differ.
+    Diff(history::DiffArgs),
+    /// Go back to an accepted configuration, and stay there.
+    Rollback(history::RollbackArgs),
+    /// Follow the source again after a rollback.
+    Resume(history::GatewayArgs),
+    /// Apply a revision that is held because it removes so much.
+    Accept(history::GatewayArgs),
+    /// Start an Envoy that outlives the agent.
+    #[command(hide = true)]
+    LaunchEnvoy(launch::LaunchArgs),
 }
 
 #[derive(Debug, Args)]
@@ -81,6 +103,14 @@ pub fn main() -> ExitCode {
         Command::Render(args) => render::main(&args),
         Command::Validate(args) => validate::main(&args),
         Command::Status(args) => status::main(&args),
+        Command::Restart(args) => restart::main(&args),
+        Command::Drain(args) => drain::main(&args),
+        Command::History(args) => history::history(&args),
+        Command::Diff(args) => history::diff(&args),
+        Command::Rollback(args) => history::rollback(&args),
+        Command::Resume(args) => history::resume(&args),
+        Command::Accept(args) => history::accept(&args),
+        Command::LaunchEnvoy(args) => launch::main(&args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

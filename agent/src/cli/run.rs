@@ -1,6 +1,8 @@
 //! `sesame-agent run`: serves until it is told to stop.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -38,7 +40,7 @@ pub(crate) struct RunArgs {
     /// How many files each Envoy may watch; by default what the inotify limit leaves.
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
-    /// How long connections may go on when the agent is told to stop.
+    /// How long connections may go on when the agent is told to stop, or their listener or Envoy is replaced.
     #[arg(
         long,
         env = "SESAME_DRAIN_SECONDS",
@@ -46,6 +48,43 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     drain_seconds: u64,
+    /// Hold a revision that removes more than this share of ten or more listeners, virtual hosts or backends; 100
+    /// holds nothing.
+    #[arg(
+        long,
+        env = "SESAME_MAX_REMOVAL_SHARE",
+        default_value_t = 50,
+        value_parser = clap::value_parser!(u8).range(0..=100),
+        value_name = "PERCENT"
+    )]
+    max_removal_share: u8,
+    /// How long the source must stick to such a revision until it is applied without being accepted.
+    #[arg(
+        long,
+        env = "SESAME_REMOVAL_HOLD_SECONDS",
+        default_value_t = 300,
+        value_name = "SECONDS"
+    )]
+    removal_hold_seconds: u64,
+    /// How long to serve on after readiness is lost, when the agent is told to stop.
+    #[arg(
+        long,
+        env = "SESAME_LAME_DUCK_SECONDS",
+        default_value_t = 0,
+        value_name = "SECONDS"
+    )]
+    lame_duck_seconds: u64,
+    /// Answer /livez and /readyz here as well; they are always on the agent's socket.
+    #[arg(long, env = "SESAME_HEALTH_ADDRESS", value_name = "IP:PORT")]
+    health_address: Option<SocketAddr>,
+    /// How long an Envoy may take to take over from the one that runs.
+    #[arg(
+        long,
+        env = "SESAME_TAKEOVER_SECONDS",
+        default_value_t = 60,
+        value_name = "SECONDS"
+    )]
+    takeover_seconds: u64,
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
@@ -59,6 +98,11 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         concurrency,
         subscription_budget,
         drain_seconds,
+        max_removal_share,
+        removal_hold_seconds,
+        lame_duck_seconds,
+        health_address,
+        takeover_seconds,
     } = args;
     let mut addresses = host.addresses.clone();
     if !address_pools.is_empty() {
@@ -87,7 +131,12 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         envoy,
         concurrency,
         subscription_budget,
-        drain: std::time::Duration::from_secs(drain_seconds),
+        drain: Duration::from_secs(drain_seconds),
+        most_removed: max_removal_share,
+        hold: Duration::from_secs(removal_hold_seconds),
+        lame_duck: Duration::from_secs(lame_duck_seconds),
+        health_address,
+        takeover: Duration::from_secs(takeover_seconds),
     })?;
     Ok(0)
 }

@@ -1,18 +1,16 @@
 //! `sesame-agent status`: asks the running agent.
 
 use std::fmt::Write as _;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper_util::rt::TokioIo;
+use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::Value;
 
-use super::{EXIT_WRONG, output};
+use super::{EXIT_WRONG, agent, output};
 use crate::run::report::{ObjectReport, Report};
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
 
@@ -66,38 +64,14 @@ fn ask(socket: &Path) -> anyhow::Result<Report> {
 }
 
 async fn fetch(socket: &Path) -> anyhow::Result<Vec<u8>> {
-    let stream = match tokio::net::UnixStream::connect(socket).await {
-        Ok(stream) => stream,
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-            ) =>
-        {
-            bail!(
-                "no agent is running at {}; start one with `sesame-agent run`, or name its --runtime-dir",
-                socket.display()
-            )
-        }
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot reach {}", socket.display()));
-        }
-    };
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
     let request = hyper::Request::get("/status")
         .header(hyper::header::HOST, "agent")
-        .body(Empty::<bytes::Bytes>::new())?;
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_BYTES)
+        .body(Full::default())?;
+    let body = agent::send(socket, request).await?;
+    let body = Limited::new(body, MAX_BYTES)
         .collect()
         .await
         .map_err(|error| anyhow::anyhow!("the answer is cut off: {error}"))?;
-    if !status.is_success() {
-        bail!("the agent answered {status}");
-    }
     Ok(body.to_bytes().to_vec())
 }
 

@@ -182,10 +182,10 @@ impl Admin {
         Ok(all.map(|cert| serial(&cert.serial_number)).collect())
     }
 
-    /// Connections of clients, without those of the admin interface. TCP and TLS pass-through count too.
+    /// Connections of clients, without those of the admin interface. TCP, TLS pass-through and UDP sessions count too.
     pub async fn active_connections(&self) -> Result<u64, AdminError> {
         const TOTAL: &str = "server.total_connections";
-        let filter = r"^(listener\..*\.downstream_cx_active|server\.total_connections)$";
+        let filter = r"^(listener\..*\.downstream_cx_active|udp\..*\.downstream_sess_active|server\.total_connections)$";
         let gauges = self.gauges(filter).await?;
         let mut listeners = gauges
             .iter()

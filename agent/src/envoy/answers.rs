@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::restart::Lineage;
 use crate::apply::Subscription;
 
 /// Why the admin interface did not answer.
@@ -79,6 +80,39 @@ pub struct ServerInfo {
     /// `11.104`, or `disabled`.
     #[serde(default)]
     pub hot_restart_version: String,
+    /// What it was started with.
+    #[serde(default)]
+    pub command_line_options: CommandLineOptions,
+}
+
+/// What of its command line tells one Envoy from another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct CommandLineOptions {
+    /// A number.
+    #[serde(default)]
+    pub base_id: String,
+    /// From 0.
+    #[serde(default)]
+    pub restart_epoch: u32,
+    /// Whether it cannot be hot-restarted.
+    #[serde(default)]
+    pub disable_hot_restart: bool,
+}
+
+impl ServerInfo {
+    /// Its place in a line of Envoys; none if it cannot be hot-restarted.
+    pub fn lineage(&self) -> Option<Lineage> {
+        let CommandLineOptions {
+            base_id,
+            restart_epoch,
+            disable_hot_restart,
+        } = &self.command_line_options;
+        let base_id = base_id.parse().ok().filter(|_| !disable_hot_restart)?;
+        Some(Lineage {
+            base_id,
+            epoch: *restart_epoch,
+        })
+    }
 }
 
 /// The version that each subscription has accepted.

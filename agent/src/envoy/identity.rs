@@ -6,20 +6,20 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::digest::sha256;
 
-use super::admin::{Admin, ServerInfo};
+use super::launch::{LAUNCH, ORPHAN_OF};
 use super::process::{CommandLine, Process};
+use super::restart::Lineage;
 
-/// A pid file is small; anything else is not one.
 /// The name of the pid file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
+/// The same of the Envoy that is to take over.
+pub const NEXT_PID_FILE: &str = "envoy.next.json";
+/// A pid file is small; anything else is not one.
 const MAX_PID_FILE: u64 = 64 << 10;
-/// How long a running Envoy gets to answer: it may be loading its largest file.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// Which file a process was started from; differs after an upgrade in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,27 @@ pub struct Executable {
     pub device: u64,
     /// See `device`.
     pub inode: u64,
+    /// When it was changed last, in nanoseconds: a file may get the number of one that is gone.
+    #[serde(default)]
+    pub modified: i128,
+}
+
+impl Executable {
+    /// The file that is at this path now.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let meta = fs::metadata(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            device: meta.dev(),
+            inode: meta.ino(),
+            modified: i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()),
+        })
+    }
+
+    /// Whether both are the same file, wherever it is.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.device, self.inode, self.modified) == (other.device, other.inode, other.modified)
+    }
 }
 
 /// The pid file: which Envoy was started, from what.
@@ -43,8 +64,11 @@ pub struct Identity {
     pub executable: Option<Executable>,
     /// Hex SHA-256 of the bootstrap.
     pub bootstrap_digest: String,
-    /// The arguments after the program's name.
+    /// The arguments after the program's name, without those of its lineage.
     pub arguments: Vec<String>,
+    /// Its place in a line of Envoys; none if it cannot be hot-restarted.
+    #[serde(default)]
+    pub lineage: Option<Lineage>,
     /// Draining cannot be taken back: an Envoy that was asked to is not adopted.
     #[serde(default)]
     pub stopping: bool,
@@ -56,26 +80,37 @@ impl Identity {
         Self {
             pid: process.pid(),
             start_time: process.start_time(),
-            executable: executable(process.pid()),
+            // The process may not be Envoy yet.
+            executable: Executable::at(&command.binary).ok(),
             bootstrap_digest: sha256(bootstrap),
-            arguments: arguments(command),
+            arguments: settings(command),
+            lineage: command.lineage,
             stopping: false,
         }
     }
 
-    /// Whether it runs with this bootstrap and these arguments. The binary may differ: replacing it is an
-    /// upgrade, which is asked for, not a reason to drop connections.
-    pub fn runs(&self, command: &CommandLine, bootstrap: &[u8]) -> bool {
-        !self.stopping
-            && self.bootstrap_digest == sha256(bootstrap)
-            && self.arguments == arguments(command)
+    /// What of it is not as wanted, so that it is to be replaced; `None` if all is. The binary is not looked at.
+    pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
+        if self.bootstrap_digest != sha256(bootstrap) {
+            Some("it has another bootstrap")
+        } else if self.arguments != settings(command) {
+            Some("it has another command line")
+        } else {
+            None
+        }
     }
 
     /// Whether the process was started from the file that is now at this path.
     pub fn is_from(&self, binary: &Path) -> bool {
-        let now = fs::metadata(binary).map(|meta| (meta.dev(), meta.ino()));
-        let then = self.executable.as_ref().map(|e| (e.device, e.inode));
-        now.ok() == then
+        match (&self.executable, Executable::at(binary)) {
+            (Some(then), Ok(now)) => then.is_same(&now),
+            _ => false,
+        }
+    }
+
+    /// Looks again which file it was started from; to be called when it is known to be Envoy.
+    pub(super) fn refresh(&mut self) {
+        self.executable = executable(self.pid);
     }
 
     /// Reads a pid file; none if there is none that makes sense.
@@ -97,46 +132,29 @@ pub struct Running {
     pub identity: Identity,
     /// The process, held so that its number cannot be taken by another.
     pub process: Process,
-    /// What it says of itself; `None` if it does not answer.
-    pub info: Option<ServerInfo>,
 }
 
-/// Finds the Envoy of a pid file, if it still runs. Without a usable pid file, a process that runs with
-/// exactly this bootstrap path: the agent may have died between start and note.
-pub async fn find_running(
-    pid_file: &Path,
-    command: &CommandLine,
-    admin: &Admin,
-) -> io::Result<Option<Running>> {
-    let noted = read_pid_file(pid_file);
-    let found = match noted {
-        Some(identity) => adopt(identity)?,
-        None => None,
-    };
-    let found = match found {
-        Some(found) => Some(found),
-        None => match find_by_bootstrap(command)? {
-            Some(identity) => adopt(identity)?,
-            None => None,
-        },
-    };
-    let Some((identity, process)) = found else {
-        return Ok(None);
-    };
-    let info = admin.with_timeout(ANSWER).server_info().await.ok();
-    Ok(Some(Running {
-        identity,
-        process,
-        info,
-    }))
-}
-
-fn adopt(identity: Identity) -> io::Result<Option<(Identity, Process)>> {
-    if !is_alive(identity.pid) {
-        return Ok(None);
+/// Finds the Envoys that run in a directory, the newest last: one, or two if the agent died while one replaced the
+/// other. What they are is known from the pid files; without a usable one, from a process that runs with exactly
+/// this bootstrap path, because the agent may have died between start and note.
+pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<Running>> {
+    let mut found = Vec::new();
+    let noted = [PID_FILE, NEXT_PID_FILE]
+        .iter()
+        .filter_map(|name| Identity::read(&directory.join(name)));
+    let noted: Vec<Identity> = noted.collect();
+    let unknown = find_by_bootstrap(command, &noted)?;
+    for identity in noted.into_iter().chain(unknown) {
+        if !is_alive(identity.pid) {
+            continue;
+        }
+        if let Some(process) = Process::adopt(identity.pid, identity.start_time)? {
+            found.push(Running { identity, process });
+        }
     }
-    let process = Process::adopt(identity.pid, identity.start_time)?;
-    Ok(process.map(|process| (identity, process)))
+    found.sort_by_key(|running| (running.identity.start_time, running.identity.pid));
+    found.dedup_by_key(|running| running.identity.pid);
+    Ok(found)
 }
 
 fn read_pid_file(path: &Path) -> Option<Identity> {
@@ -147,10 +165,11 @@ fn read_pid_file(path: &Path) -> Option<Identity> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Looks for a process of this user with `--config-path <bootstrap>` among its arguments.
-fn find_by_bootstrap(command: &CommandLine) -> io::Result<Option<Identity>> {
+/// Looks for processes of this user with `--config-path <bootstrap>` among their arguments that are not noted.
+fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Vec<Identity>> {
     let bootstrap = command.bootstrap.to_string_lossy();
     let user = rustix::process::geteuid().as_raw();
+    let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Ok(entry) = entry else { continue };
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
@@ -159,28 +178,45 @@ fn find_by_bootstrap(command: &CommandLine) -> io::Result<Option<Identity>> {
         if entry.metadata().map_or(true, |meta| meta.uid() != user) || !is_alive(pid) {
             continue;
         }
-        let Some(arguments) = command_line(pid) else {
+        let Some(mut arguments) = command_line(pid) else {
             continue;
         };
         let is_ours = arguments
             .windows(2)
             .any(|pair| matches!(pair, [a, b] if a == "--config-path" && *b == bootstrap))
             && !arguments.iter().any(|a| a == "--mode");
-        if let (true, Some(start_time)) = (is_ours, start_time(pid)) {
-            // The bootstrap is only ever written right before a start, so what is on disk is what runs.
-            let digest =
-                fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| sha256(&b));
-            return Ok(Some(Identity {
-                pid,
-                start_time,
-                executable: executable(pid),
-                bootstrap_digest: digest,
-                arguments,
-                stopping: false,
-            }));
+        let Some(start_time) = start_time(pid).filter(|_| is_ours) else {
+            continue;
+        };
+        if noted
+            .iter()
+            .any(|n| (n.pid, n.start_time) == (pid, start_time))
+        {
+            continue;
         }
+        if arguments.first().is_some_and(|first| first == LAUNCH) {
+            if !arguments.iter().any(|argument| argument == ORPHAN_OF) {
+                continue;
+            }
+            // It will be Envoy in a moment.
+            if let Some(end) = arguments.iter().position(|argument| argument == "--") {
+                arguments.drain(..(end + 2).min(arguments.len()));
+            }
+        }
+        // The bootstrap is only ever written right before a start, so what is on disk is what runs.
+        let digest = fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| sha256(&b));
+        let (arguments, lineage) = Lineage::split(&arguments);
+        found.push(Identity {
+            pid,
+            start_time,
+            executable: executable(pid),
+            bootstrap_digest: digest,
+            arguments,
+            lineage,
+            stopping: false,
+        });
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// The arguments of a process after its name.
@@ -193,17 +229,15 @@ fn command_line(pid: u32) -> Option<Vec<String>> {
 
 fn executable(pid: u32) -> Option<Executable> {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
-    let meta = fs::metadata(&link).ok()?;
     Some(Executable {
-        path: fs::read_link(link).ok()?,
-        device: meta.dev(),
-        inode: meta.ino(),
+        path: fs::read_link(&link).ok()?,
+        ..Executable::at(&link).ok()?
     })
 }
 
-fn arguments(command: &CommandLine) -> Vec<String> {
-    let arguments = command.arguments();
-    let lossy = arguments.iter().map(|a| a.to_string_lossy().into_owned());
+fn settings(command: &CommandLine) -> Vec<String> {
+    let settings = command.settings();
+    let lossy = settings.iter().map(|a| a.to_string_lossy().into_owned());
     lossy.collect()
 }
 

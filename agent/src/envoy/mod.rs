@@ -3,12 +3,16 @@
 //! Nothing here knows what a route is. An agent that dies leaves its Envoy running, and the next one adopts
 //! it.
 
+mod actor;
 pub mod admin;
 pub mod answers;
 pub mod identity;
+pub mod launch;
 pub mod locate;
 pub mod log;
 pub mod process;
+mod replace;
+pub mod restart;
 pub mod settings;
 pub mod stop;
 pub mod supervisor;

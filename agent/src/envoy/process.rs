@@ -1,25 +1,27 @@
 //! One Envoy process: started, or adopted from an agent that is gone.
 //!
-//! The thread that starts an Envoy waits for its end and lives as long: with hot restart enabled Envoy asks
-//! the kernel to end it together with that *thread*. Dropping a [`Process`] does nothing to the Envoy.
+//! Dropping a [`Process`] does nothing to the Envoy. One that can be hot-restarted is never our child, see `launch`.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 use tokio::sync::watch;
 
 use super::identity;
 use super::log::{self, EnvoyLog};
+use super::restart::Lineage;
 
 /// What an Envoy is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,22 +36,37 @@ pub struct CommandLine {
     pub drain_time: Duration,
     /// `info`, `warning`, …
     pub log_level: String,
+    /// Its place in a line of Envoys; none if it cannot be hot-restarted.
+    pub lineage: Option<Lineage>,
 }
 
 impl CommandLine {
     /// The arguments after the program's name.
     pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = self.settings();
+        match self.lineage {
+            Some(lineage) => {
+                let directory = self.bootstrap.parent().unwrap_or(Path::new(""));
+                arguments.extend(lineage.arguments(directory, self.drain_time));
+            }
+            None => arguments.push("--disable-hot-restart".into()),
+        }
+        arguments
+    }
+
+    /// The arguments without those that say which of which line it is: if others are wanted, it is to be replaced.
+    pub fn settings(&self) -> Vec<OsString> {
         let Self {
             binary: _,
             bootstrap,
             concurrency,
             drain_time,
             log_level,
+            lineage: _,
         } = self;
         let mut arguments: Vec<OsString> = vec![
             "--config-path".into(),
             bootstrap.into(),
-            "--disable-hot-restart".into(),
             "--drain-time-s".into(),
             drain_time.as_secs().to_string().into(),
             "--drain-strategy".into(),
@@ -148,6 +165,16 @@ impl Process {
         if identity::start_time(pid) != Some(start_time) {
             return Ok(None);
         }
+        Self::watch(pid, start_time, handle).map(Some)
+    }
+
+    /// Takes a process that is known to exist.
+    pub(super) fn hold(pid: u32) -> io::Result<Self> {
+        let handle = Arc::new(open(pid)?);
+        Self::watch(pid, identity::start_time(pid).unwrap_or_default(), handle)
+    }
+
+    fn watch(pid: u32, start_time: u64, handle: Arc<OwnedFd>) -> io::Result<Self> {
         let (ended, exit) = watch::channel(None);
         let waited = Arc::clone(&handle);
         thread::Builder::new()
@@ -156,14 +183,14 @@ impl Process {
                 while let Err(rustix::io::Errno::INTR) =
                     poll(&mut [PollFd::new(&*waited, PollFlags::IN)], None)
                 {}
-                ended.send_replace(Some(Exit::Unknown));
+                ended.send_replace(Some(reap_orphan(&waited)));
             })?;
-        Ok(Some(Self {
+        Ok(Self {
             pid,
             start_time,
             handle,
             exit,
-        }))
+        })
     }
 
     /// The process number.
@@ -213,6 +240,22 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
         .and_then(Pid::from_raw)
         .ok_or_else(|| io::Error::other(format!("{pid} is not a process number")))?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// How a process ended that we did not start: known only where orphans become our children, in a container whose
+/// first process is the agent.
+fn reap_orphan(handle: &OwnedFd) -> Exit {
+    if std::process::id() != 1 {
+        return Exit::Unknown;
+    }
+    match waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED) {
+        Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => Exit::Unknown,
+        },
+        _ => Exit::Unknown,
+    }
 }
 
 fn reap(mut child: Child) -> Exit {

@@ -1,13 +1,14 @@
 //! What a supervisor is told, and what it says of its Envoy: values.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::identity::PID_FILE;
+use super::admin::MAX_SOCKET_PATH;
 use super::log::EnvoyLog;
 use super::process::CommandLine;
+use super::restart::{LONGEST_SOCKET_NAME, Lineage, shared_memory};
 
 /// How soon a dead Envoy is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +58,13 @@ pub struct SupervisorConfig {
     pub log_level: String,
     /// See [`Backoff`].
     pub backoff: Backoff,
-    /// How long an Envoy with another bootstrap, left by an earlier agent, may drain before it is replaced.
+    /// How long an Envoy that does not answer, left by an earlier agent, may drain before it is replaced.
     pub replace_grace: Duration,
+    /// How long an Envoy may take to take over from another one.
+    pub takeover: Duration,
+    /// A program that starts Envoys as `launch` says, usually the agent itself. Without one, Envoy is a child of this
+    /// process and cannot be hot-restarted.
+    pub launcher: Option<PathBuf>,
 }
 
 impl SupervisorConfig {
@@ -79,6 +85,8 @@ impl SupervisorConfig {
             log_level: "info".to_owned(),
             backoff: Backoff::default(),
             replace_grace: Duration::from_secs(5),
+            takeover: Duration::from_secs(60),
+            launcher: None,
         }
     }
 
@@ -87,18 +95,36 @@ impl SupervisorConfig {
         EnvoyLog::new(self.runtime_dir.join("envoy.log"))
     }
 
-    pub(super) fn pid_file(&self) -> PathBuf {
-        self.runtime_dir.join(PID_FILE)
-    }
-
-    pub(super) fn command(&self) -> CommandLine {
+    pub(super) fn command(&self, lineage: Option<Lineage>) -> CommandLine {
         CommandLine {
             binary: self.binary.clone(),
             bootstrap: self.runtime_dir.join("bootstrap.pb"),
             concurrency: self.concurrency,
             drain_time: self.drain_time,
             log_level: self.log_level.clone(),
+            lineage,
         }
+    }
+
+    /// The start of a new line, where Envoys can be hot-restarted.
+    pub(super) fn new_lineage(&self) -> Option<Lineage> {
+        self.launcher.as_ref()?;
+        if self.runtime_dir.as_os_str().len() + LONGEST_SOCKET_NAME > MAX_SOCKET_PATH {
+            tracing::warn!(directory = %self.runtime_dir.display(), "the path is too long for hot restarts");
+            return None;
+        }
+        match shared_memory::is_usable() {
+            Ok(()) => Some(Lineage::fresh()),
+            Err(error) => {
+                tracing::warn!(%error, "there is no shared memory for hot restarts");
+                None
+            }
+        }
+    }
+
+    /// Who starts an Envoy: one that is in no line can be a child.
+    pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Path> {
+        self.launcher.as_deref().filter(|_| lineage.is_some())
     }
 }
 
@@ -120,6 +146,10 @@ pub enum State {
         adopted: bool,
         /// Whether it accepted listeners and clusters; if not, it serves nothing.
         loaded: bool,
+        /// Why it is to be replaced by another one, if it is.
+        outdated: Option<&'static str>,
+        /// Whether the one before it still reads the same files.
+        accompanied: bool,
     },
     /// Died, and will be started again.
     Backoff {

@@ -30,7 +30,7 @@ pub use candidate::{Candidate, Kept, Published, Served};
 pub use exclude::exclude;
 pub use judge::{EnvoyJudge, Judge, NoVerdict, Trial};
 pub use memory::{Culprit, Culprits};
-pub use piece::{Digest, Piece};
+pub use piece::{Digest, Piece, digests};
 pub use publish::Quarantine;
 pub use search::{Limits, Search, SearchEnd};
 pub use sockets::{Unbound, UnboundSocket};

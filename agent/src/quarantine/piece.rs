@@ -56,6 +56,30 @@ impl fmt::Display for Piece {
     }
 }
 
+impl Piece {
+    /// What kind of piece it is, for people.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "key",
+            Self::TrustBundle(_) => "trust bundle",
+            Self::Endpoints(_) => "endpoints",
+            Self::Backend(_) => "backend",
+            Self::Listener(_) => "listener",
+            Self::L4Route(_) | Self::Route(_) => "route",
+            Self::VirtualHost { .. } => "virtual host",
+        }
+    }
+}
+
+/// All pieces of a snapshot, and what tells one version of each from another.
+pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
+    Pieces::new(snapshot)
+        .of
+        .into_iter()
+        .map(|(piece, content)| (piece, content.digest()))
+        .collect()
+}
+
 /// What a piece is in one snapshot. Routes may stand in several virtual hosts, and differ there.
 pub(super) enum Content<'a> {
     Key(&'a KeyRef),

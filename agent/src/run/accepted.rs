@@ -58,7 +58,8 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
+/// What was accepted last of the Gateway of a directory.
+pub(super) fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
     let loaded = StateDir::open(directory, StateDir::KEEP)?.load_accepted()?;
     for damage in &loaded.damage {
         tracing::warn!(directory = %directory.display(), "{damage}");
@@ -69,7 +70,8 @@ fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
         .transpose()
 }
 
-fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
+/// What a generation holds.
+pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
     let mut bytes = Vec::new();
     zstd::stream::read::Decoder::new(generation.snapshot.as_ref())?
         .take(MAX_SNAPSHOT_BYTES + 1)

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::describe::{self, Facts};
@@ -16,15 +18,17 @@ use super::directories::Directories;
 use super::engine::Known;
 use super::feed::Feed;
 use super::instance::Instance;
+use super::orders::Order;
 use super::report::AgentReport;
 #[cfg(feature = "cluster")]
 use super::reporter::Reporter;
 use super::seen::Seen;
+use super::server::Desks;
 use super::source::Inputs;
 #[cfg(feature = "cluster")]
 use super::source::Source;
 use super::wanted::{HostSettings, Wanted};
-use super::{AGENT_SOCKET, RunOptions, accepted, host_addresses, server, system_ca};
+use super::{AGENT_SOCKET, RunOptions, accepted, health, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy;
@@ -32,6 +36,7 @@ use crate::envoy;
 /// One Gateway's task, and the channels to and from it. What it is to serve it hears from the engine.
 struct Running {
     seen: watch::Receiver<Seen>,
+    orders: mpsc::Sender<Order>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -52,7 +57,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             options.addresses.clone()
         },
         port_map: options.port_map.clone(),
-        subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(1),
+        subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(2),
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
@@ -71,10 +76,25 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         server::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
     let (seen_sender, all_seen) =
         watch::channel(BTreeMap::<NamespacedName, watch::Receiver<Seen>>::new());
-    let status = tokio::spawn(server::serve(
-        listener,
-        reporter(&options, known.clone(), all_seen.clone()),
-    ));
+    let (desks_sender, desks) = watch::channel(Desks::new());
+    let stopping = Arc::new(AtomicBool::new(false));
+    let report = reporter(
+        &options,
+        known.clone(),
+        all_seen.clone(),
+        Arc::clone(&stopping),
+    );
+    let report = Arc::new(report);
+    let health = match options.health_address {
+        Some(address) => {
+            let listener = TcpListener::bind(address)
+                .await
+                .with_context(|| format!("--health-address {address}: cannot listen"))?;
+            Some(tokio::spawn(health::serve(listener, Arc::clone(&report))))
+        }
+        None => None,
+    };
+    let status = tokio::spawn(server::serve(listener, report, desks));
     #[cfg(not(feature = "cluster"))]
     let super::source::Started {} = started;
     #[cfg(feature = "cluster")]
@@ -95,6 +115,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let start = |name: &NamespacedName, wanted: &Arc<Wanted>| {
         let feed = Feed::new(name.clone(), news.clone(), Arc::clone(wanted));
         let (stop_sender, stop) = watch::channel(false);
+        let (orders_sender, orders) = mpsc::channel(1);
         let (seen_sender, seen) = watch::channel(Seen::default());
         let instance = Instance {
             gateway: name.clone(),
@@ -103,12 +124,16 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             version: version.to_string(),
             concurrency: options.concurrency,
             drain: options.drain,
+            takeover: options.takeover,
+            most_removed: options.most_removed,
+            hold: options.hold,
             seen: seen_sender,
         };
         Running {
             seen,
+            orders: orders_sender,
             stop: stop_sender,
-            task: tokio::spawn(instance.run(feed, stop)),
+            task: tokio::spawn(instance.run(feed, orders, stop)),
         }
     };
     loop {
@@ -136,6 +161,12 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                 .map(|(name, running)| (name.clone(), running.seen.clone()))
                 .collect(),
         );
+        desks_sender.send_replace(
+            running
+                .iter()
+                .map(|(name, running)| (name.to_string(), running.orders.clone()))
+                .collect(),
+        );
         tokio::select! {
             changed = known.changed() => {
                 if changed.is_err() {
@@ -145,6 +176,11 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
+    }
+    stopping.store(true, Ordering::Relaxed);
+    if !options.lame_duck.is_zero() {
+        tracing::info!("not ready any more; stopping in {:?}", options.lame_duck);
+        tokio::time::sleep(options.lame_duck).await;
     }
     tracing::info!("stopping; connections have up to {:?}", options.drain);
     let stops = running.into_iter().map(|(name, instance)| async move {
@@ -156,6 +192,9 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         reporter.finish().await;
     }
     status.abort();
+    if let Some(health) = health {
+        health.abort();
+    }
     // A socket that nobody answers only misleads.
     let _ = std::fs::remove_file(socket);
     Ok(())
@@ -173,11 +212,13 @@ fn reporter(
     options: &RunOptions,
     known: watch::Receiver<Known>,
     seen: watch::Receiver<BTreeMap<NamespacedName, watch::Receiver<Seen>>>,
+    stopping: Arc<AtomicBool>,
 ) -> impl Fn(bool) -> super::report::Report + Send + Sync + 'static {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         started: Timestamp::now(),
+        stopping: false,
     };
     let source = options.source.report();
     let resolve = options.resolve.clone();
@@ -195,7 +236,10 @@ fn reporter(
             .collect();
         describe::report(
             &Facts {
-                agent: agent.clone(),
+                agent: AgentReport {
+                    stopping: stopping.load(Ordering::Relaxed),
+                    ..agent.clone()
+                },
                 source: source.clone(),
                 transitions: &known.transitions,
                 known: &known,

@@ -60,6 +60,13 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             ));
         }
     }
+    for (name, seen) in *seen {
+        if let Some(why) = &seen.unkept {
+            reasons.push(format!(
+                "what Gateway {name} serves cannot be kept for the next start: {why}"
+            ));
+        }
+    }
     let errors = known
         .problems
         .iter()
@@ -116,6 +123,8 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
     let refused: Vec<RefusedReport> = seen.affected.refused.iter().map(Into::into).collect();
     let (state, message) = if !seen.live {
         (GatewayState::Down, seen.trouble_or(seen.why_not_running()))
+    } else if let Some(held) = &seen.held {
+        (GatewayState::Degraded, held.clone())
     } else if let Some(held) = known.held.as_ref().filter(|_| answered) {
         (GatewayState::Degraded, held.clone())
     } else if let Some(awaited) = awaited.filter(|_| answered) {
@@ -174,7 +183,9 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
         applied_at: seen.applied_at,
         refused,
         refusal: seen.refusal.clone(),
+        draining: seen.draining.clone(),
         envoy: EnvoyReport {
+            serves: seen.live && (seen.loaded || seen.applied.is_some()),
             state: seen.envoy_state.clone(),
             pid: seen.envoy_pid,
             version: seen.envoy_version.clone(),

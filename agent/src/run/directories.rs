@@ -108,7 +108,12 @@ impl Directories {
 
     /// The states of all Gateways there are.
     pub(super) fn gateway_states(&self) -> Vec<PathBuf> {
-        let mut states: Vec<_> = fs::read_dir(self.state.join("gateways"))
+        Self::states_below(&self.state)
+    }
+
+    /// The same of a state directory that an agent may be using.
+    pub(super) fn states_below(state: &Path) -> Vec<PathBuf> {
+        let mut states: Vec<_> = fs::read_dir(state.join("gateways"))
             .into_iter()
             .flatten()
             .flatten()
@@ -131,13 +136,22 @@ impl Directories {
 
     /// Where one Gateway's things are.
     pub(super) fn gateway(&self, gateway: &NamespacedName) -> GatewayDirectories {
-        let mut name = file_name(&gateway.to_string());
-        name.truncate(16);
         GatewayDirectories {
-            state: self.state.join("gateways").join(&name),
-            runtime: self.runtime.join("gateways").join(&name),
+            state: Self::state_of(&self.state, gateway),
+            runtime: self.runtime.join("gateways").join(short_name(gateway)),
         }
     }
+
+    /// The state of one Gateway in a state directory that an agent may be using.
+    pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
+        state.join("gateways").join(short_name(gateway))
+    }
+}
+
+fn short_name(gateway: &NamespacedName) -> String {
+    let mut name = file_name(&gateway.to_string());
+    name.truncate(16);
+    name
 }
 
 impl GatewayDirectories {

@@ -38,6 +38,7 @@ pub(super) fn host_status(
         // Below, with what it is in the snapshot.
         refused: _,
         refusal: _,
+        draining,
         envoy: _,
     } = report;
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
@@ -46,7 +47,13 @@ pub(super) fn host_status(
         && !applied_revision.is_empty()
         && wanted_revision == applied_revision
         && message_is_plain(report);
-    let (state, message) = if settled {
+    let (state, message) = if let Some(draining) = draining {
+        // It serves, but is on its way out.
+        (
+            AgentState::Degraded,
+            text(&format!("is being drained: {draining}")),
+        )
+    } else if settled {
         (AgentState::Serving, String::new())
     } else {
         (agent_state(*state), text(message))

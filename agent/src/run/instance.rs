@@ -7,19 +7,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use sesame_controller::api::NamespacedName;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use super::desire::Desire;
 use super::directories::GatewayDirectories;
+use super::drain::{Drain, Until};
 use super::feed::{Ended, Feed};
+use super::orders::{Order, What};
 use super::publisher::Publisher;
+use super::replace::Replacement;
 use super::seen::{STOPPED, Seen};
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
-use crate::envoy::{State, Supervisor, SupervisorConfig};
+use crate::envoy::{State, Supervisor, SupervisorConfig, launch};
 
 /// How long to wait before something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// A drain asks again and again; it need not wait long.
+const DRAIN_ANSWER: Duration = Duration::from_secs(2);
+/// Envoy spreads the end of connections over the time it drains.
+const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// What an instance is given.
 pub(super) struct Instance {
@@ -29,6 +39,9 @@ pub(super) struct Instance {
     pub(super) version: String,
     pub(super) concurrency: Option<u32>,
     pub(super) drain: Duration,
+    pub(super) takeover: Duration,
+    pub(super) most_removed: u8,
+    pub(super) hold: Duration,
     pub(super) seen: watch::Sender<Seen>,
 }
 
@@ -38,16 +51,26 @@ struct Started {
     supervisor: Supervisor,
     /// Whether the files that were there are used as they were.
     from_files: bool,
+    /// What the Envoy is started with.
+    bootstrap: Bytes,
 }
 
 impl Instance {
     /// Serves until `stop` says so, then drains.
-    pub(super) async fn run(self, mut feed: Feed, mut stop: watch::Receiver<bool>) {
-        let mut newest = feed.newest();
+    pub(super) async fn run(
+        self,
+        mut feed: Feed,
+        mut orders: mpsc::Receiver<Order>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let state = self.directories.state.clone();
+        let mut desire = Desire::new(feed.newest(), state, self.most_removed, self.hold);
+        let mut newest = Arc::clone(desire.pursued());
         let Started {
             applier,
             supervisor,
             from_files,
+            bootstrap,
         } = loop {
             match self.start(&newest).await {
                 Ok(started) => break started,
@@ -64,6 +87,8 @@ impl Instance {
         };
         let mut state = supervisor.state();
         let mut publisher = Publisher::new(&self, applier, supervisor.admin());
+        let mut drain: Option<Drain> = None;
+        let mut replacement = Replacement::new(bootstrap);
         // What was accepted before may be older than the files: those serve until the source has been read.
         let mut pending = (!from_files).then(|| Arc::clone(&newest));
         let mut before = State::Starting { pid: None };
@@ -84,16 +109,35 @@ impl Instance {
                     pending = None;
                 }
             }
+            if let Some(why) = replacement.due(&before, &newest) {
+                tracing::info!(gateway = %self.gateway, why, "Envoy is to be replaced");
+                let seen = self.seen.borrow().clone();
+                let replaced = replacement
+                    .by_itself(why, &supervisor, &newest, &seen)
+                    .await;
+                if let Err(error) = replaced {
+                    tracing::error!(gateway = %self.gateway, "{error}");
+                    self.seen.send_modify(|seen| seen.notes.push(error));
+                }
+                continue;
+            }
+            self.note_held(&desire);
+            let again = replacement.next(&before, &newest);
             let probe = publisher.next_probe();
+            let held = desire.next();
+            let mut ordered = None;
+            let mut moved = false;
             tokio::select! {
+                Some(order) = orders.recv() => ordered = Some(order),
+                () = until(again), if again.is_some() => {}
                 changed = feed.changed() => match changed {
                     Ok(other) => {
-                        newest = other;
-                        pending = Some(Arc::clone(&newest));
+                        moved = desire.follow(other);
                     }
                     Err(Ended) => break,
                 },
                 _ = state.changed() => {}
+                () = until(held), if held.is_some() => moved = desire.recheck(),
                 _ = stop.wait_for(|stop| *stop) => break,
                 () = tokio::time::sleep(RETRY), if retry => {}
                 () = until(probe), if probe.is_some() => {
@@ -102,6 +146,45 @@ impl Instance {
                     }
                 }
             }
+            if let Some(Order { what, listener }) = ordered {
+                let seen = self.seen.borrow().clone();
+                match what {
+                    What::Restart { strategy } => {
+                        replacement
+                            .ordered(strategy, &listener, &supervisor, &newest, &seen)
+                            .await;
+                    }
+                    What::Accept => listener.end(changed(desire.accept(), &mut moved)),
+                    What::Rollback { generation } => {
+                        listener.end(changed(desire.roll_back(generation), &mut moved));
+                    }
+                    What::Resume => listener.end(changed(desire.resume(), &mut moved)),
+                    What::Drain {
+                        timeout_seconds,
+                        lame_duck_seconds,
+                        until_connections,
+                    } => {
+                        let until = Until {
+                            lame_duck: Duration::from_secs(lame_duck_seconds),
+                            timeout: Duration::from_secs(timeout_seconds),
+                            connections: until_connections,
+                        };
+                        let admin = supervisor.admin().with_timeout(DRAIN_ANSWER);
+                        drain = Some(Drain::start(admin, self.seen.clone(), until, listener));
+                    }
+                    What::Undrain => match drain.take() {
+                        Some(drain) => {
+                            let undone = drain.undo().await;
+                            listener.end(undone.map(|()| "ready again".to_owned()));
+                        }
+                        None => listener.end(Ok("not drained; nothing to take back".to_owned())),
+                    },
+                }
+            }
+            if moved {
+                newest = Arc::clone(desire.pursued());
+                pending = Some(Arc::clone(&newest));
+            }
         }
         supervisor.stop(self.drain).await;
         publisher.finish().await;
@@ -109,6 +192,21 @@ impl Instance {
             seen.live = false;
             STOPPED.clone_into(&mut seen.envoy_state);
             seen.trouble = None;
+        });
+    }
+
+    /// Says why what the source wants is not tried, if it is not.
+    fn note_held(&self, desire: &Desire) {
+        let held = desire.held();
+        self.seen.send_if_modified(|seen| {
+            let new = seen.held != held;
+            if new {
+                if let Some(why) = &held {
+                    tracing::warn!(gateway = %self.gateway, "{why}");
+                }
+                seen.held = held;
+            }
+            new
         });
     }
 
@@ -121,7 +219,10 @@ impl Instance {
             first.bootstrap.clone(),
         );
         config.concurrency = self.concurrency;
-        let running = Supervisor::finds_running(&config).await?;
+        config.drain_time = self.drain.max(SHORTEST_DRAIN);
+        config.takeover = self.takeover;
+        config.launcher = Some(launch::own_binary());
+        let running = Supervisor::finds_running(&config)?;
         let (mut applier, opened) =
             Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;
         if opened.undone > 0 {
@@ -152,10 +253,17 @@ impl Instance {
         });
         Ok(Started {
             applier,
+            bootstrap: config.bootstrap.clone(),
             supervisor: Supervisor::start(config).await?,
             from_files,
         })
     }
+}
+
+/// Whatever was done, what is pursued may be another one now.
+fn changed(result: Result<String, String>, moved: &mut bool) -> Result<String, String> {
+    *moved = result.is_ok();
+    result
 }
 
 fn has_files(applier: &Applier) -> bool {

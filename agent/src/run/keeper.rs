@@ -1,17 +1,22 @@
 //! Keeps what Envoy accepted for the next cold start, behind the back of the changes themselves.
 //!
 //! Writing to disk and syncing it takes as long as it takes; a change never waits for it. When changes come
-//! faster than the disk, the newest is kept.
+//! faster than the disk, the newest is kept. A disk that is full or read-only is tried again and again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sesame_controller::api::NamespacedName;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::accepted;
+use super::seen::Seen;
 use super::wanted::Wanted;
+
+/// How soon a disk that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// A task that writes.
 pub(super) struct Keeper {
@@ -21,9 +26,13 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Starts with nothing to keep.
-    pub(super) fn start(gateway: NamespacedName, directory: PathBuf) -> Self {
+    pub(super) fn start(
+        gateway: NamespacedName,
+        directory: PathBuf,
+        seen: watch::Sender<Seen>,
+    ) -> Self {
         let (newest, wanted) = watch::channel(None);
-        let task = tokio::spawn(run(gateway, directory, wanted));
+        let task = tokio::spawn(run(gateway, directory, seen, wanted));
         Self { newest, task }
     }
 
@@ -43,14 +52,24 @@ impl Keeper {
 async fn run(
     gateway: NamespacedName,
     directory: PathBuf,
+    seen: watch::Sender<Seen>,
     mut newest: watch::Receiver<Option<Arc<Wanted>>>,
 ) {
     let mut kept = String::new();
-    while newest.changed().await.is_ok() {
+    let mut failed = false;
+    loop {
+        tokio::select! {
+            changed = newest.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = tokio::time::sleep(AGAIN), if failed => {}
+        }
         let Some(wanted) = newest.borrow_and_update().clone() else {
             continue;
         };
-        let (directory, before) = (directory.clone(), std::mem::take(&mut kept));
+        let (directory, before) = (directory.clone(), kept.clone());
         let done = tokio::task::spawn_blocking(move || {
             let revision = wanted.revision().to_owned();
             if revision == before {
@@ -58,14 +77,27 @@ async fn run(
             }
             accepted::save(&directory, &wanted).map(|()| revision)
         });
-        match done.await {
-            Ok(Ok(revision)) => kept = revision,
-            Ok(Err(error)) => {
-                tracing::error!(%gateway, "the accepted configuration cannot be kept for the next start: {error:#}");
+        let error = match done.await {
+            Ok(Ok(revision)) => {
+                kept = revision;
+                None
             }
-            Err(error) => {
-                tracing::error!(%gateway, "keeping the accepted configuration failed: {error}");
+            Ok(Err(error)) => Some(format!("{error:#}")),
+            Err(error) => Some(error.to_string()),
+        };
+        failed = error.is_some();
+        seen.send_if_modified(|seen| {
+            let new = seen.unkept != error;
+            if new {
+                match &error {
+                    Some(error) => {
+                        tracing::error!(%gateway, "the accepted configuration cannot be kept for the next start: {error}");
+                    }
+                    None => tracing::info!(%gateway, "the accepted configuration is kept again"),
+                }
+                seen.unkept = error;
             }
-        }
+            new
+        });
     }
 }

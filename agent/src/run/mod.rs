@@ -9,16 +9,23 @@ mod accepted;
 mod addresses;
 mod conductor;
 mod describe;
+mod desire;
 mod directories;
+mod drain;
 mod engine;
 mod feed;
+mod gate;
+mod health;
+pub mod history;
 mod host_addresses;
 #[cfg(feature = "cluster")]
 mod host_status;
 mod instance;
 mod keeper;
 mod objects;
+pub mod orders;
 mod publisher;
+mod replace;
 pub mod report;
 #[cfg(feature = "cluster")]
 mod reporter;
@@ -31,7 +38,7 @@ mod transitions;
 mod wanted;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -71,6 +78,16 @@ pub struct RunOptions {
     pub subscription_budget: Option<usize>,
     /// How long connections may go on at a stop.
     pub drain: Duration,
+    /// A revision that removes more than so many per cent of what is served is held; 100 holds nothing.
+    pub most_removed: u8,
+    /// How long, if the source sticks to it.
+    pub hold: Duration,
+    /// From the loss of readiness to the begin of a stop.
+    pub lame_duck: Duration,
+    /// Where to answer `/livez` and `/readyz` over TCP.
+    pub health_address: Option<SocketAddr>,
+    /// How long an Envoy may take to take over from another one.
+    pub takeover: Duration,
 }
 
 /// Serves until SIGTERM or SIGINT, then drains and stops every Envoy.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sesame_controller::api::NamespacedName;
 use tokio::sync::watch;
@@ -17,6 +17,10 @@ use super::wanted::Wanted;
 use crate::apply::{self, Applier};
 use crate::envoy::{Admin, State};
 use crate::quarantine::{Affected, Candidate, Kept, Published, Quarantine, affected};
+
+/// Between the steps of a change while the Envoy before still drains: it gets as far in that time as the one that is
+/// asked.
+const PACE: Duration = Duration::from_millis(100);
 
 /// The writing side of an instance.
 pub(super) struct Publisher {
@@ -36,7 +40,11 @@ impl Publisher {
     pub(super) fn new(instance: &Instance, applier: Applier, admin: Admin) -> Self {
         let (gateway, directories) = (instance.gateway.clone(), &instance.directories);
         Self {
-            keeper: Keeper::start(gateway.clone(), directories.state.clone()),
+            keeper: Keeper::start(
+                gateway.clone(),
+                directories.state.clone(),
+                instance.seen.clone(),
+            ),
             quarantine: Quarantine::new(
                 instance.binary.clone(),
                 directories.runtime.join("validate"),
@@ -73,7 +81,14 @@ impl Publisher {
                 self.repair(newest).await;
                 false
             }
-            State::Live { pid, loaded, .. } => {
+            State::Live {
+                pid,
+                loaded,
+                accompanied,
+                ..
+            } => {
+                self.applier
+                    .set_pace(if *accompanied { PACE } else { Duration::ZERO });
                 let (first, other) = (self.pid == 0, self.pid != *pid);
                 self.pid = *pid;
                 if !loaded {

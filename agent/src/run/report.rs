@@ -38,6 +38,9 @@ pub struct AgentReport {
     pub pid: u32,
     /// When it started.
     pub started: Timestamp,
+    /// Whether it was told to stop.
+    #[serde(default)]
+    pub stopping: bool,
 }
 
 /// Where configuration comes from.
@@ -192,6 +195,9 @@ pub struct GatewayReport {
     /// Why the newest change is refused as a whole, in Envoy's words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,
+    /// How far it is drained, if it is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining: Option<String>,
     /// The Envoy.
     pub envoy: EnvoyReport,
 }
@@ -282,6 +288,9 @@ pub struct EnvoyReport {
     pub state: String,
     /// Its process; 0 when there is none.
     pub pid: u32,
+    /// Whether it serves something that was proven to be accepted.
+    #[serde(default)]
+    pub serves: bool,
     /// Its version.
     pub version: String,
     /// The admin socket, for those who want to ask it themselves.

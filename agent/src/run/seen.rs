@@ -20,6 +20,14 @@ pub(super) const STOPPED: &str = "Stopped";
 pub(super) struct Seen {
     /// Whether Envoy serves.
     pub(super) live: bool,
+    /// Whether it has taken listeners and clusters; else it serves nothing.
+    pub(super) loaded: bool,
+    /// Why what is served could not be kept for the next start, if it could not.
+    pub(super) unkept: Option<String>,
+    /// Why what the source wants is not even tried, if it is not.
+    pub(super) held: Option<String>,
+    /// How far it is drained, if it is to be.
+    pub(super) draining: Option<String>,
     /// Envoy's state in words.
     pub(super) envoy_state: String,
     /// Its process; 0 when there is none.
@@ -84,6 +92,7 @@ impl Seen {
     /// Takes note of Envoy's state.
     pub(super) fn note_state(&mut self, state: &State) {
         self.live = state.is_live();
+        self.loaded = matches!(state, State::Live { loaded: true, .. });
         self.envoy_pid = 0;
         let (words, trouble) = match state {
             State::Starting { pid } => {

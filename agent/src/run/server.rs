@@ -1,8 +1,9 @@
 //! The agent's own socket: answers what people and scripts ask a running agent.
 //!
-//! A Unix socket of mode 0660 in the runtime directory. It only reads; a slow or hostile caller costs one
-//! connection, never the agent.
+//! A Unix socket of mode 0660 in the runtime directory. A slow or hostile caller costs one connection, never the
+//! agent.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,18 +12,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::UnixListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc, watch};
 
+use super::health;
+use super::orders::{Listener, Order, OrderRequest};
 use super::report::Report;
 
 const MAX_CONNECTIONS: usize = 16;
+const MAX_ORDER: usize = 64 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listens on `path`, replacing a socket that a dead agent left.
@@ -38,11 +43,11 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
 /// (which are many), until the task is dropped.
-pub(super) async fn serve<F>(listener: UnixListener, report: F)
+/// Orders (`POST /orders`) go to the `desks` of their Gateways; the answer is one JSON object a line, as things happen.
+pub(super) async fn serve<F>(listener: UnixListener, report: Arc<F>, desks: watch::Receiver<Desks>)
 where
     F: Fn(bool) -> Report + Send + Sync + 'static,
 {
-    let report = Arc::new(report);
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
@@ -57,11 +62,16 @@ where
             }
         };
         let report = Arc::clone(&report);
+        let desks = desks.clone();
         tokio::spawn(async move {
             let _slot = slot;
             let service = service_fn(move |request: Request<Incoming>| {
                 let report = Arc::clone(&report);
+                let desks = desks.clone();
                 async move {
+                    if (request.method(), request.uri().path()) == (&Method::POST, "/orders") {
+                        return Ok(orders(request, &desks).await);
+                    }
                     let (method, path) =
                         (request.method().clone(), request.uri().path().to_owned());
                     let answer = move || answer(&method, &path, &*report);
@@ -82,7 +92,75 @@ where
     }
 }
 
-fn answer<F: Fn(bool) -> Report>(method: &Method, path: &str, report: &F) -> Response<Full<Bytes>> {
+/// Where orders to each Gateway are taken.
+pub(super) type Desks = BTreeMap<String, mpsc::Sender<Order>>;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> Response<Body> {
+    let refuse = |status, why: String| {
+        let body = serde_json::json!({ "error": why }).to_string();
+        json(status, body.into_bytes())
+    };
+    let body = match Limited::new(request.into_body(), MAX_ORDER).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, error.to_string()),
+    };
+    let OrderRequest { gateway, order } = match serde_json::from_slice(&body) {
+        Ok(request) => request,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, error.to_string()),
+    };
+    let desks: Vec<(String, mpsc::Sender<Order>)> = desks
+        .borrow()
+        .iter()
+        .filter(|(name, _)| gateway.as_ref().is_none_or(|gateway| gateway == *name))
+        .map(|(name, desk)| (name.clone(), desk.clone()))
+        .collect();
+    if desks.is_empty() {
+        let why = match gateway {
+            Some(gateway) => format!("no Gateway {gateway} is served here"),
+            None => "no Gateway is served here".to_owned(),
+        };
+        return refuse(StatusCode::NOT_FOUND, why);
+    }
+    let (events, answers) = mpsc::unbounded_channel();
+    for (gateway, desk) in desks {
+        let listener = Listener {
+            gateway,
+            events: events.clone(),
+        };
+        tokio::spawn(async move {
+            let order = Order {
+                what: order,
+                listener: listener.clone(),
+            };
+            if desk.send(order).await.is_err() {
+                listener.end(Err("the Gateway is not served any more".to_owned()));
+            }
+        });
+    }
+    drop(events);
+    let lines = futures::stream::unfold(answers, |mut answers| async move {
+        let event = answers.recv().await?;
+        // Text and a flag; were it not to be had, an empty line says nothing.
+        let mut line = serde_json::to_vec(&event).unwrap_or_default();
+        line.push(b'\n');
+        Some((Ok(Frame::data(Bytes::from(line))), answers))
+    });
+    let mut response = Response::new(StreamBody::new(lines).boxed_unsync());
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/x-ndjson"),
+    );
+    response
+}
+
+fn answer<F: Fn(bool) -> Report>(method: &Method, path: &str, report: &F) -> Response<Body> {
+    if let Some((status, text)) = health::answer(method, path, || report(false)) {
+        let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+        *response.status_mut() = status;
+        return response;
+    }
     let (status, body) = match (method, path) {
         (&Method::GET, path @ ("/status" | "/gateways")) => {
             match serde_json::to_vec(&report(path == "/status")) {
@@ -92,21 +170,21 @@ fn answer<F: Fn(bool) -> Report>(method: &Method, path: &str, report: &F) -> Res
         }
         _ => (
             StatusCode::NOT_FOUND,
-            br#"{"error":"not found; try GET /status"}"#.to_vec(),
+            br#"{"error":"not found; try GET /status, POST /orders"}"#.to_vec(),
         ),
     };
     json(status, body)
 }
 
-fn failed(error: &str) -> Response<Full<Bytes>> {
+fn failed(error: &str) -> Response<Body> {
     let body = serde_json::json!({ "error": error })
         .to_string()
         .into_bytes();
     json(StatusCode::INTERNAL_SERVER_ERROR, body)
 }
 
-fn json(status: StatusCode, body: Vec<u8>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
     *response.status_mut() = status;
     response
         .headers_mut()

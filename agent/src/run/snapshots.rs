@@ -25,7 +25,12 @@ impl SnapshotEngine {
     /// Wants what was accepted before, until the source says otherwise.
     pub(super) fn restore(&self, accepted: Vec<ResolvedGateway>) {
         let offers: Vec<Offer> = accepted.into_iter().map(Offer::from).collect();
-        let gateways = render_all(&offers, &self.host, &WantedGateways::new(), Origin::Accepted);
+        let gateways = render_all(
+            &offers,
+            &self.host,
+            &WantedGateways::new(),
+            Origin::Accepted,
+        );
         self.known.send_modify(|known| {
             known.gateways = gateways;
             known.held = Some(

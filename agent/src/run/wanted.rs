@@ -83,6 +83,21 @@ impl Wanted {
         }
     }
 
+    /// Another generation of the same Gateway, for the same host.
+    pub(super) fn with(&self, resolved: ResolvedGateway, cause: &str) -> Self {
+        Self {
+            rendered: render::render(&resolved.snapshot, &resolved.keys, &self.options),
+            packed: Arc::new(Packed::new(&resolved)),
+            manifest_revision: Some(digest::revision(&resolved.snapshot)),
+            options: self.options.clone(),
+            assignment: self.assignment.clone(),
+            bootstrap: self.bootstrap.clone(),
+            restored: false,
+            cause: cause.to_owned(),
+            revision: OnceLock::new(),
+        }
+    }
+
     /// Hex SHA-256 over the snapshot with its endpoints and the digests of its keys. Computed when first
     /// asked for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {

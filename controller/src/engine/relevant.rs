@@ -80,10 +80,10 @@ impl<'w> Named<'w> {
 
     fn filters(&mut self, namespace: &'w str, filters: &'w [Filter]) {
         for filter in filters {
-            if let Some(RequestMirror { backend_ref, .. }) = &filter.request_mirror {
+            if let Some(RequestMirror { backend_ref, .. }) = filter.request_mirror.as_deref() {
                 self.backend(namespace, backend_ref);
             }
-            if let Some(ExternalAuth { backend_ref, .. }) = &filter.external_auth {
+            if let Some(ExternalAuth { backend_ref, .. }) = filter.external_auth.as_deref() {
                 self.backend(namespace, backend_ref);
             }
         }

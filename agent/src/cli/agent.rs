@@ -1,0 +1,110 @@
+//! Talking to a running agent over its socket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+
+use super::{EXIT_WRONG, output};
+use crate::run::orders::{Event, OrderRequest, What};
+use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
+
+/// The most that is read of an error.
+const MAX_ERROR: usize = 64 << 10;
+
+/// Which agent, and which of its Gateways.
+#[derive(Debug, Args)]
+pub(crate) struct TargetArgs {
+    /// The runtime directory of the agent to tell.
+    #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
+    runtime_dir: PathBuf,
+    /// Only this Gateway; all by default.
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    gateway: Option<String>,
+}
+
+/// Sends a request, and gives back the body of the answer once its head is there and says that all is well.
+pub(crate) async fn send(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Incoming> {
+    let stream = match tokio::net::UnixStream::connect(socket).await {
+        Ok(stream) => stream,
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            bail!(
+                "no agent is running at {}; start one with `sesame-agent run`, or name its --runtime-dir",
+                socket.display()
+            )
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot reach {}", socket.display()));
+        }
+    };
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response.into_body());
+    }
+    let body = Limited::new(response.into_body(), MAX_ERROR)
+        .collect()
+        .await;
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let why = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
+    match why["error"].as_str() {
+        Some(why) => bail!("{why}"),
+        None => bail!("the agent answered {status}"),
+    }
+}
+
+/// Gives an order, prints how it goes, and says with which code to end.
+pub(crate) fn order(target: &TargetArgs, order: What) -> anyhow::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let request = OrderRequest {
+        gateway: target.gateway.clone(),
+        order,
+    };
+    runtime.block_on(give(&target.runtime_dir.join(AGENT_SOCKET), &request))
+}
+
+async fn give(socket: &Path, order: &OrderRequest) -> anyhow::Result<u8> {
+    let request = Request::post("/orders")
+        .header(hyper::header::HOST, "agent")
+        .body(Full::from(serde_json::to_vec(order)?))?;
+    let mut body = send(socket, request).await?;
+    let mut pending = Vec::new();
+    let (mut ended, mut wrong) = (false, false);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.context("the answer is cut off")?.into_data() else {
+            continue;
+        };
+        pending.extend_from_slice(&data);
+        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = pending.drain(..=end).collect();
+            let Event {
+                gateway,
+                message,
+                done,
+            } = serde_json::from_slice(&line).context("the answer is not understood")?;
+            output::text(&format!("{gateway}: {message}\n"))?;
+            ended |= done.is_some();
+            wrong |= done == Some(false);
+        }
+    }
+    if !ended {
+        bail!("the agent has ended before the order was carried out");
+    }
+    Ok(if wrong { EXIT_WRONG } else { 0 })
+}

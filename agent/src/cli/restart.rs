@@ -1,0 +1,21 @@
+//! `sesame-agent restart`: has Envoy replaced without dropping a request.
+
+use clap::Args;
+
+use super::agent::{self, TargetArgs};
+use crate::envoy::restart::Strategy;
+use crate::run::orders::What;
+
+#[derive(Debug, Args)]
+pub(crate) struct RestartArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// How it is replaced.
+    #[arg(long, value_enum, default_value = "auto")]
+    strategy: Strategy,
+}
+
+pub(crate) fn main(args: &RestartArgs) -> anyhow::Result<u8> {
+    let strategy = args.strategy;
+    agent::order(&args.target, What::Restart { strategy })
+}

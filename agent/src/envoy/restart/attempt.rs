@@ -1,0 +1,243 @@
+//! One attempt to have a second Envoy take over from the first.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use super::{Lineage, Sink, Way, listening, shared_memory};
+use crate::envoy::admin::{Admin, Readiness};
+use crate::envoy::answers::ServerInfo;
+use crate::envoy::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running, replace_file};
+use crate::envoy::launch::launch;
+use crate::envoy::settings::SupervisorConfig;
+
+/// The first Envoy's admin socket while a second one has its place; no longer than the name of the other.
+pub(crate) const OLD_ADMIN: &str = "old.sock";
+const ASK: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(10);
+/// From SIGKILL to the end.
+const KILLED: Duration = Duration::from_secs(5);
+
+/// One attempt.
+pub(crate) struct Attempt<'a> {
+    /// What the second Envoy is started with.
+    pub(crate) config: &'a SupervisorConfig,
+    /// Their admin socket.
+    pub(crate) admin: &'a Admin,
+    /// The first Envoy.
+    pub(crate) parent: &'a Running,
+    /// How.
+    pub(crate) way: Way,
+}
+
+/// How an attempt failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) reason: String,
+    /// Whether the first Envoy still takes connections.
+    pub(crate) parent_serves: bool,
+    /// To be held as long as the first Envoy lives, or until the next attempt.
+    pub(crate) sink: Option<Sink>,
+}
+
+impl Attempt<'_> {
+    /// Starts the second Envoy and waits until it has taken over.
+    pub(crate) async fn run(&self) -> Result<Running, Failed> {
+        let lineage = match (self.way, self.parent.identity.lineage) {
+            (Way::Hot, Some(lineage)) => Some(lineage.next()),
+            _ => self.config.new_lineage(),
+        };
+        let before = fs::read(self.config.command(None).bootstrap);
+        let listened = listening::count(self.parent.process.pid());
+        let mark = self.config.log().mark();
+        let child = match self.start(lineage) {
+            Ok(child) => child,
+            Err(error) => {
+                self.put_back(lineage, before);
+                return Err(Failed {
+                    reason: format!("{}: the new Envoy cannot be started: {error}", self.way),
+                    parent_serves: true,
+                    sink: None,
+                });
+            }
+        };
+        match self.took_over(&child, listened).await {
+            Ok(()) => Ok(self.commit(child)),
+            Err(reason) => {
+                let words = self.config.log().last_words(mark);
+                let (parent_serves, sink) = self.abandon(&child, before, listened).await;
+                Err(Failed {
+                    reason: format!("{}: {reason}: {words}", self.way),
+                    parent_serves,
+                    sink,
+                })
+            }
+        }
+    }
+
+    /// Goes on with an attempt of an agent that has died.
+    pub(crate) async fn resume(&self, child: Running) -> Result<Running, Failed> {
+        // How many there were before is not known; none are left when they were given away.
+        let listened = 1;
+        match self.took_over(&child, listened).await {
+            Ok(()) => Ok(self.commit(child)),
+            Err(reason) => {
+                let bootstrap = fs::read(self.config.command(None).bootstrap);
+                let (parent_serves, sink) = self.abandon(&child, bootstrap, listened).await;
+                Err(Failed {
+                    reason: format!("{}: {reason}", self.way),
+                    parent_serves,
+                    sink,
+                })
+            }
+        }
+    }
+
+    fn start(&self, lineage: Option<Lineage>) -> io::Result<Running> {
+        let command = self.config.command(lineage);
+        if self.way == Way::Handover {
+            // The second one puts its own socket there; the first stays reachable by another name.
+            let old = self.old_admin();
+            match fs::remove_file(&old) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            match fs::hard_link(&self.config.admin_socket, &old) {
+                // It has lost its socket before.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result?,
+            }
+        }
+        replace_file(&command.bootstrap, &self.config.bootstrap)?;
+        let held = launch(
+            self.config.launcher_for(lineage),
+            &command,
+            &self.config.log(),
+        )?;
+        let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
+        identity.write(&self.config.runtime_dir.join(NEXT_PID_FILE))?;
+        Ok(Running {
+            identity,
+            process: held.release()?,
+        })
+    }
+
+    /// Waits until the second Envoy answers in the place of the first, live. The error says why it does not.
+    async fn took_over(&self, child: &Running, listened: usize) -> Result<(), String> {
+        let mut deadline = Instant::now() + self.config.takeover;
+        let mut extended = false;
+        let admin = self.admin.with_timeout(ASK);
+        loop {
+            if let Some(exit) = child.process.exit() {
+                return Err(format!("the new Envoy ended ({exit})"));
+            }
+            if let Ok(info) = admin.server_info().await
+                && info.state == Readiness::Live
+                && self.is_child(child, &info)
+            {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                if !extended && self.has_given_away(listened) {
+                    // It has the sockets: to end it now would end the service.
+                    (deadline, extended) = (Instant::now() + self.config.takeover, true);
+                    continue;
+                }
+                return Err(format!(
+                    "the new Envoy has not taken over within {:?}",
+                    self.config.takeover
+                ));
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Whether it is the second Envoy that says this of itself.
+    fn is_child(&self, child: &Running, info: &ServerInfo) -> bool {
+        match child.identity.lineage {
+            Some(lineage) => info.lineage() == Some(lineage),
+            None => {
+                let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
+                info.lineage().is_none()
+                    && inode(&self.config.admin_socket) != inode(&self.old_admin())
+            }
+        }
+    }
+
+    /// From here on the second one is the one that is looked after.
+    fn commit(&self, mut child: Running) -> Running {
+        child.identity.refresh();
+        let noted = child
+            .identity
+            .write(&self.config.runtime_dir.join(PID_FILE))
+            .and_then(|()| fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE)));
+        if let Err(error) = noted {
+            // It can still be found by its command line.
+            tracing::warn!(%error, "cannot write the pid file");
+        }
+        child
+    }
+
+    /// Ends the second Envoy and removes its traces; whether the first still takes connections.
+    async fn abandon(
+        &self,
+        child: &Running,
+        bootstrap: io::Result<Vec<u8>>,
+        listened: usize,
+    ) -> (bool, Option<Sink>) {
+        let lineage = child.identity.lineage;
+        child.process.kill();
+        if timeout(KILLED, child.process.wait()).await.is_err() {
+            tracing::warn!(
+                pid = child.process.pid(),
+                "an Envoy does not end after SIGKILL"
+            );
+        }
+        let sink = lineage.filter(|_| self.way == Way::Hot).and_then(|line| {
+            Sink::open(line, &self.config.runtime_dir)
+                .inspect_err(|error| {
+                    tracing::error!(%error, "nobody takes the answers of the Envoy that serves");
+                })
+                .ok()
+        });
+        self.put_back(lineage, bootstrap);
+        (!self.has_given_away(listened), sink)
+    }
+
+    /// Whether the first Envoy has closed its ports, which it does when the second one has told it to.
+    fn has_given_away(&self, listened: usize) -> bool {
+        self.way == Way::Hot && listening::count(self.parent.process.pid()) < listened
+    }
+
+    fn put_back(&self, lineage: Option<Lineage>, bootstrap: io::Result<Vec<u8>>) {
+        if let Some(line) = lineage {
+            if self.way == Way::Hot {
+                if let Err(error) = shared_memory::repair(line) {
+                    tracing::warn!(%error, "the shared memory cannot be put right");
+                }
+            } else {
+                for socket in line.sockets(&self.config.runtime_dir) {
+                    let _ = fs::remove_file(socket);
+                }
+                shared_memory::remove(line);
+            }
+        }
+        if self.way == Way::Handover {
+            // There is none if the first Envoy had none.
+            let _ = fs::rename(self.old_admin(), &self.config.admin_socket);
+        }
+        let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
+        let path = self.config.command(None).bootstrap;
+        if let Err(error) = bootstrap.and_then(|bytes| replace_file(&path, &bytes)) {
+            tracing::warn!(%error, "the bootstrap cannot be put back");
+        }
+    }
+
+    fn old_admin(&self) -> PathBuf {
+        self.config.runtime_dir.join(OLD_ADMIN)
+    }
+}

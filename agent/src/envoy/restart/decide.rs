@@ -1,0 +1,224 @@
+//! What to do, from what is known. Pure.
+
+use super::{Lineage, Strategy, Way};
+
+/// Whether an Envoy's main thread answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// It does.
+    Yes,
+    /// It runs without an admin socket: an earlier hot restart took that away and failed.
+    NoSocket,
+    /// It is stuck, or was stopped.
+    No,
+}
+
+/// What is known of the Envoy that runs, the one that is to come, and the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Where the running one stands; none if it was started without hot restart.
+    pub lineage: Option<Lineage>,
+    /// Whether it answers.
+    pub answers: Answers,
+    /// Its hot restart protocol, if it says one.
+    pub protocol: Option<String>,
+    /// The protocol of the binary that is to be started, or why it is not known.
+    pub next_protocol: Result<String, String>,
+    /// Whether an interrupted restart left its mark in the shared memory, or what is wrong with that.
+    pub interrupted: Result<bool, String>,
+    /// Whether an Envoy can be started that outlives the agent.
+    pub can_launch: bool,
+    /// Files that the running one watches.
+    pub watches: usize,
+    /// Files that may be watched in addition.
+    pub free_watches: usize,
+}
+
+/// What to try, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The ways; the next is tried when one fails.
+    pub ways: Vec<Way>,
+    /// Whether the shared memory is to be put right first.
+    pub repair: bool,
+    /// Why it is not tried hot, if somebody may wonder.
+    pub not_hot: Option<String>,
+}
+
+/// Why nothing is tried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Two Envoys would watch too many files, and one of them abort.
+    #[error(
+        "two Envoys at once would watch {needed} files more, and {free} are free; raise fs.inotify.max_user_instances"
+    )]
+    Watches {
+        /// How many the second needs.
+        needed: usize,
+        /// How many there are.
+        free: usize,
+    },
+    /// Its connections could be neither taken over nor drained.
+    #[error(
+        "the running Envoy does not answer; is it stopped, or stuck? Its connections could not be taken over"
+    )]
+    Silent,
+    /// Hot was asked for.
+    #[error("no hot restart: {0}")]
+    NotHot(String),
+}
+
+/// Files that may come to be watched between the count and the start.
+const SPARE: usize = 2;
+
+/// Decides.
+pub fn decide(strategy: Strategy, facts: &Facts) -> Result<Plan, Refused> {
+    if facts.answers == Answers::No {
+        return Err(Refused::Silent);
+    }
+    if facts.watches + SPARE > facts.free_watches {
+        return Err(Refused::Watches {
+            needed: facts.watches,
+            free: facts.free_watches,
+        });
+    }
+    let hot = hot(facts);
+    match (strategy, hot) {
+        (Strategy::Handover, _) => Ok(Plan {
+            ways: vec![Way::Handover],
+            ..Plan::default()
+        }),
+        (Strategy::Hot, Ok(repair)) => Ok(Plan {
+            ways: vec![Way::Hot],
+            repair,
+            not_hot: None,
+        }),
+        (Strategy::Hot, Err(why)) => Err(Refused::NotHot(why)),
+        // A failed hot restart may have cost the first Envoy its admin socket, and with it the way to drain: so hot
+        // is tried twice.
+        (Strategy::Auto, Ok(repair)) => Ok(Plan {
+            ways: vec![Way::Hot, Way::Hot, Way::Handover],
+            repair,
+            not_hot: None,
+        }),
+        (Strategy::Auto, Err(why)) => Ok(Plan {
+            ways: vec![Way::Handover],
+            repair: false,
+            not_hot: Some(why),
+        }),
+    }
+}
+
+/// Whether the shared memory is to be put right, or why hot is not possible.
+fn hot(facts: &Facts) -> Result<bool, String> {
+    let Facts {
+        lineage,
+        answers: _,
+        protocol,
+        next_protocol,
+        interrupted,
+        can_launch,
+        watches: _,
+        free_watches: _,
+    } = facts;
+    if lineage.is_none() {
+        return Err("the running Envoy was started without it".to_owned());
+    }
+    if !can_launch {
+        return Err("the agent cannot start an Envoy that outlives it".to_owned());
+    }
+    let next = next_protocol.as_ref().map_err(Clone::clone)?;
+    if let Some(protocol) = protocol
+        && protocol != next
+    {
+        return Err(format!(
+            "the running Envoy speaks version {protocol} of it, and the new one {next}"
+        ));
+    }
+    interrupted.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Facts {
+        Facts {
+            lineage: Some(Lineage {
+                base_id: 1,
+                epoch: 0,
+            }),
+            answers: Answers::Yes,
+            protocol: Some("11.104".to_owned()),
+            next_protocol: Ok("11.104".to_owned()),
+            interrupted: Ok(false),
+            can_launch: true,
+            watches: 5,
+            free_watches: 50,
+        }
+    }
+
+    fn ways(strategy: Strategy, facts: &Facts) -> Vec<Way> {
+        decide(strategy, facts).unwrap().ways
+    }
+
+    #[test]
+    fn hot_where_it_can_be_and_handover_behind_it() {
+        assert_eq!(
+            ways(Strategy::Auto, &good()),
+            [Way::Hot, Way::Hot, Way::Handover]
+        );
+        assert_eq!(ways(Strategy::Hot, &good()), [Way::Hot]);
+        assert_eq!(ways(Strategy::Handover, &good()), [Way::Handover]);
+    }
+
+    #[test]
+    fn each_missing_condition_leaves_the_handover_and_says_why() {
+        let cases: [(&str, fn(&mut Facts)); 5] = [
+            ("without it", |f| f.lineage = None),
+            ("version 11.104", |f| {
+                f.next_protocol = Ok("12.1".to_owned())
+            }),
+            ("no such file", |f| {
+                f.interrupted = Err("no such file".to_owned())
+            }),
+            ("outlives", |f| f.can_launch = false),
+            ("not run", |f| f.next_protocol = Err("not run".to_owned())),
+        ];
+        for (word, spoil) in cases {
+            let mut facts = good();
+            spoil(&mut facts);
+            let plan = decide(Strategy::Auto, &facts).unwrap();
+            assert_eq!(plan.ways, [Way::Handover]);
+            assert!(plan.not_hot.unwrap().contains(word), "{word}");
+            let refused = decide(Strategy::Hot, &facts).unwrap_err().to_string();
+            assert!(refused.contains(word), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_left_mark_is_put_right_and_an_envoy_without_admin_is_taken_over() {
+        let mut facts = good();
+        facts.interrupted = Ok(true);
+        facts.answers = Answers::NoSocket;
+        facts.protocol = None;
+        let plan = decide(Strategy::Auto, &facts).unwrap();
+        assert!(plan.repair);
+        assert_eq!(plan.ways[0], Way::Hot);
+    }
+
+    #[test]
+    fn nothing_is_tried_that_would_harm_the_one_that_serves() {
+        let mut facts = good();
+        facts.answers = Answers::No;
+        assert_eq!(decide(Strategy::Auto, &facts), Err(Refused::Silent));
+        let mut facts = good();
+        facts.free_watches = 6;
+        for strategy in [Strategy::Auto, Strategy::Hot, Strategy::Handover] {
+            assert!(matches!(
+                decide(strategy, &facts),
+                Err(Refused::Watches { needed: 5, free: 6 })
+            ));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Which Envoy of which line: hot restarts of one Envoy share a base id and count epochs.
+//!
+//! The base id names the shared memory, and with it the line; the sockets over which a line hands over lie in the
+//! Envoy's own directory, because sockets without a file would be open to every user of the host.
+
+use std::ffi::OsString;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Where Envoy's shared memory is.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// Envoy multiplies by ten, in 32 bits.
+const BASE_IDS: u64 = 400_000_000;
+/// From the end of the drain to the end of the first Envoy.
+const AFTER_DRAIN: Duration = Duration::from_secs(1);
+/// The longest name of a socket in the directory, with its separator and one more byte: `/hot_udp_parent_4000000009`.
+pub(crate) const LONGEST_SOCKET_NAME: usize = 27;
+
+/// A place in a line of Envoys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lineage {
+    /// Of the whole line.
+    pub base_id: u32,
+    /// From 0.
+    pub epoch: u32,
+}
+
+impl Lineage {
+    /// The first of a new line.
+    pub fn fresh() -> Self {
+        loop {
+            let random = RandomState::new().build_hasher().finish() % BASE_IDS;
+            let first = Self {
+                base_id: u32::try_from(random).unwrap_or(1).max(1),
+                epoch: 0,
+            };
+            if !first.shared_memory().exists() {
+                return first;
+            }
+        }
+    }
+
+    /// The one that follows by hot restart.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self {
+            epoch: self.epoch.saturating_add(1),
+            ..self
+        }
+    }
+
+    /// The arguments that put an Envoy into its place.
+    pub(crate) fn arguments(self, directory: &Path, drain_time: Duration) -> Vec<OsString> {
+        let shutdown = (drain_time + AFTER_DRAIN).as_secs();
+        vec![
+            "--base-id".into(),
+            self.base_id.to_string().into(),
+            "--restart-epoch".into(),
+            self.epoch.to_string().into(),
+            "--socket-path".into(),
+            directory.join("hot").into(),
+            "--socket-mode".into(),
+            "600".into(),
+            "--parent-shutdown-time-s".into(),
+            shutdown.to_string().into(),
+        ]
+    }
+
+    /// When a first Envoy ends by itself after a hot restart.
+    pub(crate) fn parent_ends_after(drain_time: Duration) -> Duration {
+        drain_time + AFTER_DRAIN
+    }
+
+    /// What is left of the arguments of an Envoy without those that only say which of which line it is, and what
+    /// those say; `None` if it cannot be hot-restarted.
+    pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
+        let mut rest = Vec::new();
+        let (mut base_id, mut epoch) = (None, None);
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--disable-hot-restart" => {}
+                "--base-id" => base_id = arguments.next().and_then(|value| value.parse().ok()),
+                "--restart-epoch" => epoch = arguments.next().and_then(|value| value.parse().ok()),
+                "--socket-path" | "--socket-mode" | "--parent-shutdown-time-s" => {
+                    arguments.next();
+                }
+                _ => rest.push(argument.clone()),
+            }
+        }
+        let lineage = base_id
+            .zip(epoch)
+            .map(|(base_id, epoch)| Self { base_id, epoch });
+        (rest, lineage)
+    }
+
+    /// The shared memory of the line.
+    pub(crate) fn shared_memory(self) -> PathBuf {
+        Path::new(SHARED_MEMORY).join(format!(
+            "envoy_shared_memory_{}",
+            u64::from(self.base_id) * 10
+        ))
+    }
+
+    /// The sockets of this one.
+    pub(crate) fn sockets(self, directory: &Path) -> [PathBuf; 4] {
+        ["child", "parent", "udp_child", "udp_parent"].map(|role| self.socket(directory, role))
+    }
+
+    /// Those on which it hears from the one before.
+    pub(crate) fn sockets_of_child(self, directory: &Path) -> [PathBuf; 2] {
+        ["child", "udp_child"].map(|role| self.socket(directory, role))
+    }
+
+    fn socket(self, directory: &Path, role: &str) -> PathBuf {
+        let id = u64::from(self.base_id) * 10 + u64::from(self.epoch % 3);
+        directory.join(format!("hot_{role}_{id}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_back_from_the_arguments_and_is_not_part_of_the_settings() {
+        let lineage = Lineage {
+            base_id: 7,
+            epoch: 3,
+        };
+        let mut arguments = vec!["--config-path".to_owned(), "/b.pb".to_owned()];
+        let settings = arguments.clone();
+        arguments.extend(
+            lineage
+                .arguments(Path::new("/run/x"), Duration::from_secs(9))
+                .iter()
+                .map(|a| a.to_string_lossy().into_owned()),
+        );
+        assert_eq!(
+            Lineage::split(&arguments),
+            (settings.clone(), Some(lineage))
+        );
+        arguments = settings.clone();
+        arguments.push("--disable-hot-restart".to_owned());
+        assert_eq!(Lineage::split(&arguments), (settings, None));
+    }
+
+    #[test]
+    fn three_sockets_names_go_round_and_never_meet_their_neighbours() {
+        let first = Lineage {
+            base_id: u32::try_from(BASE_IDS).unwrap(),
+            epoch: 0,
+        };
+        let directory = Path::new("");
+        assert_ne!(first.sockets(directory), first.next().sockets(directory));
+        assert_eq!(
+            first.sockets(directory),
+            first.next().next().next().sockets(directory)
+        );
+        let longest = first.next().sockets(directory);
+        assert!(
+            longest
+                .iter()
+                .all(|path| path.as_os_str().len() < LONGEST_SOCKET_NAME)
+        );
+    }
+}

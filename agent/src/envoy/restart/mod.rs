@@ -1,0 +1,129 @@
+//! Replacing a running Envoy by another one without dropping a request.
+//!
+//! Two ways, one interface. *Hot*: the second Envoy takes the sockets over from the first, through shared memory and
+//! a protocol of their own; statistics go on. *Handover*: the second Envoy opens the same ports beside the first
+//! (SO_REUSEPORT), and the first drains. What is to be done is decided from facts, before anything is touched; what was
+//! begun ends by a deadline, and what fails leaves the first Envoy serving.
+//!
+//! The first Envoy is never signalled while the second takes over, and nobody may write xDS files meanwhile.
+
+mod attempt;
+mod decide;
+mod facts;
+mod lineage;
+mod listening;
+mod retire;
+pub(crate) mod shared_memory;
+mod sink;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+pub(crate) use self::attempt::{Attempt, OLD_ADMIN};
+pub use self::decide::{Answers, Facts, Plan, Refused, decide};
+pub(crate) use self::facts::{gather, moves_connections};
+pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
+pub use self::lineage::Lineage;
+pub(crate) use self::retire::Retiring;
+pub(crate) use self::sink::Sink;
+
+/// How an Envoy is to be replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// Hot if its conditions hold, else, or if it fails, by handover.
+    #[default]
+    Auto,
+    /// Take the sockets over; statistics go on.
+    Hot,
+    /// A second Envoy on the same ports, then drain the first.
+    Handover,
+}
+
+/// One way to do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// See [`Strategy::Hot`].
+    Hot,
+    /// See [`Strategy::Handover`].
+    Handover,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Hot => "hot restart",
+            Self::Handover => "handover",
+        })
+    }
+}
+
+/// What is asked of a restart.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Which way.
+    pub strategy: Strategy,
+    /// Another bootstrap than before.
+    pub bootstrap: Option<Bytes>,
+    /// All that the Envoy serves as static resources: the new one must find it valid.
+    pub served: Option<Bytes>,
+    /// Who wants to know how it goes on.
+    pub progress: Option<mpsc::UnboundedSender<String>>,
+}
+
+impl Request {
+    /// Says how it goes on.
+    pub(crate) fn say(&self, what: impl Into<String>) {
+        let what = what.into();
+        tracing::info!("restart: {what}");
+        if let Some(progress) = &self.progress {
+            // Whoever asked may be gone.
+            let _ = progress.send(what);
+        }
+    }
+}
+
+/// An Envoy was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restarted {
+    /// Which way it went.
+    pub way: Way,
+    /// The process before.
+    pub before: u32,
+    /// The process now.
+    pub now: u32,
+    /// From the request until the new one served.
+    pub took: Duration,
+}
+
+/// Why an Envoy was not replaced. Unless it says otherwise, the one before goes on serving.
+#[derive(Debug, thiserror::Error)]
+pub enum RestartError {
+    /// The conditions do not hold.
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    /// The new Envoy would not start, or not serve what is served.
+    #[error("the new Envoy refuses its {what}: {envoy_words}")]
+    Invalid {
+        /// Bootstrap, or configuration.
+        what: &'static str,
+        /// Why, in its words.
+        envoy_words: String,
+    },
+    /// It could not be asked.
+    #[error("the new Envoy cannot be asked: {0}")]
+    NoVerdict(String),
+    /// It was tried.
+    #[error("{}", .0.join("; "))]
+    Failed(Vec<String>),
+    /// No Envoy runs that could be replaced.
+    #[error("no Envoy is live; it starts by itself")]
+    NotLive,
+    /// The supervisor ends.
+    #[error("the agent is stopping")]
+    Stopping,
+}

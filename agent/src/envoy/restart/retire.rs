@@ -1,0 +1,126 @@
+//! The first Envoy after another has taken over: until it is gone.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Lineage, OLD_ADMIN, Way, shared_memory};
+use crate::envoy::admin::Admin;
+use crate::envoy::identity::Running;
+use crate::envoy::process::Process;
+
+/// Envoy ends by itself after a hot restart; this long after that it is helped.
+const LATE: Duration = Duration::from_secs(10);
+/// How long connections may go on after the drain.
+const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
+const KILL_AFTER: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An Envoy that has a successor.
+#[derive(Debug)]
+pub(crate) struct Retiring {
+    process: Process,
+    task: JoinHandle<()>,
+}
+
+impl Retiring {
+    /// Sees it off.
+    pub(crate) fn start(
+        parent: Running,
+        way: Way,
+        directory: PathBuf,
+        drain_time: Duration,
+    ) -> Self {
+        let process = parent.process.clone();
+        let task = tokio::spawn(async move {
+            match way {
+                Way::Hot => ends_by_itself(&parent.process, drain_time).await,
+                Way::Handover => {
+                    drains(&parent.process, &directory, drain_time).await;
+                    if let Some(line) = parent.identity.lineage {
+                        shared_memory::remove(line);
+                    }
+                }
+            }
+            let _ = std::fs::remove_file(directory.join(OLD_ADMIN));
+            if let Some(line) = parent.identity.lineage {
+                for socket in line.sockets(&directory) {
+                    let _ = std::fs::remove_file(socket);
+                }
+            }
+            tracing::info!(pid = parent.process.pid(), "the Envoy before has ended");
+        });
+        Self { process, task }
+    }
+
+    /// Its process number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Whether it is gone, with all that it leaves.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Until then; it does not matter if this is cancelled.
+    pub(crate) async fn gone(&mut self) {
+        // A panic in the task has been logged by the runtime.
+        let _ = (&mut self.task).await;
+    }
+
+    /// Ends it now: its successor has ended.
+    pub(crate) async fn end(self) {
+        end(&self.process).await;
+        let _ = self.task.await;
+    }
+}
+
+/// The successor tells it to end. A signal before that would take the successor down as well.
+async fn ends_by_itself(process: &Process, drain_time: Duration) {
+    let limit = Lineage::parent_ends_after(drain_time) + LATE;
+    if timeout(limit, process.wait()).await.is_err() {
+        tracing::warn!(
+            pid = process.pid(),
+            "the Envoy before has not ended in time; ending it"
+        );
+        end(process).await;
+    }
+}
+
+async fn drains(process: &Process, directory: &std::path::Path, drain_time: Duration) {
+    let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
+    let start = Instant::now();
+    match admin.post("/drain_listeners?graceful").await {
+        Ok(_) => {
+            let drained = async {
+                // Until then it takes connections.
+                sleep(drain_time).await;
+                while start.elapsed() < drain_time + LAST_CONNECTIONS
+                    && !matches!(admin.active_connections().await, Ok(0))
+                {
+                    sleep(POLL).await;
+                }
+            };
+            tokio::select! {
+                () = drained => {}
+                _ = process.wait() => {}
+            }
+        }
+        Err(error) => {
+            tracing::warn!(pid = process.pid(), %error, "the Envoy before cannot be drained; ending it");
+        }
+    }
+    end(process).await;
+}
+
+async fn end(process: &Process) {
+    process.terminate();
+    if timeout(KILL_AFTER, process.wait()).await.is_err() {
+        process.kill();
+        process.wait().await;
+    }
+}

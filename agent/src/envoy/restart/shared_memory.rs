@@ -1,0 +1,162 @@
+//! The shared memory of a line of Envoys, as far as a supervisor must understand it.
+//!
+//! A second Envoy sets the INITIALIZING bit when it attaches and clears it when it has taken over. One that
+//! fails in between leaves it set, and Envoy then refuses every later hot restart. Whoever knows that no restart is
+//! under way may clear it. A layout that is not the known one is never written to.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use super::lineage::Lineage;
+
+/// Of the layout that is known: size, version, two mutexes, flags.
+const SIZE: u64 = 104;
+const VERSION: u64 = 11;
+const FLAGS_AT: u64 = 96;
+const INITIALIZING: u64 = 1;
+
+/// What is wrong with the shared memory of a line.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SharedMemoryError {
+    /// It is not there, or not to be opened.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// It belongs to somebody else.
+    #[error("{path}: belongs to user {owner}, and this agent runs as {user}")]
+    Owner {
+        /// The file.
+        path: String,
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        user: u32,
+    },
+    /// Another layout.
+    #[error(
+        "{path}: size {size} and version {version} are not known (expected {SIZE} and {VERSION})"
+    )]
+    Layout {
+        /// The file.
+        path: String,
+        /// Its size.
+        size: u64,
+        /// The version in it.
+        version: u64,
+    },
+}
+
+/// Whether a restart is under way, or was interrupted.
+pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> {
+    Ok(flags(&line.shared_memory(), false)? & INITIALIZING != 0)
+}
+
+/// Clears what an interrupted restart left. Only while no second Envoy runs.
+pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
+    let path = line.shared_memory();
+    let left = flags(&path, true)? & !INITIALIZING;
+    OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.write_all_at(&left.to_ne_bytes(), FLAGS_AT))
+        .map_err(|source| at(&path, source))
+}
+
+/// Removes what a line leaves that has ended.
+pub(crate) fn remove(line: Lineage) {
+    // Envoy does not, and a line that starts anew has another name.
+    let _ = fs::remove_file(line.shared_memory());
+}
+
+/// Whether a new line could be made.
+pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
+    let path = Lineage::fresh().shared_memory();
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .and_then(|_| fs::remove_file(&path))
+        .map_err(|source| at(&path, source))
+}
+
+fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
+    let failed = |source| at(path, source);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(write)
+        .open(path)
+        .map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    let user = rustix::process::geteuid().as_raw();
+    if meta.uid() != user {
+        return Err(SharedMemoryError::Owner {
+            path: path.display().to_string(),
+            owner: meta.uid(),
+            user,
+        });
+    }
+    let mut word = [0; 8];
+    let mut read = |offset| {
+        file.read_exact_at(&mut word, offset)
+            .map(|()| u64::from_ne_bytes(word))
+            .map_err(|source| at(path, source))
+    };
+    let (size, version) = (read(0)?, read(8)?);
+    if meta.len() != SIZE || size != SIZE || version != VERSION {
+        return Err(SharedMemoryError::Layout {
+            path: path.display().to_string(),
+            size,
+            version,
+        });
+    }
+    read(FLAGS_AT)
+}
+
+fn at(path: &Path, source: io::Error) -> SharedMemoryError {
+    SharedMemoryError::Io {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(version: u64, flags: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 104];
+        bytes[..8].copy_from_slice(&SIZE.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&version.to_ne_bytes());
+        bytes[96..].copy_from_slice(&flags.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_bit_is_cleared_and_an_unknown_layout_is_left_alone() {
+        let line = Lineage::fresh();
+        assert!(is_initializing(line).is_err(), "there is none yet");
+        fs::write(line.shared_memory(), image(VERSION, 3)).unwrap();
+        assert!(is_initializing(line).unwrap());
+        repair(line).unwrap();
+        assert!(!is_initializing(line).unwrap());
+        assert_eq!(
+            fs::read(line.shared_memory()).unwrap(),
+            image(VERSION, 2),
+            "nothing else is touched"
+        );
+        fs::write(line.shared_memory(), image(VERSION + 1, 1)).unwrap();
+        assert!(repair(line).is_err());
+        assert_eq!(
+            fs::read(line.shared_memory()).unwrap(),
+            image(VERSION + 1, 1)
+        );
+        remove(line);
+        assert!(!line.shared_memory().exists());
+    }
+}

@@ -1,0 +1,130 @@
+//! Having a Gateway's Envoy replaced: because somebody says so, or because it is no longer what it should be.
+//!
+//! The instance waits while this goes on, so that nothing is published meanwhile: both Envoys read the same files.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::orders::Listener;
+use super::seen::Seen;
+use super::wanted::Wanted;
+use crate::envoy::restart::{Request, Strategy};
+use crate::envoy::{State, Supervisor};
+use crate::render;
+
+/// From one attempt that nobody has asked for to the next.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// When an Envoy is to be replaced.
+pub(super) struct Replacement {
+    /// What the running one was started with.
+    bootstrap: Bytes,
+    not_before: Option<Instant>,
+}
+
+impl Replacement {
+    pub(super) fn new(started_with: Bytes) -> Self {
+        Self {
+            bootstrap: started_with,
+            not_before: None,
+        }
+    }
+
+    /// Why the Envoy is to be replaced now, if it is.
+    pub(super) fn due(&self, state: &State, newest: &Wanted) -> Option<&'static str> {
+        let why = self.why(state, newest)?;
+        self.not_before
+            .is_none_or(|instant| instant <= Instant::now())
+            .then_some(why)
+    }
+
+    /// When it is due, if it is not yet.
+    pub(super) fn next(&self, state: &State, newest: &Wanted) -> Option<Instant> {
+        self.why(state, newest).and(self.not_before)
+    }
+
+    fn why(&self, state: &State, newest: &Wanted) -> Option<&'static str> {
+        match state {
+            State::Live { outdated, .. } => outdated
+                .or((newest.bootstrap != self.bootstrap).then_some("another bootstrap is wanted")),
+            _ => None,
+        }
+    }
+
+    /// Replaces it because of `why`.
+    pub(super) async fn by_itself(
+        &mut self,
+        why: &str,
+        supervisor: &Supervisor,
+        newest: &Wanted,
+        seen: &Seen,
+    ) -> Result<(), String> {
+        self.not_before = Some(Instant::now() + AGAIN);
+        let request = self.request(Strategy::Auto, newest, seen);
+        match supervisor.restart(request).await {
+            Ok(_) => {
+                self.bootstrap.clone_from(&newest.bootstrap);
+                Ok(())
+            }
+            Err(error) => Err(format!(
+                "Envoy is to be replaced ({why}), and goes on serving because it cannot be: {error}"
+            )),
+        }
+    }
+
+    /// Replaces it because somebody said so.
+    pub(super) async fn ordered(
+        &mut self,
+        strategy: Strategy,
+        listener: &Listener,
+        supervisor: &Supervisor,
+        newest: &Wanted,
+        seen: &Seen,
+    ) {
+        let (progress, mut steps) = mpsc::unbounded_channel();
+        let request = Request {
+            progress: Some(progress),
+            ..self.request(strategy, newest, seen)
+        };
+        let restart = supervisor.restart(request);
+        tokio::pin!(restart);
+        let result = loop {
+            tokio::select! {
+                biased;
+                Some(step) = steps.recv() => listener.say(step),
+                result = &mut restart => break result,
+            }
+        };
+        while let Ok(step) = steps.try_recv() {
+            listener.say(step);
+        }
+        if result.is_ok() {
+            self.bootstrap.clone_from(&newest.bootstrap);
+        }
+        listener.end(match result {
+            Ok(done) => Ok(format!(
+                "replaced by {}: process {} serves in the place of {}, after {} ms",
+                done.way,
+                done.now,
+                done.before,
+                done.took.as_millis()
+            )),
+            Err(error) => Err(format!("not replaced: {error}")),
+        });
+    }
+
+    fn request(&self, strategy: Strategy, newest: &Wanted, seen: &Seen) -> Request {
+        let served = seen.applied.as_ref().and_then(|applied| {
+            // What Envoy serves can be put together, because it was.
+            render::static_bootstrap(&applied.rendered).ok()
+        });
+        Request {
+            strategy,
+            bootstrap: (newest.bootstrap != self.bootstrap).then(|| newest.bootstrap.clone()),
+            served: served.map(Into::into),
+            progress: None,
+        }
+    }
+}

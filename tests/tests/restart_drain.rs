@@ -1,0 +1,108 @@
+//! A host is taken out of service and put back: readiness goes, clients are asked to go, nobody is refused.
+
+use std::net::SocketAddr;
+use std::process::Output;
+
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::client::Request;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::ports::free_port;
+
+async fn drain(agent: &AgentUnderTest, arguments: &[&str]) -> Output {
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let mut command = vec!["drain", "--runtime-dir", &runtime];
+    command.extend(arguments);
+    agent.command_beside(&command).await
+}
+
+fn text(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
+}
+
+async fn ready(health: SocketAddr) -> Option<u16> {
+    let reply = Request::get(health, "health", "/readyz").send().await;
+    reply.ok().map(|reply| reply.status)
+}
+
+async fn wait_ready(health: SocketAddr, wanted: u16) {
+    sesame_tests::wait::eventually("readiness", SOON, async || {
+        let status = ready(health).await;
+        if status == Some(wanted) {
+            Ok(())
+        } else {
+            Err(format!("{status:?}, expected {wanted}"))
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
+    let health = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let backend = Backend::start("a").await;
+    objects.extend(served("app", &[backend.address()]));
+    objects.push(http_route("app", &["drain.test"], &[rule_to("app", &[])]));
+    let agent = Setup::with_ports(&[80])
+        .flag(&format!("--health-address={health}"))
+        .start(&[("all.yaml", &yaml(&objects))]);
+    wait_ready(health, 200).await;
+    let request = agent.get(80, "drain.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+
+    let load = Load::start(&Plan::new(vec![request]));
+    // Clients that come again and again are served, and hold the drain up.
+    let output = drain(
+        &agent,
+        &[
+            "--lame-duck",
+            "0",
+            "--timeout",
+            "1",
+            "--until-connections",
+            "0",
+        ],
+    )
+    .await;
+    wait_ready(health, 503).await;
+    load.pass(100).await;
+    assert!(
+        text(&output).contains("clients are asked to go") || output.status.success(),
+        "{}",
+        text(&output)
+    );
+    let output = drain(&agent, &["--undo"]).await;
+    assert!(output.status.success(), "{}", text(&output));
+    wait_ready(health, 200).await;
+    load.pass(100).await;
+    load.stop().await.assert_clean();
+
+    // An idle client is one that is left, and with none left it is done at once.
+    let idle = tokio::net::TcpStream::connect(agent.address(80))
+        .await
+        .expect("connect");
+    let output = drain(&agent, &["--lame-duck", "0", "--timeout", "2"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(
+        text(&output).contains("1 connections are left"),
+        "{}",
+        text(&output)
+    );
+    let output = drain(&agent, &["--lame-duck", "0", "--until-connections", "1"]).await;
+    assert!(output.status.success(), "{}", text(&output));
+    drop(idle);
+    let output = drain(&agent, &["--lame-duck", "0"]).await;
+    assert!(output.status.success(), "{}", text(&output));
+    wait_ready(health, 503).await;
+    let alive = Request::get(health, "health", "/livez")
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(alive.status, 200);
+}

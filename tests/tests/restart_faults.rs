@@ -1,0 +1,358 @@
+//! Everything that can go wrong while one Envoy takes over from another: not one request may fail, and the next
+//! restart works.
+
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::envoy::envoy_binary;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::processes::{self, Process};
+
+async fn serving(setup: Setup, backend: &Backend) -> AgentUnderTest {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    objects.push(http_route("app", &["restart.test"], &[rule_to("app", &[])]));
+    let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
+    let request = agent.get(80, "restart.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    live(&agent).await;
+    agent
+}
+
+fn load(agent: &AgentUnderTest) -> Load {
+    Load::start(&Plan::new(vec![agent.get(80, "restart.test", "/")]))
+}
+
+async fn live(agent: &AgentUnderTest) -> i32 {
+    let status = agent
+        .wait_status("an Envoy is live, and all is served", |status| {
+            status["gateways"][0]["envoy"]["state"] == "Live"
+                && status["gateways"][0]["state"] == "Serving"
+        })
+        .await;
+    let pid = status["gateways"][0]["envoy"]["pid"].as_i64();
+    i32::try_from(pid.unwrap_or(0)).expect("a process number")
+}
+
+async fn restart(agent: &AgentUnderTest, strategy: &str) -> Output {
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let command = ["restart", "--runtime-dir", &runtime, "--strategy", strategy];
+    agent.command_beside(&command).await
+}
+
+fn text(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
+}
+
+/// A hot restart that works.
+async fn works(agent: &AgentUnderTest, load: &Load) {
+    let output = restart(agent, "hot").await;
+    let text = text(&output);
+    assert!(output.status.success(), "{text}{}", agent.log_tail());
+    load.pass(50).await;
+    one_envoy(agent).await;
+}
+
+/// The one before has ended.
+async fn one_envoy(agent: &AgentUnderTest) {
+    sesame_tests::wait::eventually("one Envoy runs", SOON, async || {
+        let envoys = agent.envoys();
+        if envoys.len() == 1 {
+            Ok(())
+        } else {
+            Err(format!("{envoys:?}"))
+        }
+    })
+    .await;
+}
+
+/// The value of an argument.
+fn argument<'a>(process: &'a Process, name: &str) -> Option<&'a str> {
+    let mut arguments = process.arguments.iter();
+    arguments.find(|argument| *argument == name)?;
+    arguments.next().map(String::as_str)
+}
+
+fn shared_memory(agent: &AgentUnderTest) -> String {
+    let envoys = agent.envoys();
+    let base_id: u64 = argument(&envoys[0], "--base-id")
+        .and_then(|id| id.parse().ok())
+        .expect("a base id");
+    format!("/dev/shm/envoy_shared_memory_{}", base_id * 10)
+}
+
+/// Waits for a second Envoy and, if asked, until it has gone so far; then kills it.
+async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> bool {
+    let start = std::time::Instant::now();
+    let second = loop {
+        let envoys = agent.envoys();
+        if let Some(second) = envoys.iter().find(|envoy| envoy.pid != first) {
+            break second.pid;
+        }
+        if start.elapsed() > SOON {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    match stage {
+        Stage::Started => {}
+        Stage::After(pause) => tokio::time::sleep(pause).await,
+        Stage::Attached => {
+            // Held there: whoever stops it then has stopped it in the middle.
+            let memory = shared_memory(agent);
+            while flags(Path::new(&memory)) == 0 && start.elapsed() < SOON {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    processes::kill9(second);
+    true
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Started,
+    Attached,
+    After(Duration),
+}
+
+fn flags(memory: &Path) -> u64 {
+    let mut word = [0; 8];
+    std::fs::File::open(memory)
+        .and_then(|file| file.read_exact_at(&mut word, 96))
+        .expect("shared memory");
+    u64::from_ne_bytes(word)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works() {
+    let backend = Backend::start("a").await;
+    let agent = serving(Setup::with_ports(&[80]), &backend).await;
+    let load = load(&agent);
+    for stage in [
+        Stage::Started,
+        Stage::Attached,
+        Stage::After(Duration::from_millis(25)),
+    ] {
+        let first = live(&agent).await;
+        let (output, killed) =
+            tokio::join!(restart(&agent, "hot"), kill_second(&agent, first, stage));
+        assert!(killed, "no second Envoy came");
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{stage:?}: {}",
+            text(&output)
+        );
+        load.pass(50).await;
+        one_envoy(&agent).await;
+        assert_eq!(agent.envoys()[0].pid, first, "{stage:?}");
+        works(&agent, &load).await;
+    }
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn auto_replaces_all_the_same_when_the_first_attempt_is_killed() {
+    let backend = Backend::start("a").await;
+    let agent = serving(Setup::with_ports(&[80]), &backend).await;
+    let load = load(&agent);
+    let first = live(&agent).await;
+    let (output, killed) = tokio::join!(
+        restart(&agent, "auto"),
+        kill_second(&agent, first, Stage::Attached)
+    );
+    assert!(killed, "no second Envoy came");
+    assert!(output.status.success(), "{}", text(&output));
+    one_envoy(&agent).await;
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
+    let backend = Backend::start("a").await;
+    let agent = serving(Setup::with_ports(&[80]), &backend).await;
+    let load = load(&agent);
+    let memory = shared_memory(&agent);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&memory)
+        .and_then(|file| file.write_all_at(&1u64.to_ne_bytes(), 96))
+        .expect("shared memory");
+    works(&agent, &load).await;
+    assert_eq!(flags(Path::new(&memory)), 0);
+    // Of another layout, or gone: not touched, and handed over.
+    std::fs::remove_file(&memory).expect("shared memory");
+    let output = restart(&agent, "hot").await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains(&memory), "{}", text(&output));
+    load.stop().await.assert_clean();
+    let output = restart(&agent, "auto").await;
+    assert!(text(&output).contains("by handover"), "{}", text(&output));
+}
+
+/// Once it has taken over, the second Envoy is the only one; it ends like any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another_one() {
+    let backend = Backend::start("a").await;
+    let agent = serving(Setup::with_ports(&[80]), &backend).await;
+    let first = live(&agent).await;
+    let output = restart(&agent, "hot").await;
+    assert!(output.status.success(), "{}", text(&output));
+    let second = live(&agent).await;
+    processes::kill9(second);
+    let request = agent.get(80, "restart.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    one_envoy(&agent).await;
+    let third = live(&agent).await;
+    assert!(third != first && third != second);
+    let load = load(&agent);
+    works(&agent, &load).await;
+    load.stop().await.assert_clean();
+}
+
+fn signal(pid: i32, name: &str) {
+    let status = Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .expect("kill");
+    assert!(status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
+    let backend = Backend::start("a").await;
+    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=3");
+    let agent = serving(setup, &backend).await;
+    let load = load(&agent);
+    let first = live(&agent).await;
+    signal(first, "STOP");
+    let output = restart(&agent, "auto").await;
+    signal(first, "CONT");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(
+        text(&output).contains("does not answer"),
+        "{}",
+        text(&output)
+    );
+    load.pass(50).await;
+
+    // In the middle of it: the second one waits for the first, for as long as it may.
+    let stop_first = async {
+        let start = std::time::Instant::now();
+        while agent.envoys().len() < 2 && start.elapsed() < SOON {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        signal(first, "STOP");
+    };
+    let (output, ()) = tokio::join!(
+        async {
+            let output = restart(&agent, "hot").await;
+            signal(first, "CONT");
+            output
+        },
+        stop_first
+    );
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    load.pass(50).await;
+    works(&agent, &load).await;
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
+    let backend = Backend::start("a").await;
+    let mut agent = serving(Setup::with_ports(&[80]), &backend).await;
+    let load = load(&agent);
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    for (strategy, pause) in [("hot", 0), ("hot", 60), ("handover", 30)] {
+        let before = live(&agent).await;
+        one_envoy(&agent).await;
+        let mut order = Command::new(sesame_tests::agent::agent_binary())
+            .args(["restart", "--runtime-dir", &runtime, "--strategy", strategy])
+            .spawn()
+            .expect("the agent's binary runs");
+        sesame_tests::wait::eventually("a second Envoy", SOON, async || {
+            if agent.envoys().len() > 1 {
+                Ok(())
+            } else {
+                Err("one".to_owned())
+            }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        agent.kill9();
+        load.pass(50).await;
+        agent.restart();
+        let after = live(&agent).await;
+        assert_ne!(after, before, "{strategy} after {pause} ms");
+        one_envoy(&agent).await;
+        let _ = order.wait();
+        load.pass(50).await;
+    }
+    works(&agent, &load).await;
+    load.stop().await.assert_clean_but_for_closed_ports(1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_binary_and_another_concurrency_are_taken_up_without_a_failed_request() {
+    let backend = Backend::start("a").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let binary = directory.path().join("envoy");
+    let install = || {
+        let new = directory.path().join("new");
+        std::fs::copy(envoy_binary(), &new).expect("copy Envoy");
+        std::fs::rename(new, &binary).expect("rename Envoy");
+    };
+    install();
+    let setup = Setup::with_ports(&[80])
+        .envoy(&binary)
+        .flag("--concurrency=1");
+    let mut agent = serving(setup, &backend).await;
+    let load = load(&agent);
+    let first = live(&agent).await;
+    install();
+    sesame_tests::wait::eventually("the new binary runs", SOON, async || {
+        let now = live(&agent).await;
+        if now == first {
+            Err(agent.log_tail())
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    one_envoy(&agent).await;
+    let second = live(&agent).await;
+    // Fewer would close ports: see what is said of the kernel where Envoys are handed over.
+    agent.change_flag("--concurrency=1", "--concurrency=2");
+    agent.restart();
+    sesame_tests::wait::eventually("the new concurrency runs", SOON, async || {
+        let now = live(&agent).await;
+        if now == second {
+            Err(agent.log_tail())
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    one_envoy(&agent).await;
+    assert_eq!(argument(&agent.envoys()[0], "--concurrency"), Some("2"));
+    assert_eq!(
+        argument(&agent.envoys()[0], "--restart-epoch"),
+        Some("2"),
+        "both were hot"
+    );
+    load.pass(50).await;
+    load.stop().await.assert_clean();
+}

@@ -1,0 +1,165 @@
+//! What is held, let through, gone back to and followed again.
+
+use std::process::Output;
+
+use serde_json::Value;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+
+const SERVICES: usize = 12;
+
+fn gateway() -> String {
+    yaml(&edge(&[http_listener("http", 80, "")]))
+}
+
+/// One Service after the other, each with a route of its own: `s-0.test` and so on.
+fn services(count: usize, backend: &Backend) -> String {
+    let mut objects = Vec::new();
+    for index in 0..count {
+        let name = format!("s-{index}");
+        objects.extend(served(&name, &[backend.address()]));
+        let host = format!("{name}.test");
+        objects.push(http_route(&name, &[&host], &[rule_to(&name, &[])]));
+    }
+    yaml(&objects)
+}
+
+async fn tell(agent: &AgentUnderTest, arguments: &[&str]) -> Output {
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let mut command = arguments.to_vec();
+    command.extend(["--runtime-dir", &runtime]);
+    agent.command_beside(&command).await
+}
+
+async fn look(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, String) {
+    let state = agent.state().to_string_lossy().into_owned();
+    let mut command = arguments.to_vec();
+    command.extend(["--state-dir", &state]);
+    let output = agent.command_beside(&command).await;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), text)
+}
+
+fn message(status: &Value) -> &str {
+    status["gateways"][0]["message"]
+        .as_str()
+        .unwrap_or_default()
+}
+
+async fn wait_answer(agent: &AgentUnderTest, service: usize, status: u16) {
+    let request = agent.get(80, &format!("s-{service}.test"), "/");
+    agent
+        .wait_served(&request, |reply| reply.status == status)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
+    let backend = Backend::start("a").await;
+    let mut agent = Setup::with_ports(&[80]).start(&[
+        ("gateway.yaml", &gateway()),
+        ("services.yaml", &services(SERVICES, &backend)),
+    ]);
+    wait_answer(&agent, SERVICES - 1, 200).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
+    agent.write("services.yaml", &services(2, &backend));
+    let held = |status: &Value| message(status).contains("would remove 10 of 1");
+    agent.wait_status("it is held", held).await;
+    load.pass(50).await;
+    // Also by an agent that has only just come.
+    agent.restart();
+    agent.wait_status("it is held", held).await;
+    load.pass(50).await;
+    load.stop().await.assert_clean();
+    let output = tell(&agent, &["accept"]).await;
+    assert!(output.status.success());
+    wait_answer(&agent, SERVICES - 1, 404).await;
+    wait_answer(&agent, 1, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_was() {
+    let backend = Backend::start("a").await;
+    let agent = Setup::with_ports(&[80])
+        .flag("--removal-hold-seconds=2")
+        .start(&[
+            ("gateway.yaml", &gateway()),
+            ("services.yaml", &services(SERVICES, &backend)),
+        ]);
+    wait_answer(&agent, SERVICES - 1, 200).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
+    agent.write("services.yaml", &services(1, &backend));
+    agent
+        .wait_status("it is held", |status| message(status).contains("is held"))
+        .await;
+    agent.write("services.yaml", &services(SERVICES, &backend));
+    agent
+        .wait_status("it is taken back", |status| status["healthy"] == true)
+        .await;
+    load.stop().await.assert_clean();
+    agent.write("services.yaml", &services(1, &backend));
+    wait_answer(&agent, SERVICES - 1, 404).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_stays_until_it_is_taken_back() {
+    let backend = Backend::start("a").await;
+    let mut agent = Setup::with_ports(&[80]).start(&[
+        ("gateway.yaml", &gateway()),
+        ("services.yaml", &services(1, &backend)),
+    ]);
+    wait_answer(&agent, 0, 200).await;
+    wait_generations(&agent, 1).await;
+    agent.write("services.yaml", &services(2, &backend));
+    wait_answer(&agent, 1, 200).await;
+    wait_generations(&agent, 2).await;
+
+    let (code, text) = look(&agent, &["diff", "1", "2"]).await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("+ route HTTPRoute/default/s-1/rules/0"),
+        "{text}"
+    );
+    assert!(!text.contains("s-0"), "{text}");
+    let (code, text) = look(&agent, &["diff", "2", "2"]).await;
+    assert_eq!((code, text.as_str()), (Some(0), ""));
+
+    let load = Load::start(&Plan::new(vec![agent.get(80, "s-0.test", "/")]));
+    let output = tell(&agent, &["rollback", "1"]).await;
+    assert!(output.status.success());
+    wait_answer(&agent, 1, 404).await;
+    // Neither a new revision nor a new agent moves it.
+    agent.write("services.yaml", &services(3, &backend));
+    agent.restart();
+    let status = agent
+        .wait_status("it is rolled back", |status| {
+            message(status).contains("rolled back to generation 1")
+                && status["source"]["available"] == true
+        })
+        .await;
+    assert_eq!(status["healthy"], false);
+    load.pass(50).await;
+    wait_answer(&agent, 1, 404).await;
+    let output = tell(&agent, &["resume"]).await;
+    assert!(output.status.success());
+    wait_answer(&agent, 2, 200).await;
+    load.stop().await.assert_clean();
+    let output = tell(&agent, &["rollback", "77"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    wait_answer(&agent, 2, 200).await;
+}
+
+/// What was accepted is kept behind the change.
+async fn wait_generations(agent: &AgentUnderTest, count: usize) {
+    sesame_tests::wait::eventually("kept generations", SOON, async || {
+        let (_, text) = look(agent, &["history"]).await;
+        if text.lines().count() == count + 1 {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+}

@@ -1,0 +1,137 @@
+//! The host runs out of something: Envoy goes on serving, the agent says so, and goes on by itself when it is over.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::ports::free_port;
+
+/// `/` always, and the path of this round.
+fn round(number: usize, backend: &Backend) -> String {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    let matches = [
+        path("Exact", "/always"),
+        path("Exact", &format!("/{number}")),
+    ];
+    let rule = rule_to("app", &matches);
+    objects.push(http_route("app", &["full.test"], &[rule]));
+    yaml(&objects)
+}
+
+async fn wait_round(agent: &AgentUnderTest, number: usize) {
+    let request = agent.get(80, "full.test", &format!("/{number}"));
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+async fn start(setup: Setup, backend: &Backend) -> (AgentUnderTest, Load) {
+    let agent = setup.start(&[("all.yaml", &round(0, backend))]);
+    wait_round(&agent, 0).await;
+    agent
+        .wait_status("all is well", |status| status["healthy"] == true)
+        .await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
+    (agent, load)
+}
+
+/// Writes until nothing more can be written.
+fn fill(directory: &Path) -> PathBuf {
+    let filler = directory.join("filler");
+    let error = std::fs::write(&filler, vec![1; 2 << 20]).expect_err("a small disk");
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+    filler
+}
+
+fn says(status: &Value, words: &str) -> bool {
+    status["healthy"] == false && status["reasons"].to_string().contains(words)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_or_read_only_state_directory_holds_no_change_up() {
+    let backend = Backend::start("a").await;
+    let (agent, load) = start(Setup::with_ports(&[80]).small_disks(), &backend).await;
+    let filler = fill(&agent.visible(&agent.state()));
+    agent.write("all.yaml", &round(1, &backend));
+    wait_round(&agent, 1).await;
+    agent
+        .wait_status("it says so", |status| says(status, "No space left"))
+        .await;
+    std::fs::remove_file(filler).expect("remove the filler");
+    agent
+        .wait_status("it is kept", |status| status["healthy"] == true)
+        .await;
+
+    let state = agent.state().join("gateways");
+    let state = state.to_str().expect("a path");
+    assert!(
+        agent
+            .beside(&["mount", "--bind", "-o", "ro", state, state])
+            .success()
+    );
+    agent.write("all.yaml", &round(2, &backend));
+    wait_round(&agent, 2).await;
+    agent
+        .wait_status("it says so", |status| says(status, "Read-only"))
+        .await;
+    assert!(agent.beside(&["umount", state]).success());
+    agent
+        .wait_status("it is kept", |status| status["healthy"] == true)
+        .await;
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_runtime_directory_leaves_what_is_served_and_the_change_comes_later() {
+    let backend = Backend::start("a").await;
+    let (agent, load) = start(Setup::with_ports(&[80]).small_disks(), &backend).await;
+    for number in 1..3 {
+        let filler = fill(&agent.visible(&agent.runtime()));
+        agent.write("all.yaml", &round(number, &backend));
+        agent
+            .wait_status("it says so", |status| says(status, "No space left"))
+            .await;
+        load.pass(50).await;
+        wait_round(&agent, number - 1).await;
+        std::fs::remove_file(filler).expect("remove the filler");
+        wait_round(&agent, number).await;
+        agent
+            .wait_status("all is well", |status| status["healthy"] == true)
+            .await;
+    }
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_out_of_descriptors_goes_on_when_it_has_some_again() {
+    let backend = Backend::start("a").await;
+    let health = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let setup = Setup::with_ports(&[80])
+        .flag(&format!("--health-address={health}"))
+        .wrapper(&["sh", "-c", r#"ulimit -Sn 48; exec "$0" "$@""#]);
+    let (mut agent, load) = start(setup, &backend).await;
+    for number in 1..2 {
+        let mut held = Vec::new();
+        for _ in 0..64 {
+            held.push(
+                tokio::net::TcpStream::connect(health)
+                    .await
+                    .expect("connect"),
+            );
+        }
+        agent.write("all.yaml", &round(number, &backend));
+        load.pass(200).await;
+        drop(held);
+        wait_round(&agent, number).await;
+    }
+    assert_eq!(agent.ended(), None);
+    agent
+        .wait_status("all is well", |status| status["healthy"] == true)
+        .await;
+    load.stop().await.assert_clean();
+}

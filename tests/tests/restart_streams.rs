@@ -1,0 +1,105 @@
+//! What becomes of long connections and of datagrams when Envoy is replaced: they go on until the drain time is over,
+//! and are not cut before.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::datagrams::{self, DatagramBackend};
+use sesame_tests::manifests::{
+    edge, l4_listener, on_listener, over_udp, route, served, weighted_ref, yaml,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Sends back what it gets.
+async fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    address
+}
+
+async fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(b"ping").await?;
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).await.map(|_| ())
+}
+
+async fn restart(agent: &AgentUnderTest, strategy: &str) {
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let command = ["restart", "--runtime-dir", &runtime, "--strategy", strategy];
+    let output = agent.command_beside(&command).await;
+    assert!(output.status.success(), "{}", agent.log_tail());
+}
+
+async fn endures(strategy: &str) {
+    let mut objects = edge(&[
+        l4_listener("tcp", 5001, "TCP"),
+        l4_listener("udp", 53, "UDP"),
+    ]);
+    let datagram_backend = DatagramBackend::start("d").await;
+    objects.extend(served("echo", &[echo().await]));
+    objects.extend(over_udp(served("d", &[datagram_backend.address()])));
+    for (kind, name, listener) in [("TCPRoute", "echo", "tcp"), ("UDPRoute", "d", "udp")] {
+        let rule = json!({"backendRefs": [weighted_ref(name, 1)]});
+        objects.push(on_listener(route(kind, name, &[], &[rule]), listener));
+    }
+    let agent = Setup::with_ports(&[5001, 53]).start(&[("all.yaml", &yaml(&objects))]);
+    let (tcp, udp) = (agent.address(5001), agent.address(53));
+    let mut stream = sesame_tests::wait::eventually("a stream", SOON, async || {
+        let mut stream = TcpStream::connect(tcp).await.map_err(|e| e.to_string())?;
+        ping(&mut stream).await.map_err(|e| e.to_string())?;
+        Ok(stream)
+    })
+    .await;
+    // Datagrams all the while, each from a port of its own; what has no answer in time is lost.
+    let asking = tokio::spawn(async move {
+        let (mut sent, mut lost) = (0u32, 0u32);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(6) {
+            let answer = datagrams::ask(udp, "x", Duration::from_millis(500)).await;
+            sent += 1;
+            lost += u32::from(answer.is_err());
+        }
+        (sent, lost)
+    });
+    restart(&agent, strategy).await;
+    let start = Instant::now();
+    // Through the first Envoy, which still has it.
+    ping(&mut stream)
+        .await
+        .expect("not cut by the restart itself");
+    let mut fresh = TcpStream::connect(tcp).await.expect("connect");
+    ping(&mut fresh).await.expect("a new stream");
+    while ping(&mut stream).await.is_ok() && start.elapsed() < SOON {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let cut = start.elapsed();
+    let (sent, lost) = asking.await.expect("the task does not panic");
+    eprintln!(
+        "{strategy}: a stream of before was cut {cut:?} after the restart (drain time 1 s); {lost} of {sent} datagrams were lost"
+    );
+    assert!(cut < SOON, "the stream is never cut");
+    assert!(lost * 10 < sent, "{lost} of {sent} datagrams were lost");
+    let mut fresh = TcpStream::connect(tcp).await.expect("connect");
+    ping(&mut fresh).await.expect("a new stream");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_outlive_a_hot_restart_by_the_drain_time() {
+    endures("hot").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_outlive_a_handover_by_the_drain_time() {
+    endures("handover").await;
+}
