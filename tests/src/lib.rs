@@ -25,6 +25,7 @@ pub mod golden;
 pub mod grpc;
 pub mod load;
 pub mod manifests;
+pub mod network;
 pub mod ports;
 pub mod processes;
 pub mod published;

@@ -1,0 +1,29 @@
+//! A network of a test's own: an API server takes no endpoint on the loopback range, so that backends need another
+//! address, which must be nobody else's.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+/// The address of backends, on the loopback device of the test's own network.
+pub const BACKENDS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+
+const INSIDE: &str = "SESAME_TEST_OWN_NETWORK";
+
+/// Whether the test of this name runs in a network of its own already. If not it is run again in one, in a process of
+/// its own, and has passed when this returns.
+pub fn inside_own(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let script =
+        format!(r#"ip link set lo up && ip address add {BACKENDS}/32 dev lo && exec "$0" "$@""#);
+    let status = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "sh", "-c", &script])
+        .arg(std::env::current_exe().expect("the test itself"))
+        .args([test, "--exact", "--nocapture"])
+        .env(INSIDE, "yes")
+        .status()
+        .expect("unshare of util-linux and ip of iproute2");
+    assert!(status.success(), "{test} in its own network: {status}");
+    false
+}

@@ -1,0 +1,221 @@
+//! The whole path with a cluster: objects in a real API server, a real controller and a real agent, each with the rights
+//! of `controller/deploy`, a real Envoy, and statuses that say what is so.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::cluster::{Channel, Client, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deploy};
+use sesame_tests::envoy::workspace;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::network;
+use sesame_tests::wait::eventually;
+
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
+
+/// A cluster, a controller that runs in it, and an agent that follows.
+struct Path {
+    cluster: TestCluster,
+    controller: ControllerUnderTest,
+    agent: AgentUnderTest,
+}
+
+impl Path {
+    async fn start(ports: &[u16]) -> Self {
+        let cluster = TestCluster::start().await;
+        cluster.install_crds(Channel::Standard).await;
+        deploy(&cluster).await;
+        let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
+        let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
+        cluster.apply(&rbac).await.expect("the agent's rights");
+        let controller = ControllerUnderTest::start(&cluster, &[]).await;
+        controller.wait_ready().await;
+        let user = User::service_account(NAMESPACE, "sesame-agent");
+        let config = cluster.kubeconfig(&user).await;
+        let mut agent = Setup::with_ports(ports).without_manifests().prepare();
+        agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+        agent.add_flags(&["--host", "host-1"]);
+        agent.restart();
+        Self {
+            cluster,
+            controller,
+            agent,
+        }
+    }
+
+    fn admin(&self) -> &Client {
+        self.cluster.admin()
+    }
+
+    async fn apply(&self, objects: &[Value]) {
+        let applied = self.cluster.apply(&yaml(objects)).await;
+        applied.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    async fn wait(&self, request_path: &str, backend: &Backend) {
+        let request = self.agent.get(80, "path.test", request_path);
+        self.agent
+            .wait_served(&request, |reply| {
+                reply.status == 200 && reply.backend().as_deref() == Some(backend.name())
+            })
+            .await;
+    }
+
+    /// Waits until the object is as wanted.
+    async fn object(&self, what: &str, path: &str, good: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, SOON, async || {
+            let object = self.admin().get(path).await.map_err(|e| e.to_string())?;
+            if good(&object) {
+                Ok(object)
+            } else {
+                Err(format!(
+                    "{object:#}\n{}\n{}",
+                    self.controller.log_tail(),
+                    self.agent.log_tail()
+                ))
+            }
+        })
+        .await
+    }
+}
+
+fn programmed(object: &Value) -> &Value {
+    condition(&object["status"]["conditions"], "Programmed")
+}
+
+fn route_to(service: &str) -> Value {
+    http_route(
+        "app",
+        &["path.test"],
+        &[rule_to(service, &[path("PathPrefix", "/")])],
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_longer() {
+    if !network::inside_own(
+        "applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_longer",
+    ) {
+        return;
+    }
+    let mut all = Path::start(&[80]).await;
+    let at = (network::BACKENDS, 0).into();
+    let a = Backend::start_at("a", at).await.expect("an address");
+    let b = Backend::start_at("b", at).await.expect("an address");
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[a.address()]));
+    objects.extend(served("b", &[b.address()]));
+    objects.push(route_to("a"));
+    all.apply(&objects).await;
+    all.wait("/", &a).await;
+    let gateway = all
+        .object("the Gateway is programmed", GATEWAY, |gateway| {
+            programmed(gateway)["status"] == "True"
+        })
+        .await;
+    let said = programmed(&gateway);
+    assert_eq!(said["message"], "programmed on 1 of 1 hosts", "{gateway:#}");
+    assert_eq!(
+        said["observedGeneration"],
+        gateway["metadata"]["generation"]
+    );
+    assert_eq!(
+        gateway["status"]["addresses"],
+        json!([{"type": "IPAddress", "value": "127.0.0.1"}])
+    );
+    let listener = &gateway["status"]["listeners"][0];
+    assert_eq!(listener["attachedRoutes"], 1, "{gateway:#}");
+    assert_eq!(
+        condition(&listener["conditions"], "Programmed")["status"],
+        "True"
+    );
+
+    // Backends are switched under load, in the API.
+    let load = Load::start(&Plan::new(vec![all.agent.get(80, "path.test", "/")]));
+    load.pass(100).await;
+    for round in 0..10 {
+        let (service, backend) = if round % 2 == 0 { ("b", &b) } else { ("a", &a) };
+        all.apply(&[route_to(service)]).await;
+        all.wait("/", backend).await;
+    }
+
+    // Without an API server the agent starts again and goes on serving; what changes meanwhile arrives afterwards.
+    all.cluster.stop_apiserver();
+    all.agent.kill9();
+    all.agent.restart();
+    all.agent
+        .wait_status("the source is away", |status| {
+            status["gateways"][0]["state"] == "Degraded"
+        })
+        .await;
+    load.pass(100).await;
+    all.cluster.start_apiserver().await;
+    all.apply(&[route_to("b")]).await;
+    all.wait("/", &b).await;
+    load.stop().await.assert_clean();
+
+    // One that refers to what is not there harms itself alone, and says so.
+    let broken = http_route(
+        "broken",
+        &["broken.test"],
+        &[rule_to("nobody", &[path("PathPrefix", "/")])],
+    );
+    all.apply(&[broken]).await;
+    let request = all.agent.get(80, "broken.test", "/");
+    all.agent
+        .wait_served(&request, |reply| reply.status == 500)
+        .await;
+    all.object(
+        "the broken route says why",
+        &ROUTE.replace("/app", "/broken"),
+        |route| {
+            let refs = condition(&route["status"]["parents"][0]["conditions"], "ResolvedRefs");
+            refs["status"] == "False" && refs["reason"] == "BackendNotFound"
+        },
+    )
+    .await;
+    all.wait("/", &b).await;
+
+    // Nobody serves: the Gateway says so.
+    assert!(all.agent.stop().success());
+    all.object("nobody serves any more", GATEWAY, |gateway| {
+        programmed(gateway)["status"] == "False"
+    })
+    .await;
+    all.agent.restart();
+    all.object("served again", GATEWAY, |gateway| {
+        programmed(gateway)["status"] == "True"
+    })
+    .await;
+
+    // A deleted Gateway is no longer served, and leaves nothing behind.
+    all.admin().delete(GATEWAY).await.expect("deleted");
+    eventually("the Envoy is stopped", SOON, async || {
+        let left = all.agent.envoys().len();
+        if left == 0 {
+            Ok(())
+        } else {
+            Err(format!("{left} Envoys"))
+        }
+    })
+    .await;
+    for kind in ["configmaps", "secrets"] {
+        let path = format!(
+            "/api/v1/namespaces/{NAMESPACE}/{kind}?labelSelector=projectsesame.io%2Fgateway"
+        );
+        eventually("nothing published is left", SOON, async || {
+            let list = all.admin().get(&path).await.map_err(|e| e.to_string())?;
+            let left = list["items"].as_array().map_or(0, Vec::len);
+            if left == 0 {
+                Ok(())
+            } else {
+                Err(format!("{left} {kind}"))
+            }
+        })
+        .await;
+    }
+}
