@@ -225,15 +225,11 @@ impl<'w> GatewayState<'w> {
         }
     }
 
-    /// What is wrong with the Gateway as a whole, its listeners included.
+    /// What is wrong with the Gateway as a whole, its own listeners included: it answers for no others.
     pub(super) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
-        if !self
-            .listeners
-            .iter()
-            .any(|listener| listener.accepted.good())
-        {
-            let own = self.owned(None).listeners;
+        let own = self.owned(None).listeners;
+        if !own.iter().any(|listener| listener.accepted.good()) {
             let message = if own.is_empty() {
                 "spec.listeners is empty; at least one is needed".to_owned()
             } else {

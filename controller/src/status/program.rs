@@ -72,11 +72,10 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             Reason::AddressNotAssigned,
             &message,
         );
-    } else if open_listeners == 0 && !refused_listeners.is_empty() {
+    } else if open_listeners == 0 {
         let message = format!("{progress}, but every listener was refused; see status.listeners");
         set(condition, ConditionStatus::False, Reason::Invalid, &message);
     } else {
-        // Without any of its own, it serves those of its ListenerSets.
         set(
             condition,
             ConditionStatus::True,
@@ -321,13 +320,5 @@ mod tests {
             },
             ConditionStatus::Unknown
         );
-    }
-
-    #[test]
-    fn a_gateway_that_only_serves_its_listener_sets_is_programmed() {
-        let mut status = status();
-        status.listeners.remove(0);
-        program(&mut status, &report());
-        assert_eq!(status.conditions[0].status, ConditionStatus::True);
     }
 }
