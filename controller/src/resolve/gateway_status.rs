@@ -48,7 +48,7 @@ impl GatewayState<'_> {
                 reason,
                 message,
             )
-        } else if own.iter().any(ListenerState::served) {
+        } else if self.answers_for().iter().any(ListenerState::served) {
             condition(
                 ConditionType::Programmed,
                 ConditionStatus::Unknown,

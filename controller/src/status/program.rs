@@ -72,7 +72,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             Reason::AddressNotAssigned,
             &message,
         );
-    } else if open_listeners == 0 {
+    } else if open_listeners == 0 && !status.listeners.is_empty() {
         let message = format!("{progress}, but every listener was refused; see status.listeners");
         set(condition, ConditionStatus::False, Reason::Invalid, &message);
     } else {
@@ -320,5 +320,13 @@ mod tests {
             },
             ConditionStatus::Unknown
         );
+    }
+
+    #[test]
+    fn a_gateway_without_listeners_of_its_own_is_programmed_for_its_sets() {
+        let mut status = status();
+        status.listeners.clear();
+        program(&mut status, &report());
+        assert_eq!(status.conditions[0].status, ConditionStatus::True);
     }
 }

@@ -156,6 +156,15 @@ fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
     assert_eq!(says(&resolution, "s"), (Said::True, Said::Unknown));
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
+    // None of its own: it is there for its sets.
+    let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
+    let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
+    let conditions = resolution.gateway_conditions();
+    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(said(conditions, ConditionType::Programmed), Said::Unknown);
+    assert_eq!(says(&resolution, "s"), (Said::True, Said::Unknown));
+    assert!(resolved(&empty).gateways.is_empty());
+
     // Nowhere to be served on.
     let nowhere = gateway_with(
         &format!("{ALLOWED}\n  addresses: [{{value: nowhere}}]"),
