@@ -75,7 +75,9 @@ async fn endures(strategy: &str) {
     restart(&agent, strategy).await;
     let start = Instant::now();
     // Through the first Envoy, which still has it.
-    ping(&mut stream).await.expect("not cut by the restart itself");
+    ping(&mut stream)
+        .await
+        .expect("not cut by the restart itself");
     let mut fresh = TcpStream::connect(tcp).await.expect("connect");
     ping(&mut fresh).await.expect("a new stream");
     while ping(&mut stream).await.is_ok() && start.elapsed() < SOON {

@@ -28,7 +28,12 @@ impl Sink {
             sink.tasks.push(tokio::spawn(async move {
                 // What comes with a message is closed by the kernel, because it is not asked for.
                 let mut message = vec![0; 1 << 16];
-                while socket.recv(&mut message).await.is_ok() {}
+                while let Ok(length) = socket.recv(&mut message).await {
+                    tracing::info!(
+                        length,
+                        "the Envoy that serves has answered one that is dead"
+                    );
+                }
             }));
         }
         Ok(sink)
