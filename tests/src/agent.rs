@@ -277,7 +277,7 @@ impl AgentUnderTest {
     /// Has the next start use another argument in the place of one.
     pub fn change_flag(&mut self, from: &str, to: &str) {
         let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
-        *flag.expect("the flag is there") = to.to_owned();
+        to.clone_into(flag.expect("the flag is there"));
     }
 
     /// SIGKILL to the agent, not to its Envoy.

@@ -79,7 +79,7 @@ impl Actor {
                         return Some(child);
                     }
                     Err(error) => {
-                        tracing::error!(%error, "cannot take over from the running Envoy")
+                        tracing::error!(%error, "cannot take over from the running Envoy");
                     }
                 }
             }

@@ -155,7 +155,9 @@ impl Instance {
                             self.note_replaced(Ok(())).await;
                         }
                     }
-                    What::Accept => listener.end(changed(desire.accept(), &mut moved)),
+                    What::Accept => {
+                        listener.end(changed(Ok(desire.accept().to_owned()), &mut moved));
+                    }
                     What::Rollback { generation } => {
                         listener.end(changed(desire.roll_back(generation), &mut moved));
                     }
@@ -271,7 +273,7 @@ impl Instance {
         Ok(Started {
             applier,
             bootstrap: config.bootstrap.clone(),
-            supervisor: Supervisor::start(config).await?,
+            supervisor: Supervisor::start(config)?,
             from_files,
         })
     }

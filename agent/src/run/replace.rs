@@ -125,7 +125,7 @@ impl Replacement {
         Request {
             strategy,
             bootstrap: (newest.bootstrap != self.bootstrap).then(|| newest.bootstrap.clone()),
-            served: served.map(Into::into),
+            served,
             progress: None,
         }
     }
