@@ -210,6 +210,9 @@ impl Actor {
                     "net.ipv4.tcp_migrate_req is 0: a connection that arrives in the instant in which the Envoy before closes its ports will be reset; with 1 the kernel moves it",
                 );
             }
+            if let (Way::Hot, Some(sink)) = (way, &mut self.sink) {
+                sink.settled().await;
+            }
             let attempt = Attempt {
                 config: &config,
                 admin: &self.admin,
