@@ -98,7 +98,7 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
         if note_is_lost {
             std::fs::remove_file(host.directory.path().join("run/envoy.pid.json")).unwrap();
         }
-        let supervisor = Supervisor::start(host.config()).await.unwrap();
+        let supervisor = Supervisor::start(host.config()).unwrap();
         let state = until_state(&supervisor, State::is_live).await;
         let State::Live {
             adopted, loaded, ..
@@ -122,7 +122,7 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
     }
     assert_eq!(load.finish().await, Vec::<String>::new());
 
-    let supervisor = Supervisor::start(host.config()).await.unwrap();
+    let supervisor = Supervisor::start(host.config()).unwrap();
     until_state(&supervisor, State::is_live).await;
     // The end of an Envoy that is not our child is noticed as well.
     kill(pid);
@@ -148,7 +148,7 @@ async fn as_an_agent() {
             kit::bootstrap(&layout, &socket),
         )
     };
-    let supervisor = Supervisor::start(config).await.unwrap();
+    let supervisor = Supervisor::start(config).unwrap();
     supervisor.live().await;
     std::fs::write(directory.join("live"), "").unwrap();
     std::future::pending::<()>().await;
@@ -177,7 +177,7 @@ async fn a_killed_agent_leaves_its_envoy_serving_for_the_next_one() {
     agent.kill().unwrap();
     agent.wait().unwrap();
     load.more(200).await;
-    let supervisor = Supervisor::start(config).await.unwrap();
+    let supervisor = Supervisor::start(config).unwrap();
     let state = until_state(&supervisor, State::is_live).await;
     assert!(
         matches!(state, State::Live { adopted: true, .. }),
@@ -201,7 +201,7 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
     config.bootstrap = bootstrap.into();
     let load = Load::start(at, 2);
-    let supervisor = Supervisor::start(config).await.unwrap();
+    let supervisor = Supervisor::start(config).unwrap();
     let state = until_state(&supervisor, State::is_live).await;
     assert_eq!(live_pid(&state), pid);
     assert!(
@@ -246,7 +246,7 @@ async fn a_stop_lets_connections_finish() {
 async fn an_envoy_that_cannot_start_says_why_and_backs_off() {
     let host = Host::new();
     // Without files: Envoy exits.
-    let supervisor = Supervisor::start(host.config()).await.unwrap();
+    let supervisor = Supervisor::start(host.config()).unwrap();
     let state = until_state(&supervisor, |s| {
         matches!(s, State::Backoff { deaths: 2, .. })
     })

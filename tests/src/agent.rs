@@ -292,7 +292,7 @@ impl AgentUnderTest {
     /// Has the next start use another argument in the place of one.
     pub fn change_flag(&mut self, from: &str, to: &str) {
         let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
-        *flag.expect("the flag is there") = to.to_owned();
+        to.clone_into(flag.expect("the flag is there"));
     }
 
     /// SIGKILL to the agent, not to its Envoy.
@@ -469,7 +469,17 @@ impl Drop for AgentUnderTest {
             eprintln!("{}", self.log_tail());
         }
         let directory: &Path = self.directory.path();
+        let envoys = self.envoys();
         processes::kill_below(directory);
+        // Envoy leaves it behind when it is killed.
+        for envoy in &envoys {
+            let mut arguments = envoy.arguments.iter();
+            arguments.find(|argument| *argument == "--base-id");
+            if let Some(base_id) = arguments.next().and_then(|id| id.parse::<u64>().ok()) {
+                let name = format!("/dev/shm/envoy_shared_memory_{}", base_id * 10);
+                let _ = std::fs::remove_file(name);
+            }
+        }
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();

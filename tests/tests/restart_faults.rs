@@ -107,14 +107,20 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> bool {
         Stage::Started => {}
         Stage::After(pause) => tokio::time::sleep(pause).await,
         Stage::Attached => {
-            // Held there: whoever stops it then has stopped it in the middle.
+            // Then it waits for the first one, and stays where it is.
+            signal(first, "STOP");
             let memory = shared_memory(agent);
             while flags(Path::new(&memory)) == 0 && start.elapsed() < SOON {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
     }
     processes::kill9(second);
+    if matches!(stage, Stage::Attached) {
+        // What it was asked by the dead one is still to be answered.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        signal(first, "CONT");
+    }
     true
 }
 
@@ -233,7 +239,7 @@ fn signal(pid: i32, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     let backend = Backend::start("a").await;
-    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=3");
+    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=5");
     let agent = serving(setup, &backend).await;
     let load = load(&agent);
     let first = live(&agent).await;
@@ -266,6 +272,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     );
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     load.pass(50).await;
+    // An answer to the one that was ended must not come to the next one.
     works(&agent, &load).await;
     load.stop().await.assert_clean();
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -59,7 +59,7 @@ pub(crate) async fn send(socket: &Path, request: Request<Full<Bytes>>) -> anyhow
     let body = Limited::new(response.into_body(), MAX_ERROR)
         .collect()
         .await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body.map(Collected::to_bytes).unwrap_or_default();
     let why = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
     match why["error"].as_str() {
         Some(why) => bail!("{why}"),

@@ -1,5 +1,6 @@
 //! `sesame-agent history`, `diff`, `rollback`, `resume` and `accept`: what was served, and what is to be.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -93,7 +94,8 @@ pub(crate) fn diff(args: &DiffArgs) -> anyhow::Result<u8> {
     let mut text = String::new();
     for (mark, names) in [("-", removed), ("+", added), ("~", changed)] {
         for name in names {
-            text.push_str(&format!("{mark} {name}\n"));
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{mark} {name}");
         }
     }
     output::text(&text)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::actor::Actor;
 use super::admin::AdminError;
-use super::identity::{NEXT_PID_FILE, Running};
+use super::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
 use super::restart::{
     self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Way, shared_memory,
 };
@@ -23,7 +23,10 @@ impl Actor {
     /// An Envoy that an earlier agent left is kept if it answers, or can be taken over; another one makes place. Of
     /// two, one was about to replace the other.
     pub(super) async fn take_over(&mut self, mut found: Vec<Running>) -> Option<Running> {
-        let mut running = found.pop()?;
+        let Some(mut running) = found.pop() else {
+            self.sweep();
+            return None;
+        };
         if let Some(parent) = found.pop() {
             let way = if parent.identity.lineage.map(|line| line.base_id)
                 == running.identity.lineage.map(|line| line.base_id)
@@ -76,7 +79,7 @@ impl Actor {
                         return Some(child);
                     }
                     Err(error) => {
-                        tracing::error!(%error, "cannot take over from the running Envoy")
+                        tracing::error!(%error, "cannot take over from the running Envoy");
                     }
                 }
             }
@@ -97,6 +100,22 @@ impl Actor {
         stop::stop(&running.process, &self.admin, grace).await;
         self.forget(&running);
         None
+    }
+
+    /// Clears away what the last Envoy has left, which is gone.
+    fn sweep(&self) {
+        let directory = &self.config.runtime_dir;
+        for name in [PID_FILE, NEXT_PID_FILE] {
+            let path = directory.join(name);
+            if let Some(line) = Identity::read(&path).and_then(|identity| identity.lineage) {
+                shared_memory::remove(line);
+                for socket in line.sockets(directory) {
+                    let _ = fs::remove_file(socket);
+                }
+            }
+            let _ = fs::remove_file(path);
+        }
+        let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
     /// Clears away what is left of a replacement of which only one Envoy is left.
@@ -190,6 +209,9 @@ impl Actor {
                 request.say(
                     "net.ipv4.tcp_migrate_req is 0: a connection that arrives in the instant in which the Envoy before closes its ports will be reset; with 1 the kernel moves it",
                 );
+            }
+            if let (Way::Hot, Some(sink)) = (way, &mut self.sink) {
+                sink.settled().await;
             }
             let attempt = Attempt {
                 config: &config,

@@ -49,8 +49,8 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Adopts the Envoy that runs with this bootstrap and command line, or starts one. Returns at once; wait
-    /// for the state. Needs the CDS and LDS files to exist.
-    pub async fn start(config: SupervisorConfig) -> Result<Self, StartError> {
+    /// for the state. Needs the CDS and LDS files to exist, and to be called within a runtime.
+    pub fn start(config: SupervisorConfig) -> Result<Self, StartError> {
         let len = config.admin_socket.as_os_str().len();
         if len > MAX_SOCKET_PATH {
             return Err(StartError::SocketPath {
@@ -157,7 +157,7 @@ mod tests {
         let long = format!("/tmp/{}/admin.sock", "x".repeat(120));
         let config = SupervisorConfig::new("/bin/true", "/nonexistent", long, Bytes::new());
         assert!(matches!(
-            Supervisor::start(config).await,
+            Supervisor::start(config),
             Err(StartError::SocketPath { .. })
         ));
     }

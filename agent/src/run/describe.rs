@@ -61,6 +61,9 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         }
     }
     for (name, seen) in *seen {
+        if let Some(why) = &seen.outdated {
+            reasons.push(format!("Gateway {name}: {why}"));
+        }
         if let Some(why) = &seen.unkept {
             reasons.push(format!(
                 "what Gateway {name} serves cannot be kept for the next start: {why}"

@@ -91,13 +91,13 @@ impl Desire {
     }
 
     /// Somebody says that what is held is meant.
-    pub(super) fn accept(&mut self) -> Result<String, String> {
+    pub(super) fn accept(&mut self) -> &'static str {
         if !self.gate.open() {
-            return Ok("nothing is held".to_owned());
+            return "nothing is held";
         }
         self.held = None;
         self.pursued = Arc::clone(&self.source);
-        Ok("what was held is being applied".to_owned())
+        "what was held is being applied"
     }
 
     /// Goes back, and stays there.

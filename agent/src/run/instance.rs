@@ -21,7 +21,7 @@ use super::replace::Replacement;
 use super::seen::{STOPPED, Seen};
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
-use crate::envoy::{State, Supervisor, SupervisorConfig, launch};
+use crate::envoy::{State, Supervisor, SupervisorConfig, launch, locate};
 
 /// How long to wait before something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -115,10 +115,7 @@ impl Instance {
                 let replaced = replacement
                     .by_itself(why, &supervisor, &newest, &seen)
                     .await;
-                if let Err(error) = replaced {
-                    tracing::error!(gateway = %self.gateway, "{error}");
-                    self.seen.send_modify(|seen| seen.notes.push(error));
-                }
+                self.note_replaced(replaced).await;
                 continue;
             }
             self.note_held(&desire);
@@ -150,11 +147,16 @@ impl Instance {
                 let seen = self.seen.borrow().clone();
                 match what {
                     What::Restart { strategy } => {
-                        replacement
+                        let done = replacement
                             .ordered(strategy, &listener, &supervisor, &newest, &seen)
                             .await;
+                        if done {
+                            self.note_replaced(Ok(())).await;
+                        }
                     }
-                    What::Accept => listener.end(changed(desire.accept(), &mut moved)),
+                    What::Accept => {
+                        listener.end(changed(Ok(desire.accept().to_owned()), &mut moved));
+                    }
                     What::Rollback { generation } => {
                         listener.end(changed(desire.roll_back(generation), &mut moved));
                     }
@@ -192,6 +194,23 @@ impl Instance {
             seen.live = false;
             STOPPED.clone_into(&mut seen.envoy_state);
             seen.trouble = None;
+        });
+    }
+
+    /// Says which Envoy runs now, or why it is still the one of before.
+    async fn note_replaced(&self, replaced: Result<(), String>) {
+        let version = match &replaced {
+            Ok(()) => locate::version(&self.binary).await.ok(),
+            Err(error) => {
+                tracing::error!(gateway = %self.gateway, "{error}");
+                None
+            }
+        };
+        self.seen.send_modify(|seen| {
+            seen.outdated = replaced.err();
+            if let Some(version) = version {
+                seen.envoy_version = version.to_string();
+            }
         });
     }
 
@@ -254,7 +273,7 @@ impl Instance {
         Ok(Started {
             applier,
             bootstrap: config.bootstrap.clone(),
-            supervisor: Supervisor::start(config).await?,
+            supervisor: Supervisor::start(config)?,
             from_files,
         })
     }

@@ -89,11 +89,10 @@ async fn run(
         seen.send_if_modified(|seen| {
             let new = seen.unkept != error;
             if new {
-                match &error {
-                    Some(error) => {
-                        tracing::error!(%gateway, "the accepted configuration cannot be kept for the next start: {error}");
-                    }
-                    None => tracing::info!(%gateway, "the accepted configuration is kept again"),
+                if let Some(error) = &error {
+                    tracing::error!(%gateway, "the accepted configuration cannot be kept for the next start: {error}");
+                } else {
+                    tracing::info!(%gateway, "the accepted configuration is kept again");
                 }
                 seen.unkept = error;
             }

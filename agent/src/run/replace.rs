@@ -74,7 +74,7 @@ impl Replacement {
         }
     }
 
-    /// Replaces it because somebody said so.
+    /// Replaces it because somebody said so; whether that was done.
     pub(super) async fn ordered(
         &mut self,
         strategy: Strategy,
@@ -82,7 +82,7 @@ impl Replacement {
         supervisor: &Supervisor,
         newest: &Wanted,
         seen: &Seen,
-    ) {
+    ) -> bool {
         let (progress, mut steps) = mpsc::unbounded_channel();
         let request = Request {
             progress: Some(progress),
@@ -100,7 +100,8 @@ impl Replacement {
         while let Ok(step) = steps.try_recv() {
             listener.say(step);
         }
-        if result.is_ok() {
+        let done = result.is_ok();
+        if done {
             self.bootstrap.clone_from(&newest.bootstrap);
         }
         listener.end(match result {
@@ -113,6 +114,7 @@ impl Replacement {
             )),
             Err(error) => Err(format!("not replaced: {error}")),
         });
+        done
     }
 
     fn request(&self, strategy: Strategy, newest: &Wanted, seen: &Seen) -> Request {
@@ -123,7 +125,7 @@ impl Replacement {
         Request {
             strategy,
             bootstrap: (newest.bootstrap != self.bootstrap).then(|| newest.bootstrap.clone()),
-            served: served.map(Into::into),
+            served,
             progress: None,
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct Seen {
     pub(super) loaded: bool,
     /// Why what is served could not be kept for the next start, if it could not.
     pub(super) unkept: Option<String>,
+    /// Why Envoy is still one that was to be replaced, if it is.
+    pub(super) outdated: Option<String>,
     /// Why what the source wants is not even tried, if it is not.
     pub(super) held: Option<String>,
     /// How far it is drained, if it is to be.

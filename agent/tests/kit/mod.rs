@@ -100,7 +100,7 @@ impl Host {
             .await
             .unwrap();
         apply(&mut applier, rendered, None).await;
-        let supervisor = Supervisor::start(config).await.unwrap();
+        let supervisor = Supervisor::start(config).unwrap();
         assert!(supervisor.live().await);
         (applier, supervisor)
     }

@@ -36,10 +36,16 @@ pub(super) struct Policy<'w> {
     bundle: Option<TrustBundle>,
 }
 
-/// One Service, or one port of it, that a policy is for.
-struct Claim<'w> {
-    policy: usize,
-    section: Option<&'w str>,
+/// A port of a Service by name; none for all of it.
+type Section<'w> = Option<&'w str>;
+
+/// The policies that are for one Service.
+#[derive(Default)]
+struct Claims<'w> {
+    /// Each with what of the Service it is for; oldest first.
+    all: Vec<(usize, Section<'w>)>,
+    /// The oldest for each.
+    winners: HashMap<Section<'w>, usize>,
 }
 
 /// What becomes of the traffic to a Service port.
@@ -53,7 +59,7 @@ pub(super) enum Applied<'p> {
 #[derive(Default)]
 pub(super) struct Policies<'w> {
     all: Vec<Policy<'w>>,
-    claims: HashMap<ServiceName<'w>, Vec<Claim<'w>>>,
+    claims: HashMap<ServiceName<'w>, Claims<'w>>,
 }
 
 impl<'w> Policies<'w> {
@@ -70,14 +76,13 @@ impl<'w> Policies<'w> {
             let namespace = object.metadata.namespace.as_str();
             let targets = object.spec.target_refs.iter().take(MAX_TARGETS);
             for target in targets.filter(|target| is_service(target)) {
+                let place = policies.all.len();
                 let claims = policies
                     .claims
                     .entry((namespace, &target.name))
                     .or_default();
-                claims.push(Claim {
-                    policy: policies.all.len(),
-                    section: section(target),
-                });
+                claims.all.push((place, section(target)));
+                claims.winners.entry(section(target)).or_insert(place);
             }
             policies.all.push(judge(object, cx, bundles));
         }
@@ -87,22 +92,14 @@ impl<'w> Policies<'w> {
     /// What is done with traffic to the port of this name; none: it goes as it is. A policy for the port goes
     /// before one for the whole Service.
     pub(super) fn of(&self, service: ServiceName<'_>, port: &str) -> Option<Applied<'_>> {
-        let claims = self.claims.get(&service)?;
-        let of_section =
-            |section: Option<&str>| claims.iter().find(|claim| claim.section == section);
-        let claim =
-            of_section(Some(port).filter(|name| !name.is_empty())).or_else(|| of_section(None))?;
-        let policy = self.all.get(claim.policy)?;
+        let winners = &self.claims.get(&service)?.winners;
+        let of_port = winners.get(&Some(port).filter(|name| !name.is_empty()));
+        let policy = self.all.get(*of_port.or_else(|| winners.get(&None))?)?;
         Some(match &policy.tls {
             Some(tls) => Applied::Tls(tls),
             None => Applied::Refused(format!(
-                "BackendTLSPolicy {} is not valid: {}",
-                policy.object.metadata.key(),
-                policy
-                    .accepted
-                    .fault()
-                    .map(|(_, why)| why)
-                    .unwrap_or_default()
+                "BackendTLSPolicy {} is not valid; see its status",
+                policy.object.metadata.key()
             )),
         })
     }
@@ -118,21 +115,18 @@ impl<'w> Policies<'w> {
         service: ServiceName<'_>,
         world: &World,
     ) -> Vec<(usize, Option<(Reason, String)>)> {
-        let claims = self.claims.get(&service).map(Vec::as_slice);
-        let claims = claims.unwrap_or_default();
+        let Some(Claims { all, winners }) = self.claims.get(&service) else {
+            return Vec::new();
+        };
         let (namespace, name) = service;
         let object = world.services.get(&NamespacedName::new(namespace, name));
-        let judge = |(i, claim): (usize, &Claim<'w>)| {
-            let earlier = claims.get(..i).unwrap_or_default();
-            let winner = earlier
-                .iter()
-                .find(|earlier| earlier.section == claim.section && earlier.policy != claim.policy);
-            let at = match claim.section {
+        let judge = |(policy, section): &(usize, Section<'w>)| {
+            let at = match section {
                 Some(section) => format!("port {section:?} of Service {namespace}/{name}"),
                 None => format!("Service {namespace}/{name}"),
             };
-            let winner = winner.and_then(|winner| self.all.get(winner.policy));
-            let fault = if let Some(winner) = winner {
+            let winner = winners.get(section).filter(|winner| *winner != policy);
+            let fault = if let Some(winner) = winner.and_then(|winner| self.all.get(*winner)) {
                 Some((
                     Reason::Conflicted,
                     format!(
@@ -141,19 +135,19 @@ impl<'w> Policies<'w> {
                     ),
                 ))
             } else {
-                match (object, claim.section) {
+                match (object, section) {
                     (None, _) => Some((Reason::TargetNotFound, format!("{at} does not exist"))),
                     (Some(object), Some(section))
-                        if !object.spec.ports.iter().any(|port| port.name == section) =>
+                        if !object.spec.ports.iter().any(|port| port.name == *section) =>
                     {
                         Some((Reason::TargetNotFound, format!("there is no {at}")))
                     }
                     _ => None,
                 }
             };
-            (claim.policy, fault)
+            (*policy, fault)
         };
-        claims.iter().enumerate().map(judge).collect()
+        all.iter().map(judge).collect()
     }
 
     pub(super) fn get(&self, index: usize) -> Option<&Policy<'w>> {
@@ -174,7 +168,7 @@ fn is_service(target: &PolicyTargetRef) -> bool {
     target.group.is_empty() && target.kind == "Service"
 }
 
-fn section(target: &PolicyTargetRef) -> Option<&str> {
+fn section(target: &PolicyTargetRef) -> Section<'_> {
     target
         .section_name
         .as_deref()

@@ -48,7 +48,7 @@ impl GatewayState<'_> {
                 reason,
                 message,
             )
-        } else if self.listeners.iter().any(ListenerState::served) {
+        } else if self.answers_for().iter().any(ListenerState::served) {
             condition(
                 ConditionType::Programmed,
                 ConditionStatus::Unknown,
@@ -91,9 +91,10 @@ impl GatewayState<'_> {
             ));
         }
         let unserved = self.unserved();
+        let for_sets = self.for_sets();
         let attached = self.sets.iter().enumerate().filter(|(i, set)| {
             let listeners = self.owned(Some(*i)).listeners;
-            set.verdict(listeners, &self.accepted).good()
+            set.verdict(listeners, &for_sets).good()
         });
         GatewayStatus {
             addresses: Vec::new(),
@@ -105,17 +106,36 @@ impl GatewayState<'_> {
 
     /// The statuses of its ListenerSets.
     pub(super) fn set_statuses(&self) -> impl Iterator<Item = (NamespacedName, ListenerSetStatus)> {
-        self.sets.iter().enumerate().map(|(i, set)| {
+        let for_sets = self.for_sets();
+        self.sets.iter().enumerate().map(move |(i, set)| {
             let listeners = self.owned(Some(i)).listeners;
             let status = ListenerSetStatus {
                 gateway: NamespacedName::new(self.owner.namespace, self.owner.name),
-                ..set.status(listeners, &self.accepted, self.unserved())
+                ..set.status(listeners, &for_sets)
             };
             (
                 NamespacedName::new(set.owner.namespace, set.owner.name),
                 status,
             )
         })
+    }
+
+    /// What its ListenerSets are told of it: what is wrong, but not why, which may be none of their business.
+    fn for_sets(&self) -> Verdict {
+        let name = self.owned(None).name();
+        let mut verdict = Verdict::default();
+        if !self.verdict().good() {
+            verdict.refuse(
+                Reason::ParentNotAccepted,
+                format!("{name} is not accepted; see its status"),
+            );
+        } else if self.addresses.nowhere() {
+            verdict.refuse(
+                Reason::ParentNotProgrammed,
+                format!("{name} has no address to be served on; see its status"),
+            );
+        }
+        verdict
     }
 
     /// Why not even valid listeners are served: those of a Gateway that is refused as a whole are not.

@@ -225,23 +225,29 @@ impl<'w> GatewayState<'w> {
         }
     }
 
-    /// What is wrong with the Gateway as a whole, its listeners included.
+    /// What is wrong with the Gateway as a whole, its own listeners included: it answers for no others.
     pub(super) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
-        if !self
-            .listeners
-            .iter()
-            .any(|listener| listener.accepted.good())
-        {
-            let own = self.owned(None).listeners;
+        let own = self.answers_for();
+        if !own.iter().any(|listener| listener.accepted.good()) {
             let message = if own.is_empty() {
-                "spec.listeners is empty; at least one is needed".to_owned()
+                "spec.listeners is empty; at least one is needed, here or in a ListenerSet"
+                    .to_owned()
             } else {
                 format!("no listener is valid: {}", listener_sets::invalid(own))
             };
             verdict.refuse(Reason::ListenersNotValid, message);
         }
         verdict
+    }
+
+    /// The listeners that its conditions speak of: its own, or all where it has none.
+    pub(super) fn answers_for(&self) -> &[ListenerState<'w>] {
+        if self.own == 0 {
+            &self.listeners
+        } else {
+            self.owned(None).listeners
+        }
     }
 
     /// The snapshot and its keys; none if the Gateway is not accepted, or has no address to be served on.

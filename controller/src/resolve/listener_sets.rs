@@ -119,17 +119,14 @@ pub(super) fn judge<'w>(
 }
 
 impl SetState<'_> {
-    /// What is wrong with the set; `listeners` are its own, `gateway` says why the Gateway is not accepted.
+    /// What is wrong with the set; `listeners` are its own, `gateway` says what is wrong with the Gateway.
     pub(super) fn verdict(&self, listeners: &[ListenerState<'_>], gateway: &Verdict) -> Verdict {
         let mut verdict = self.refused.clone();
         if !verdict.good() {
             return verdict;
         }
-        if let Some((_, why)) = gateway.fault() {
-            verdict.refuse(
-                Reason::ParentNotAccepted,
-                format!("the Gateway is not accepted: {why}"),
-            );
+        if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
+            verdict.refuse(Reason::ParentNotAccepted, why);
         } else if !listeners.iter().any(|listener| listener.accepted.good()) {
             verdict.refuse(
                 Reason::ListenersNotValid,
@@ -139,12 +136,11 @@ impl SetState<'_> {
         verdict
     }
 
-    /// The status. `gateway` says why the Gateway is not accepted, `unserved` why its listeners are not served.
+    /// The status, where `gateway` says what is wrong with the Gateway.
     pub(super) fn status(
         &self,
         listeners: &[ListenerState<'_>],
         gateway: &Verdict,
-        unserved: &Verdict,
     ) -> ListenerSetStatus {
         let generation = self.owner.generation;
         let condition = |type_, status, reason, message: &str| {
@@ -170,7 +166,7 @@ impl SetState<'_> {
                 generation,
             )
         };
-        let fault = match (verdict.fault(), unserved.fault()) {
+        let fault = match (verdict.fault(), gateway.fault()) {
             (Some((Reason::ParentNotAccepted, why)), _) | (None, Some((_, why))) => {
                 Some((Reason::ParentNotProgrammed, why))
             }
@@ -200,7 +196,7 @@ impl SetState<'_> {
             conditions: vec![accepted, programmed],
             listeners: listeners
                 .iter()
-                .map(|listener| listener.status(generation, unserved))
+                .map(|listener| listener.status(generation, gateway))
                 .collect(),
         }
     }

@@ -158,14 +158,11 @@ impl Attempt<'_> {
 
     /// Whether it is the second Envoy that says this of itself.
     fn is_child(&self, child: &Running, info: &ServerInfo) -> bool {
-        match child.identity.lineage {
-            Some(lineage) => info.lineage() == Some(lineage),
-            None => {
-                let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
-                info.lineage().is_none()
-                    && inode(&self.config.admin_socket) != inode(&self.old_admin())
-            }
+        if let Some(lineage) = child.identity.lineage {
+            return info.lineage() == Some(lineage);
         }
+        let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
+        info.lineage().is_none() && inode(&self.config.admin_socket) != inode(&self.old_admin())
     }
 
     /// From here on the second one is the one that is looked after.

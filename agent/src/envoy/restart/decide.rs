@@ -174,13 +174,14 @@ mod tests {
 
     #[test]
     fn each_missing_condition_leaves_the_handover_and_says_why() {
-        let cases: [(&str, fn(&mut Facts)); 5] = [
+        type Spoil = fn(&mut Facts);
+        let cases: [(&str, Spoil); 5] = [
             ("without it", |f| f.lineage = None),
             ("version 11.104", |f| {
-                f.next_protocol = Ok("12.1".to_owned())
+                f.next_protocol = Ok("12.1".to_owned());
             }),
             ("no such file", |f| {
-                f.interrupted = Err("no such file".to_owned())
+                f.interrupted = Err("no such file".to_owned());
             }),
             ("outlives", |f| f.can_launch = false),
             ("not run", |f| f.next_protocol = Err("not run".to_owned())),

@@ -3,13 +3,20 @@
 //! An Envoy that cannot send an answer over the sockets of a hot restart ends itself: at once if there is no socket,
 //! after ten seconds if nobody has it open. A first one that was busy while the second died would so take the service
 //! down. Therefore somebody has to have that socket.
+//!
+//! An answer that comes when the next second Envoy has the socket is taken for an answer to its own question; everything
+//! after that is off by one, and it ends itself once it serves. So the next attempt waits until the answer is here, or
+//! can be taken not to come.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::net::UnixDatagram;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 use super::Lineage;
 
@@ -17,21 +24,42 @@ use super::Lineage;
 #[derive(Debug)]
 pub(crate) struct Sink {
     tasks: Vec<JoinHandle<()>>,
+    answered: watch::Receiver<bool>,
 }
+
+/// How long an answer may take that was asked for before the question's owner died.
+const ANSWER: Duration = Duration::from_secs(4);
+/// The rest of an answer that comes in several messages.
+const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
     /// Takes the place of the Envoy that was to be `lineage`.
     pub(crate) fn open(lineage: Lineage, directory: &Path) -> io::Result<Self> {
-        let mut sink = Self { tasks: Vec::new() };
+        let (answers, answered) = watch::channel(false);
+        let mut sink = Self {
+            tasks: Vec::new(),
+            answered,
+        };
         for path in lineage.sockets_of_child(directory) {
             let socket = bind(&path)?;
+            let answers = answers.clone();
             sink.tasks.push(tokio::spawn(async move {
                 // What comes with a message is closed by the kernel, because it is not asked for.
                 let mut message = vec![0; 1 << 16];
-                while socket.recv(&mut message).await.is_ok() {}
+                while let Ok(length) = socket.recv(&mut message).await {
+                    tracing::debug!(length, "an Envoy has answered one that is dead");
+                    answers.send_replace(true);
+                }
             }));
         }
         Ok(sink)
+    }
+
+    /// Waits until the first Envoy has given the answer that it may owe.
+    pub(crate) async fn settled(&mut self) {
+        // Neither is an error: none may be owed.
+        let _ = timeout(ANSWER, self.answered.wait_for(|answered| *answered)).await;
+        sleep(REST).await;
     }
 }
 

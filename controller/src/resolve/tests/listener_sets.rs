@@ -129,12 +129,52 @@ fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
 }
 
 #[test]
-fn a_gateway_is_accepted_for_the_listeners_of_its_sets_alone() {
+fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
+    let refused = (
+        Said::False(Reason::ParentNotAccepted),
+        Said::False(Reason::ParentNotProgrammed),
+    );
     let bad = "- {name: bad, port: 0, protocol: HTTP}";
     let resolution = resolved(&(gateway_with(ALLOWED, bad) + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
-    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(
+        said(conditions, ConditionType::Accepted),
+        Said::False(Reason::ListenersNotValid)
+    );
+    assert_eq!(says(&resolution, "s"), refused);
+    assert!(resolution.gateways.is_empty());
+    assert_eq!(attached(&resolution), 0);
+
+    // Valid, but not to be served: the sets do not share that.
+    let bare = "- {name: bare, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x}]}}";
+    let resolution = resolved(&(gateway_with(ALLOWED, bare) + &set("web", "s", EXTRA)));
+    let conditions = resolution.gateway_conditions();
+    assert_eq!(
+        said(conditions, ConditionType::Programmed),
+        Said::False(Reason::Invalid)
+    );
+    assert_eq!(says(&resolution, "s"), (Said::True, Said::Unknown));
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
+
+    // None of its own: it is there for its sets.
+    let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
+    let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
+    let conditions = resolution.gateway_conditions();
+    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(said(conditions, ConditionType::Programmed), Said::Unknown);
+    assert_eq!(says(&resolution, "s"), (Said::True, Said::Unknown));
+    assert!(resolved(&empty).gateways.is_empty());
+
+    // Nowhere to be served on.
+    let nowhere = gateway_with(
+        &format!("{ALLOWED}\n  addresses: [{{value: nowhere}}]"),
+        HTTP,
+    );
+    let resolution = resolved(&(nowhere + &set("web", "s", EXTRA)));
+    assert_eq!(
+        says(&resolution, "s"),
+        (Said::True, Said::False(Reason::ParentNotProgrammed))
+    );
 }
 
 #[test]

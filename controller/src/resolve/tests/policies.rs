@@ -212,3 +212,26 @@ fn only_tls_that_ends_here_heeds_policies() {
         assert!(snapshot.backends.iter().all(|b| b.tls.is_some() == heeds));
     }
 }
+
+#[test]
+fn a_policy_has_room_for_sixteen_gateways_and_applies_to_more() {
+    let gateways: String = (10..27)
+        .map(|i| gateway(HTTP).replace("name: gw", &format!("name: gw{i}")))
+        .collect();
+    let parents: Vec<String> = (10..27).map(|i| format!("{{name: gw{i}}}")).collect();
+    let spec = format!(
+        "parentRefs: [{}]\nrules: [{{backendRefs: [{{name: a, port: 80}}]}}]",
+        parents.join(", ")
+    );
+    let resolution = resolved(&(gateways + &route("r", &spec) + &policy("p", "name: a", SYSTEM)));
+    assert_eq!(ancestors(&resolution, "p").len(), 16);
+    assert_eq!(resolution.problems.len(), 1);
+    assert_eq!(resolution.problems[0].object.name.name, "gw26");
+    assert_eq!(resolution.gateways.len(), 17);
+    assert!(
+        resolution
+            .gateways
+            .iter()
+            .all(|g| tls(&g.snapshot).is_some())
+    );
+}
