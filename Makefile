@@ -30,7 +30,7 @@ GO ?= go
 
 .PHONY: help
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(ENVOY) ## Serve tests/data/quickstart with two small backends until Ctrl-C
@@ -61,6 +61,11 @@ soak: $(ENVOY) ## Restarts under load, many in a row (SESAME_RESTARTS=50)
 	$(CARGO) build --locked --workspace --bins
 	SESAME_RESTARTS=$(or $(SESAME_RESTARTS),50) $(CARGO) test --locked --package sesame-tests --test restart_hot -- \
 	  --nocapture --test-threads 1
+
+.PHONY: bench-cluster
+bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a controller
+	$(CARGO) build --locked --release --workspace --bins
+	target/release/bench-cluster $(BENCH_FLAGS)
 
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it

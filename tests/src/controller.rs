@@ -168,9 +168,14 @@ impl ControllerUnderTest {
             .sum()
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the controller runs").id()
+    }
+
     /// Memory that it has in use: bytes resident.
     pub fn resident_bytes(&self) -> u64 {
-        let pid = self.child.as_ref().expect("the controller runs").id();
+        let pid = self.pid();
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());

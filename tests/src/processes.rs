@@ -75,3 +75,30 @@ pub fn kill_below(directory: &Path) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// What the process holds resident now, and held at most so far, in MiB; 0 if it is gone.
+pub fn memory_mib(pid: u32) -> (f64, f64) {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mib = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number
+            .and_then(|kib| kib.parse::<f64>().ok())
+            .map_or(0.0, |kib| kib / 1024.0)
+    };
+    (mib("VmRSS:"), mib("VmHWM:"))
+}
+
+/// The processor time that the process has used, in seconds; 0 if it is gone.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let ticks = |index: usize| {
+        let field = fields.split(' ').nth(index);
+        field
+            .and_then(|field| field.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    // The kernel's USER_HZ is 100 on every architecture that Envoy runs on.
+    (ticks(11) + ticks(12)) / 100.0
+}

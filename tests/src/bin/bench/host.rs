@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
+use sesame_tests::processes::{cpu_seconds, memory_mib};
 
 use super::client::Client;
 
@@ -152,19 +153,20 @@ impl Host {
 
     /// Resident now, and at most so far, in MiB.
     pub(crate) fn agent_memory(&self) -> anyhow::Result<(f64, f64)> {
-        memory(&self.agent_pid()?.to_string())
+        Ok(memory_mib(self.agent_pid()?))
     }
 
     pub(crate) fn envoy_memory(&self) -> anyhow::Result<(f64, f64)> {
-        memory(&self.envoy_pid.context("no Envoy")?.to_string())
+        let pid = self.envoy_pid.context("no Envoy")?;
+        Ok(memory_mib(u32::try_from(pid)?))
     }
 
     pub(crate) fn agent_cpu_percent(&self, over: Duration) -> anyhow::Result<f64> {
         let pid = self.agent_pid()?;
         std::thread::sleep(Duration::from_secs(1));
-        let before = cpu_seconds(pid)?;
+        let before = cpu_seconds(pid);
         std::thread::sleep(over);
-        Ok((cpu_seconds(pid)? - before) / over.as_secs_f64() * 100.0)
+        Ok((cpu_seconds(pid) - before) / over.as_secs_f64() * 100.0)
     }
 
     /// Kills the agent; its Envoy goes on.
@@ -255,40 +257,4 @@ fn ask(socket: &Path, path: &str) -> anyhow::Result<Vec<u8>> {
         .position(|window| window == b"\r\n\r\n")
         .context("no answer")?;
     Ok(answer.split_off(end + 4))
-}
-
-fn memory(pid: &str) -> anyhow::Result<(f64, f64)> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let mib = |key: &str| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(key))
-            .and_then(|rest| {
-                rest.trim()
-                    .trim_end_matches(" kB")
-                    .trim()
-                    .parse::<f64>()
-                    .ok()
-            })
-            .map_or(0.0, |kib| kib / 1024.0)
-    };
-    Ok((mib("VmRSS:"), mib("VmHWM:")))
-}
-
-fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat
-        .rsplit_once(") ")
-        .context("no command")?
-        .1
-        .split(' ')
-        .collect();
-    let ticks = |index: usize| {
-        fields
-            .get(index)
-            .and_then(|field| field.parse::<f64>().ok())
-    };
-    let used = ticks(11).context("no user time")? + ticks(12).context("no system time")?;
-    // The kernel's USER_HZ is 100 on every architecture that Envoy runs on.
-    Ok(used / 100.0)
 }

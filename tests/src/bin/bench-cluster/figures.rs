@@ -1,0 +1,127 @@
+//! The figures, and how they are printed: a column for each size.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// All figures of one size. Times in milliseconds, memory in MiB.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) routes: usize,
+    pub(crate) route_change: Times,
+    pub(crate) route_floor: Times,
+    pub(crate) route_change_in_churn: Times,
+    pub(crate) endpoint_change: Times,
+    pub(crate) endpoint_changes_a_second: f64,
+    pub(crate) writes_per_route_change: f64,
+    pub(crate) writes_per_endpoint_change: f64,
+    pub(crate) attached: Settled,
+    pub(crate) detached: Settled,
+    pub(crate) controller_rest_mib: f64,
+    pub(crate) controller_churn_mib: f64,
+    pub(crate) controller_rest_cpu_percent: f64,
+    pub(crate) controller_churn_cpu_percent: f64,
+    pub(crate) agent_mib: f64,
+    pub(crate) agent_peak_mib: f64,
+    pub(crate) errors: usize,
+}
+
+/// How long `attachedRoutes` took to be right after the last write to the API, and in how many writes of the status.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Settled {
+    pub(crate) ms: f64,
+    pub(crate) writes: f64,
+}
+
+/// A distribution in milliseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Times {
+    pub(crate) min: f64,
+    pub(crate) median: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+}
+
+impl Times {
+    pub(crate) fn of(mut samples: Vec<Duration>) -> Self {
+        samples.sort();
+        let at = |hundredths: usize| {
+            let index = (samples.len().saturating_sub(1) * hundredths + 50) / 100;
+            samples
+                .get(index)
+                .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+        };
+        Self {
+            min: at(0),
+            median: at(50),
+            p99: at(99),
+            max: at(100),
+        }
+    }
+}
+
+pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| -> std::io::Result<()> {
+        write!(out, "{name:<58}")?;
+        for figures in all {
+            write!(out, "{:>34}", cell(figures))?;
+        }
+        writeln!(out)
+    };
+    let times = |times: &Times| {
+        format!(
+            "{:.1} / {:.1} / {:.1} / {:.1}",
+            times.min, times.median, times.p99, times.max
+        )
+    };
+    let settled = |s: &Settled| format!("{:.0} ms, {:.0} writes", s.ms, s.writes);
+    row("HTTPRoutes", &|f| f.routes.to_string())?;
+    row(
+        "route applied to served, ms (min / median / p99 / max)",
+        &|f| times(&f.route_change),
+    )?;
+    row("  floor: the same bytes renamed by hand", &|f| {
+        times(&f.route_floor)
+    })?;
+    row("  under churn", &|f| times(&f.route_change_in_churn))?;
+    row("endpoint applied to served, ms", &|f| {
+        times(&f.endpoint_change)
+    })?;
+    row("endpoint changes a second in the churn", &|f| {
+        format!("{:.0}", f.endpoint_changes_a_second)
+    })?;
+    row("API writes for a route change", &|f| {
+        format!("{:.1}", f.writes_per_route_change)
+    })?;
+    row("API writes for an endpoint change", &|f| {
+        format!("{:.1}", f.writes_per_endpoint_change)
+    })?;
+    row("attachedRoutes right after the last route", &|f| {
+        settled(&f.attached)
+    })?;
+    row("attachedRoutes right after their deletion", &|f| {
+        settled(&f.detached)
+    })?;
+    row("controller memory, MiB (at rest / under churn)", &|f| {
+        format!(
+            "{:.1} / {:.1}",
+            f.controller_rest_mib, f.controller_churn_mib
+        )
+    })?;
+    row(
+        "controller CPU, % of a core (at rest / under churn)",
+        &|f| {
+            format!(
+                "{:.2} / {:.2}",
+                f.controller_rest_cpu_percent, f.controller_churn_cpu_percent
+            )
+        },
+    )?;
+    row("agent memory, MiB (now / peak)", &|f| {
+        format!("{:.1} / {:.1}", f.agent_mib, f.agent_peak_mib)
+    })?;
+    row("5xx answers on the way", &|f| f.errors.to_string())?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! `make bench-cluster`: how long a change in the API takes to be served, what that costs, and what watching costs.
+//!
+//! For each size: a real API server, a controller and an agent with the rights of `controller/deploy`, one Gateway, that
+//! many HTTPRoutes with a Service each. The *floor* is the same bytes renamed by hand under the same Envoy, in the same
+//! run. The whole runs in a network of its own, because an API server takes no endpoint on the loopback range.
+
+#[path = "../bench/client.rs"]
+#[allow(dead_code, reason = "shared with the other benchmark")]
+mod client;
+mod figures;
+mod objects;
+mod stage;
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser;
+use sesame_tests::network;
+
+use figures::Figures;
+use stage::Stage;
+
+/// Measures Sesame with a cluster on this machine.
+#[derive(Debug, Parser)]
+struct Args {
+    /// How many HTTPRoutes; repeatable.
+    #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000])]
+    routes: Vec<usize>,
+    /// How many changes of each sort.
+    #[arg(long, default_value_t = 60)]
+    changes: usize,
+    /// How long the churn lasts.
+    #[arg(long, default_value_t = 30)]
+    churn_seconds: u64,
+    /// Where the figures go as JSON.
+    #[arg(long, default_value = "target/bench-cluster.json")]
+    json: std::path::PathBuf,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    network::enter_own().context("a network of its own")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let mut all: Vec<Figures> = Vec::new();
+    for routes in &args.routes {
+        eprintln!("{routes} routes");
+        let churn = Duration::from_secs(args.churn_seconds);
+        let measured = runtime.block_on(measure(*routes, args.changes, churn));
+        all.push(measured.with_context(|| format!("{routes} routes"))?);
+        if let Some(dir) = args.json.parent() {
+            std::fs::create_dir_all(dir)?;
+        }
+        std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
+        figures::print(&all)?;
+    }
+    eprintln!("figures as JSON: {}", args.json.display());
+    Ok(())
+}
+
+async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Result<Figures> {
+    let mut figures = Figures {
+        routes,
+        ..Figures::default()
+    };
+    eprintln!("  a cluster");
+    let mut stage = Stage::start(routes).await?;
+    eprintln!("  Services");
+    stage.create_backends().await?;
+    eprintln!("  routes, all at once");
+    figures.attached = stage.create_routes().await?;
+    eprintln!("  at rest");
+    figures.controller_rest_cpu_percent = stage.controller_cpu(Duration::from_secs(5)).await?;
+    figures.controller_rest_mib = stage.controller_mib();
+    eprintln!("  route changes");
+    (figures.route_change, figures.writes_per_route_change) =
+        stage.route_changes(changes, &mut figures.errors).await?;
+    eprintln!("  endpoint changes");
+    (figures.endpoint_change, figures.writes_per_endpoint_change) =
+        stage.endpoint_changes(changes, &mut figures.errors).await?;
+    eprintln!("  churn");
+    let churned = stage.churn(churn, &mut figures.errors).await?;
+    figures.route_change_in_churn = churned.route_change;
+    figures.controller_churn_cpu_percent = churned.controller_cpu_percent;
+    figures.endpoint_changes_a_second = churned.endpoint_changes_a_second;
+    figures.controller_churn_mib = stage.controller_mib();
+    (figures.agent_mib, figures.agent_peak_mib) = stage.agent_mib()?;
+    eprintln!("  floor");
+    figures.route_floor = stage.floor(changes, &mut figures.errors).await?;
+    eprintln!("  deletion");
+    figures.detached = stage.delete_routes().await?;
+    Ok(figures)
+}

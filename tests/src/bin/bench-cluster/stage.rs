@@ -1,0 +1,372 @@
+//! A cluster, a controller, an agent and backends, and what is done to them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
+use sesame_tests::envoy::workspace;
+use sesame_tests::network;
+use sesame_tests::processes::{cpu_seconds, memory_mib};
+
+use super::client::Client;
+use super::figures::{Settled, Times};
+use super::objects;
+
+/// How many requests to the API server are under way at once while objects are made.
+const AT_ONCE: usize = 16;
+const PATIENCE: Duration = Duration::from_secs(180);
+
+pub(crate) struct Stage {
+    cluster: TestCluster,
+    controller: ControllerUnderTest,
+    agent: AgentUnderTest,
+    backends: [Backend; 2],
+    routes: usize,
+}
+
+/// What was seen in the churn.
+pub(crate) struct Churned {
+    pub(crate) route_change: Times,
+    pub(crate) controller_cpu_percent: f64,
+    pub(crate) endpoint_changes_a_second: f64,
+}
+
+impl Stage {
+    pub(crate) async fn start(routes: usize) -> anyhow::Result<Self> {
+        let cluster = TestCluster::start().await;
+        cluster.install_crds(Channel::Standard).await;
+        deploy(&cluster).await;
+        let rbac = std::fs::read_to_string(workspace().join("controller/deploy/agent/rbac.yaml"))?;
+        cluster
+            .apply(&rbac)
+            .await
+            .map_err(|error| anyhow::anyhow!("the agent's rights: {error}"))?;
+        let controller = ControllerUnderTest::start(&cluster, &["--log", "info"]).await;
+        controller.wait_ready().await;
+        let user = User::service_account(NAMESPACE, "sesame-agent");
+        let config = cluster.kubeconfig(&user).await;
+        let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
+        agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+        agent.add_flags(&["--host", "bench"]);
+        agent.restart();
+        let at: SocketAddr = (network::BACKENDS, 0).into();
+        let backends = [
+            Backend::start_at("a", at).await?,
+            Backend::start_at("b", at).await?,
+        ];
+        Ok(Self {
+            cluster,
+            controller,
+            agent,
+            backends,
+            routes,
+        })
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.agent.address(80))
+    }
+
+    async fn apply_all(&self, all: impl Iterator<Item = Value>) -> anyhow::Result<()> {
+        stream::iter(all)
+            .map(|object| async move {
+                let applied = self.cluster.admin().apply_value(&object).await;
+                applied
+                    .map(drop)
+                    .map_err(|error| anyhow::anyhow!("{error}"))
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(())
+    }
+
+    async fn merge(&self, path: &str, change: &Value) -> anyhow::Result<()> {
+        let merged = self.cluster.admin().merge(path, change).await;
+        merged
+            .map(drop)
+            .map_err(|error| anyhow::anyhow!("{path}: {error}"))
+    }
+
+    /// The Gateway, the Services and their endpoints.
+    pub(crate) async fn create_backends(&self) -> anyhow::Result<()> {
+        for object in objects::edge() {
+            self.apply_all(std::iter::once(object)).await?;
+        }
+        let endpoint = self.backends[0].address();
+        self.apply_all((0..self.routes).flat_map(|route| objects::backends(route, endpoint)))
+            .await
+    }
+
+    /// All routes; waits until they are counted and served.
+    pub(crate) async fn create_routes(&self) -> anyhow::Result<Settled> {
+        let before = self.gateway_writes().await;
+        self.apply_all((0..self.routes).map(|route| objects::route(route, "first")))
+            .await?;
+        let settled = self.settle(self.routes, before).await?;
+        let mut client = self.client();
+        let last = objects::hostname(self.routes - 1);
+        tokio::task::block_in_place(|| {
+            client.wait_for(&last, PATIENCE, |answer| answer.revision == "first")
+        })?;
+        Ok(settled)
+    }
+
+    pub(crate) async fn delete_routes(&self) -> anyhow::Result<Settled> {
+        let before = self.gateway_writes().await;
+        stream::iter(0..self.routes)
+            .map(|route| async move {
+                let deleted = self
+                    .cluster
+                    .admin()
+                    .delete(&objects::route_path(route))
+                    .await;
+                deleted
+                    .map(drop)
+                    .map_err(|error| anyhow::anyhow!("{error}"))
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
+        self.settle(0, before).await
+    }
+
+    async fn gateway_writes(&self) -> f64 {
+        self.controller
+            .metric("status_writes_total", "\"Gateway\"")
+            .await
+    }
+
+    async fn writes(&self) -> f64 {
+        self.controller.metric("status_writes_total", "").await
+            + self.controller.metric("publish_writes_total", "").await
+    }
+
+    /// Waits until the Gateway counts that many routes.
+    async fn settle(&self, attached: usize, writes_before: f64) -> anyhow::Result<Settled> {
+        let start = Instant::now();
+        loop {
+            let gateway = self.cluster.admin().get(objects::GATEWAY).await;
+            let gateway = gateway.map_err(|error| anyhow::anyhow!("{error}"))?;
+            if gateway["status"]["listeners"][0]["attachedRoutes"] == json!(attached) {
+                let ms = start.elapsed().as_secs_f64() * 1000.0;
+                let writes = self.gateway_writes().await - writes_before;
+                return Ok(Settled { ms, writes });
+            }
+            ensure!(
+                start.elapsed() < PATIENCE,
+                "attachedRoutes is not {attached}: {gateway:#}\n{}",
+                self.controller.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Changes one route and waits until it is served.
+    async fn route_change(
+        &self,
+        client: &mut Client,
+        route: usize,
+        revision: &str,
+        errors: &mut usize,
+    ) -> anyhow::Result<Duration> {
+        let started = Instant::now();
+        let change = json!({"spec": {"rules": objects::rules(route, revision)}});
+        self.merge(&objects::route_path(route), &change).await?;
+        *errors += tokio::task::block_in_place(|| {
+            client.wait_for(&objects::hostname(route), PATIENCE, |answer| {
+                answer.revision == revision
+            })
+        })?;
+        Ok(started.elapsed())
+    }
+
+    pub(crate) async fn route_changes(
+        &self,
+        changes: usize,
+        errors: &mut usize,
+    ) -> anyhow::Result<(Times, f64)> {
+        let before = self.writes().await;
+        let mut client = self.client();
+        let mut samples = Vec::new();
+        for change in 0..changes {
+            let route = pick(change, self.routes);
+            let revision = format!("r{change}");
+            samples.push(
+                self.route_change(&mut client, route, &revision, errors)
+                    .await?,
+            );
+            self.pause().await;
+        }
+        let writes = self.writes().await - before;
+        Ok((Times::of(samples), per(writes, changes)))
+    }
+
+    pub(crate) async fn endpoint_changes(
+        &self,
+        changes: usize,
+        errors: &mut usize,
+    ) -> anyhow::Result<(Times, f64)> {
+        let before = self.writes().await;
+        let mut client = self.client();
+        let mut samples = Vec::new();
+        for change in 0..changes {
+            let route = pick(change, self.routes);
+            let backend = &self.backends[1];
+            let started = Instant::now();
+            self.merge(
+                &objects::slice_path(route),
+                &objects::endpoints(backend.address()),
+            )
+            .await?;
+            *errors += tokio::task::block_in_place(|| {
+                client.wait_for(&objects::hostname(route), PATIENCE, |answer| {
+                    answer.body.contains(&format!("\"{}\"", backend.name()))
+                })
+            })?;
+            samples.push(started.elapsed());
+            self.pause().await;
+        }
+        let writes = self.writes().await - before;
+        Ok((Times::of(samples), per(writes, changes)))
+    }
+
+    /// One endpoint change a second for each 50 Services, and one route change a second.
+    pub(crate) async fn churn(
+        &self,
+        time: Duration,
+        errors: &mut usize,
+    ) -> anyhow::Result<Churned> {
+        let cpu = cpu_seconds(self.controller.pid());
+        let start = Instant::now();
+        let rate = u32::try_from((self.routes / 50).max(1))?;
+        let endpoints = async {
+            let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
+            let mut changed = 0_usize;
+            while start.elapsed() < time {
+                tick.tick().await;
+                // Not those whose route is changed: what is asked for is what is waited for.
+                let route = pick(changed, self.routes);
+                let backend = &self.backends[(changed / self.routes + changed) % 2];
+                let change = objects::endpoints(backend.address());
+                self.merge(&objects::slice_path(route), &change).await?;
+                changed += 1;
+            }
+            anyhow::Ok(changed)
+        };
+        let routes = async {
+            let mut client = self.client();
+            let mut samples = Vec::new();
+            let mut tick = tokio::time::interval(Duration::from_secs(1));
+            while start.elapsed() < time {
+                tick.tick().await;
+                let route = pick(samples.len() + 31, self.routes);
+                let revision = format!("churn{}", samples.len());
+                samples.push(
+                    self.route_change(&mut client, route, &revision, errors)
+                        .await?,
+                );
+            }
+            anyhow::Ok(samples)
+        };
+        let (changed, samples) = tokio::try_join!(endpoints, routes)?;
+        let took = start.elapsed().as_secs_f64();
+        Ok(Churned {
+            route_change: Times::of(samples),
+            controller_cpu_percent: (cpu_seconds(self.controller.pid()) - cpu) / took * 100.0,
+            endpoint_changes_a_second: per(1.0, 1) * count(changed) / took,
+        })
+    }
+
+    /// The same bytes by hand, under the same Envoy, without an agent.
+    pub(crate) async fn floor(
+        &mut self,
+        changes: usize,
+        errors: &mut usize,
+    ) -> anyhow::Result<Times> {
+        let table = self.route_table()?;
+        let hostname = objects::hostname(0);
+        let mut client = self.client();
+        let mut variants = Vec::new();
+        for revision in ["floor-a", "floor-b"] {
+            self.route_change(&mut client, 0, revision, errors).await?;
+            self.pause().await;
+            variants.push((revision, std::fs::read(&table)?));
+        }
+        ensure!(
+            variants[0].1 != variants[1].1,
+            "the route table did not change"
+        );
+        self.agent.kill9();
+        let aside = table
+            .ancestors()
+            .nth(3)
+            .context("no directory above the route tables")?
+            .join("bench");
+        let mut samples = Vec::new();
+        for change in 0..changes {
+            let (revision, bytes) = &variants[change % 2];
+            std::fs::write(&aside, bytes)?;
+            let started = Instant::now();
+            std::fs::rename(&aside, &table)?;
+            *errors += tokio::task::block_in_place(|| {
+                client.wait_for(&hostname, PATIENCE, |answer| answer.revision == *revision)
+            })?;
+            samples.push(started.elapsed());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.agent.restart();
+        Ok(Times::of(samples))
+    }
+
+    fn route_table(&self) -> anyhow::Result<PathBuf> {
+        let gateways = std::fs::read_dir(self.agent.runtime().join("gateways"))?;
+        let gateway = gateways.flatten().next().context("no Gateway")?;
+        let tables = std::fs::read_dir(gateway.path().join("xds/rds"))?;
+        let table = tables.flatten().next().context("no route table")?;
+        Ok(table.path().join("rds.pb"))
+    }
+
+    pub(crate) async fn controller_cpu(&self, over: Duration) -> anyhow::Result<f64> {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let before = cpu_seconds(self.controller.pid());
+        tokio::time::sleep(over).await;
+        Ok((cpu_seconds(self.controller.pid()) - before) / over.as_secs_f64() * 100.0)
+    }
+
+    pub(crate) fn controller_mib(&self) -> f64 {
+        memory_mib(self.controller.pid()).0
+    }
+
+    pub(crate) fn agent_mib(&self) -> anyhow::Result<(f64, f64)> {
+        let status = self.agent.status().context("the agent's status")?;
+        let pid = status["agent"]["pid"].as_u64().context("the agent's pid")?;
+        Ok(memory_mib(u32::try_from(pid)?))
+    }
+
+    /// What a change leaves to be done is done.
+    async fn pause(&self) {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+}
+
+/// Walks over all of a list in strides, the same in every run.
+fn pick(change: usize, length: usize) -> usize {
+    (change * 7919) % length
+}
+
+fn per(total: f64, count_of: usize) -> f64 {
+    total / count(count_of.max(1))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are small")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
