@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::manifest_name;
+use sesame_controller::cluster::published::{FLEET_LABEL, manifest_name};
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
@@ -171,8 +171,16 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     let edge = edge_name();
     let user = published::prepare(&cluster, &[&edge]).await;
     let first = published(backend.address(), "/one");
-    first.publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
+    // The agent comes before the Gateway.
+    agent
+        .wait_status("what is asked for is named", |status| {
+            let problems = status["source"]["problems"].to_string();
+            status["source"]["available"] == true
+                && problems.contains("Gateway default/edge is not published")
+        })
+        .await;
+    first.publish(cluster.admin()).await;
     wait(&agent, "/one").await;
     wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
@@ -315,7 +323,23 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
     let user = published::prepare(&cluster, &[&edge]).await;
     let first = published(backend.address(), "/one");
     first.publish(cluster.admin()).await;
-    follow(&mut agent, &cluster, &user, &[]).await;
+    // The way to the cluster comes later than the agent.
+    let config = agent.state().join("kubeconfig");
+    agent.add_flags(&[
+        "--kube",
+        "--kubeconfig",
+        &config.to_string_lossy(),
+        "--host",
+        HOST,
+    ]);
+    agent.restart();
+    agent
+        .wait_status("the file is named", |status| {
+            let reason = status["source"]["reason"].as_str().unwrap_or_default();
+            reason.contains("kubeconfig")
+        })
+        .await;
+    std::fs::copy(cluster.kubeconfig(&user).await, &config).unwrap();
     wait(&agent, "/one").await;
     wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
@@ -399,6 +423,18 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
+
+    // It is for another fleet now.
+    let manifest = config_map_path(&manifest_name(&names[1]));
+    let fleet = json!({"metadata": {"labels": {FLEET_LABEL: "elsewhere"}}});
+    cluster.admin().merge(&manifest, &fleet).await.unwrap();
+    eventually("its Envoy is stopped", SOON, async || {
+        match agent.envoys().len() {
+            1 => Ok(()),
+            envoys => Err(format!("{envoys} Envoys\n{}", agent.log_tail())),
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -413,7 +449,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     versions[0].publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
     wait_backend(&agent, "a").await;
-    wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    let told = wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
     let manifest = config_map_path(&manifest_name(&edge));
     let version = async || {
         let object = cluster.admin().get(&manifest).await.unwrap();
@@ -421,6 +457,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     };
     let before = version().await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
+    let start = std::time::Instant::now();
     for change in 1..=200 {
         let next = change % 2;
         for object in &versions[next].endpoints {
@@ -428,7 +465,15 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
         }
         wait_backend(&agent, backends[next].name()).await;
     }
+    eprintln!(
+        "{:?} for each change, written and served",
+        start.elapsed() / 200
+    );
     load.stop().await.assert_clean();
     assert_eq!(version().await, before, "the manifest is as it was");
-    wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    let now = wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    assert_eq!(
+        now["appliedAt"], told["appliedAt"],
+        "an endpoint is no news"
+    );
 }
