@@ -150,11 +150,20 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     wait(&agent, "/three").await;
     wait_told(&cluster, &edge, "told of the new start", serves(&third)).await;
 
-    // Withdrawn.
+    // Withdrawn, and back without anybody touching its endpoints.
     let manifest = config_map_path(&manifest_name(&edge));
     cluster.admin().delete(&manifest).await.unwrap();
+    wait_withdrawn(&agent, &cluster, &edge).await;
+    apply(cluster.admin(), &third.manifest).await;
+    wait(&agent, "/three").await;
+    wait_told(&cluster, &edge, "told that it is back", serves(&third)).await;
+    cluster.admin().delete(&manifest).await.unwrap();
+    wait_withdrawn(&agent, &cluster, &edge).await;
+}
+
+async fn wait_withdrawn(agent: &AgentUnderTest, cluster: &TestCluster, edge: &NamespacedName) {
     eventually("the Envoy is stopped", SOON, async || {
-        let gone = cluster.admin().get(&agent_path(&edge)).await;
+        let gone = cluster.admin().get(&agent_path(edge)).await;
         match (agent.envoys().len(), gone) {
             (0, Err(gone)) if gone.is(404) => Ok(()),
             (envoys, told) => Err(format!("{envoys} Envoys; {told:?}\n{}", agent.log_tail())),

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::describe::gateway_report;
 use super::engine::Known;
 use super::host_addresses;
-use super::host_status::{host_status, unserved_status};
+use super::host_status::{host_status, unserved_status, whole_seconds};
 use super::seen::Seen;
 use crate::source::cluster::pause::{Pauses, spread};
 use crate::source::cluster::{Settings, words};
@@ -248,7 +248,7 @@ impl Reporting {
         let status = serde_json::json!({
             "apiVersion": "projectsesame.io/v1alpha1",
             "kind": "GatewayAgent",
-            "status": GatewayAgentStatus { heartbeat: Some(Timestamp::now()), ..status.clone() },
+            "status": GatewayAgentStatus { heartbeat: whole_seconds(Timestamp::now()), ..status.clone() },
         });
         let new = !self.told.contains_key(gateway);
         if new {
