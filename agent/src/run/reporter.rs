@@ -134,6 +134,7 @@ impl Reporting {
                     }
                     tokio::select! {
                         () = tokio::time::sleep(pauses.next()) => {}
+                        () = self.back() => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
                 }
@@ -180,6 +181,14 @@ impl Reporting {
             _ = self.known.changed() => {}
             _ = self.all.changed() => {}
             _ = self.clients.changed() => {}
+        }
+    }
+
+    /// Until a cluster that is away is there again.
+    async fn back(&mut self) {
+        let away = !self.known.borrow().available;
+        if !away || self.known.wait_for(|known| known.available).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
