@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::manifest_name;
+use sesame_controller::cluster::published::{FLEET_LABEL, manifest_name};
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
@@ -150,11 +150,20 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     wait(&agent, "/three").await;
     wait_told(&cluster, &edge, "told of the new start", serves(&third)).await;
 
-    // Withdrawn.
+    // Withdrawn, and back without anybody touching its endpoints.
     let manifest = config_map_path(&manifest_name(&edge));
     cluster.admin().delete(&manifest).await.unwrap();
+    wait_withdrawn(&agent, &cluster, &edge).await;
+    apply(cluster.admin(), &third.manifest).await;
+    wait(&agent, "/three").await;
+    wait_told(&cluster, &edge, "told that it is back", serves(&third)).await;
+    cluster.admin().delete(&manifest).await.unwrap();
+    wait_withdrawn(&agent, &cluster, &edge).await;
+}
+
+async fn wait_withdrawn(agent: &AgentUnderTest, cluster: &TestCluster, edge: &NamespacedName) {
     eventually("the Envoy is stopped", SOON, async || {
-        let gone = cluster.admin().get(&agent_path(&edge)).await;
+        let gone = cluster.admin().get(&agent_path(edge)).await;
         match (agent.envoys().len(), gone) {
             (0, Err(gone)) if gone.is(404) => Ok(()),
             (envoys, told) => Err(format!("{envoys} Envoys; {told:?}\n{}", agent.log_tail())),
@@ -171,8 +180,16 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     let edge = edge_name();
     let user = published::prepare(&cluster, &[&edge]).await;
     let first = published(backend.address(), "/one");
-    first.publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
+    // The agent comes before the Gateway.
+    agent
+        .wait_status("what is asked for is named", |status| {
+            let problems = status["source"]["problems"].to_string();
+            status["source"]["available"] == true
+                && problems.contains("Gateway default/edge is not published")
+        })
+        .await;
+    first.publish(cluster.admin()).await;
     wait(&agent, "/one").await;
     wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
@@ -315,7 +332,23 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
     let user = published::prepare(&cluster, &[&edge]).await;
     let first = published(backend.address(), "/one");
     first.publish(cluster.admin()).await;
-    follow(&mut agent, &cluster, &user, &[]).await;
+    // The way to the cluster comes later than the agent.
+    let config = agent.state().join("kubeconfig");
+    agent.add_flags(&[
+        "--kube",
+        "--kubeconfig",
+        &config.to_string_lossy(),
+        "--host",
+        HOST,
+    ]);
+    agent.restart();
+    agent
+        .wait_status("the file is named", |status| {
+            let reason = status["source"]["reason"].as_str().unwrap_or_default();
+            reason.contains("kubeconfig")
+        })
+        .await;
+    std::fs::copy(cluster.kubeconfig(&user).await, &config).unwrap();
     wait(&agent, "/one").await;
     wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
@@ -399,6 +432,18 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
+
+    // It is for another fleet now.
+    let manifest = config_map_path(&manifest_name(&names[1]));
+    let fleet = json!({"metadata": {"labels": {FLEET_LABEL: "elsewhere"}}});
+    cluster.admin().merge(&manifest, &fleet).await.unwrap();
+    eventually("its Envoy is stopped", SOON, async || {
+        match agent.envoys().len() {
+            1 => Ok(()),
+            envoys => Err(format!("{envoys} Envoys\n{}", agent.log_tail())),
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -413,7 +458,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     versions[0].publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
     wait_backend(&agent, "a").await;
-    wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    let told = wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
     let manifest = config_map_path(&manifest_name(&edge));
     let version = async || {
         let object = cluster.admin().get(&manifest).await.unwrap();
@@ -421,6 +466,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     };
     let before = version().await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
+    let start = std::time::Instant::now();
     for change in 1..=200 {
         let next = change % 2;
         for object in &versions[next].endpoints {
@@ -428,7 +474,15 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
         }
         wait_backend(&agent, backends[next].name()).await;
     }
+    eprintln!(
+        "{:?} for each change, written and served",
+        start.elapsed() / 200
+    );
     load.stop().await.assert_clean();
     assert_eq!(version().await, before, "the manifest is as it was");
-    wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    let now = wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    assert_eq!(
+        now["appliedAt"], told["appliedAt"],
+        "an endpoint is no news"
+    );
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::schema::Endpoint;
 use sesame_proto::{directory, keys};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
@@ -189,4 +190,24 @@ async fn keys_that_everybody_may_read_are_refused() {
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_rendering_leaves_out_is_degraded_and_the_rest_is_served() {
+    let backend = Backend::start("a").await;
+    let root = tempfile::tempdir().unwrap();
+    let mut resolved = version(&backend, "/one");
+    resolved.snapshot.endpoints[0].endpoints.push(Endpoint {
+        address: "nowhere".to_owned(),
+        port: 80,
+    });
+    directory::write(root.path(), &resolved.snapshot).unwrap();
+    let agent = start(root.path(), &[80]);
+    wait(&agent, "/one").await;
+    let status = agent
+        .wait_status("what is left out is named", |status| {
+            is_degraded(status, "nowhere")
+        })
+        .await;
+    assert_eq!(status["healthy"], false, "{status:#}");
 }

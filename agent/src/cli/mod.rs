@@ -122,7 +122,8 @@ pub fn main() -> ExitCode {
 }
 
 fn start_logging(logging: &Logging) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&logging.log)
+    // kube says as errors what is said here in better words, once. Who names it gets it.
+    let filter = EnvFilter::try_new(format!("kube_client=off,{}", logging.log))
         .map_err(|error| anyhow::anyhow!("--log {:?}: {error}", logging.log))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -42,7 +42,7 @@ struct ClusterArgs {
         long,
         env = "SESAME_KUBECONFIG",
         value_name = "FILE",
-        requires = "kube"
+        conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
     kubeconfig: Option<PathBuf>,
     /// The namespace that the controller publishes in.
@@ -52,7 +52,7 @@ struct ClusterArgs {
         default_value = sesame_controller::cluster::published::DEFAULT_NAMESPACE,
         value_name = "NAMESPACE",
         value_parser = dns_label,
-        requires = "kube"
+        conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
     namespace: String,
     /// Only this Gateway; repeatable. Those of the fleet otherwise.
@@ -62,7 +62,7 @@ struct ClusterArgs {
         value_delimiter = ',',
         value_name = "NAMESPACE/NAME",
         value_parser = gateway,
-        requires = "kube"
+        conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
     gateways: Vec<sesame_controller::api::NamespacedName>,
     /// The fleet of hosts that this one belongs to.
@@ -72,7 +72,7 @@ struct ClusterArgs {
         default_value = sesame_controller::cluster::published::DEFAULT_FLEET,
         value_name = "NAME",
         value_parser = label,
-        requires = "kube"
+        conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
     fleet: String,
     /// What this host calls itself in what it reports; its host name by default.
@@ -80,7 +80,7 @@ struct ClusterArgs {
         long = "host",
         env = "SESAME_HOST",
         value_name = "NAME",
-        requires = "kube"
+        conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
     host_name: Option<String>,
 }

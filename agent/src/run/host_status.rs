@@ -178,6 +178,6 @@ fn text(text: &str) -> String {
 }
 
 /// As the API server stores times.
-fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
+pub(super) fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
     Timestamp::from_second(time.as_second()).ok()
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::describe::gateway_report;
 use super::engine::Known;
 use super::host_addresses;
-use super::host_status::{host_status, unserved_status};
+use super::host_status::{host_status, unserved_status, whole_seconds};
 use super::seen::Seen;
 use crate::source::cluster::pause::{Pauses, spread};
 use crate::source::cluster::{Settings, words};
@@ -134,6 +134,7 @@ impl Reporting {
                     }
                     tokio::select! {
                         () = tokio::time::sleep(pauses.next()) => {}
+                        () = self.back() => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
                 }
@@ -180,6 +181,14 @@ impl Reporting {
             _ = self.known.changed() => {}
             _ = self.all.changed() => {}
             _ = self.clients.changed() => {}
+        }
+    }
+
+    /// Until a cluster that is away is there again.
+    async fn back(&mut self) {
+        let away = !self.known.borrow().available;
+        if !away || self.known.wait_for(|known| known.available).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -248,7 +257,7 @@ impl Reporting {
         let status = serde_json::json!({
             "apiVersion": "projectsesame.io/v1alpha1",
             "kind": "GatewayAgent",
-            "status": GatewayAgentStatus { heartbeat: Some(Timestamp::now()), ..status.clone() },
+            "status": GatewayAgentStatus { heartbeat: whole_seconds(Timestamp::now()), ..status.clone() },
         });
         let new = !self.told.contains_key(gateway);
         if new {

@@ -89,6 +89,23 @@ impl Shelf {
         self.manifest_fault = Some(fault);
     }
 
+    /// The Gateway is withdrawn. Endpoint shards that are still there are not told again if it comes back, so they
+    /// are kept. Says whether anything is.
+    pub(super) fn withdraw(&mut self) -> bool {
+        let mut live = std::mem::take(&mut self.live);
+        live.retain(|_, live| !live.gone);
+        *self = Self {
+            live,
+            ..Self::default()
+        };
+        !self.live.is_empty()
+    }
+
+    /// Whether nothing is known of any Gateway.
+    pub(super) fn is_empty(&self) -> bool {
+        self.gateway.is_none() && self.live.values().all(|live| live.gone)
+    }
+
     /// Takes the endpoint shard of this name; keeps what it held before if it cannot be read.
     pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
         if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {

@@ -112,8 +112,8 @@ impl Stock {
             Event::Listed(objects) => {
                 self.list(&objects);
                 self.listed = true;
-                self.away = None;
                 self.changed = true;
+                self.back();
             }
             Event::Changed(object) => {
                 if let Some(id) = self.object(&object) {
@@ -130,11 +130,17 @@ impl Stock {
                 self.away = Some(reason);
             }
             Event::Back => {
-                if self.listed && self.away.take().is_some() {
-                    tracing::info!("the cluster is followed again");
-                    self.changed = true;
+                if self.listed {
+                    self.back();
                 }
             }
+        }
+    }
+
+    fn back(&mut self) {
+        if self.away.take().is_some() {
+            tracing::info!("the cluster is followed again");
+            self.changed = true;
         }
     }
 
@@ -210,6 +216,9 @@ impl Stock {
             Some((id, name, Part::Endpoints)) => {
                 if let Some(entry) = self.shelves.get_mut(id) {
                     entry.shelf.drop_live(name);
+                    if entry.shelf.is_empty() {
+                        self.shelves.remove(id);
+                    }
                 }
             }
             _ => {}
@@ -319,7 +328,7 @@ impl Stock {
                 self.advance(id);
             }
             Ok(found) => {
-                if let Some(entry) = self.shelves.remove(id) {
+                if let Some(entry) = self.shelves.get_mut(id) {
                     let gateway = entry.shelf.gateway().map(ToString::to_string);
                     let gateway = gateway.unwrap_or_default();
                     let why = match found {
@@ -327,6 +336,11 @@ impl Stock {
                         None => "its manifest is gone",
                     };
                     tracing::info!(%gateway, "the Gateway is withdrawn: {why}");
+                    entry.round += 1;
+                    entry.busy = false;
+                    if !entry.shelf.withdraw() {
+                        self.shelves.remove(id);
+                    }
                 }
                 self.changed = true;
             }

@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{
-    MANIFEST_ENTRY, SHARD_ENTRY, gateway_id, manifest_name, shard_name,
+    GATEWAY_LABEL, MANIFEST_ENTRY, PART_LABEL, Part, SHARD_ENTRY, gateway_id, manifest_name,
+    shard_name,
 };
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
@@ -13,8 +14,11 @@ use sesame_proto::schema::{
 };
 use sesame_proto::shard::{self, Sharded};
 
+use super::connect::Settings;
 use super::fetch::{Fetched, Need};
+use super::listing::Event;
 use super::shelf::Shelf;
+use super::stock::Stock;
 use crate::source::supply::Complete;
 
 fn edge() -> NamespacedName {
@@ -351,5 +355,51 @@ fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
         shelf.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
         shelf.advance();
         assert_eq!(reason(&shelf), "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
+    let settings = Settings {
+        kubeconfig: None,
+        namespace: "sesame-system".to_owned(),
+        gateways: Vec::new(),
+        fleet: "default".to_owned(),
+        host: "host-1".to_owned(),
+    };
+    let other = NamespacedName::new("default", "other");
+    // Without a client nobody can be asked.
+    let (clients, _) = tokio::sync::watch::channel(None);
+    let mut stock = Stock::new(settings, clients, &[edge(), other.clone()]);
+    let sharded = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
+    let labelled = |mut object: ConfigMap, part: Part| {
+        object.metadata.labels = Some(BTreeMap::from([
+            (GATEWAY_LABEL.to_owned(), gateway_id(&edge())),
+            (PART_LABEL.to_owned(), part.as_str().to_owned()),
+        ]));
+        object
+    };
+    let named = labelled(manifest(&sharded.manifest, "0"), Part::Manifest);
+    let events = [
+        Event::Lost("no route to host".to_owned()),
+        Event::Back,
+        Event::Listed(Vec::new()),
+        Event::Listed(vec![
+            labelled(live(&sharded), Part::Endpoints),
+            named.clone(),
+        ]),
+        Event::Deleted(Box::new(labelled(live(&sharded), Part::Endpoints))),
+        Event::Deleted(Box::new(named)),
+        Event::Lost("410".to_owned()),
+        Event::Listed(Vec::new()),
+    ];
+    for event in events {
+        let what = format!("{event:?}");
+        stock.take(event);
+        if let Some(supply) = stock.supply() {
+            let listed: Vec<&NamespacedName> = supply.gateways.keys().collect();
+            assert_eq!(listed, [&edge(), &other], "after {what}");
+            assert_eq!(supply.away.is_some(), what.starts_with("Lost"), "{what}");
+        }
     }
 }
