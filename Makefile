@@ -60,6 +60,11 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
 	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden
 
+.PHONY: crds
+crds: ## Write the definitions of our own kinds anew, from the Rust types
+	$(CARGO) run --locked --quiet --package sesame-controller -- crds >controller/deploy/crds.yaml.new
+	mv controller/deploy/crds.yaml.new controller/deploy/crds.yaml
+
 .PHONY: fmt
 fmt: ## Format the sources
 	$(CARGO) fmt --all

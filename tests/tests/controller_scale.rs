@@ -173,7 +173,7 @@ async fn five_thousand_routes() {
         .metric("publish_writes_total", &published("config"))
         .await;
     create(&cluster, 5000..5001).await;
-    wait_attached(&cluster, 5001).await;
+    let start = Instant::now();
     eventually("the route is published", LATE, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         let routes = &publication.manifest_object["data"]["routes"];
@@ -184,6 +184,8 @@ async fn five_thousand_routes() {
         }
     })
     .await;
+    eprintln!("one more route is published after {:?}", start.elapsed());
+    wait_attached(&cluster, 5001).await;
     let more = controller
         .metric("publish_writes_total", &published("config"))
         .await
