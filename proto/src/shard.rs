@@ -12,7 +12,7 @@ use std::io::Read as _;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::digest::{canonicalize, revision, sha256};
+use crate::digest::{canonicalize, revision, revision_of_canonical, sha256};
 use crate::schema::{Manifest, RouteTable, ShardRef, Snapshot};
 
 /// The version of the schema's meaning that this code writes and reads.
@@ -109,14 +109,15 @@ pub enum ShardError {
 pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
     let mut snapshot = snapshot.clone();
     canonicalize(&mut snapshot);
-    let revision = revision(&snapshot);
+    let endpoints = std::mem::take(&mut snapshot.endpoints);
+    let revision = revision_of_canonical(&snapshot);
     let Snapshot {
         gateway,
         addresses,
         ports,
         route_tables,
         backends,
-        endpoints,
+        endpoints: _,
         keys,
         trust_bundles,
     } = snapshot;
