@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, DynamicObject};
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Config};
 use serde_json::Value;
 use sesame_controller::api::NamespacedName;
@@ -72,7 +72,9 @@ async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let (listed, is_listed) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let mut listed = Some(listed);
-        let mut watch = std::pin::pin!(watcher(api, watcher::Config::default()));
+        // Without a pause it would spin once the API server is gone, and keep the test from ending.
+        let watch = watcher(api, watcher::Config::default()).default_backoff();
+        let mut watch = std::pin::pin!(watch);
         while let Some(event) = watch.next().await {
             match event {
                 Ok(watcher::Event::Apply(_)) => {

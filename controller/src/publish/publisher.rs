@@ -147,7 +147,13 @@ impl Publisher {
                 metrics.watch_failed(kind);
                 tracing::warn!(kind, %error, "the watch of what is published failed; it is started again");
             };
-            follow(watcher(api, config), keep, take, fail).await;
+            loop {
+                let watch = watcher(api.clone(), config.clone());
+                if !follow(watch, keep, take, fail).await {
+                    return;
+                }
+                tokio::time::sleep(FIRST_PAUSE).await;
+            }
         }
     }
 
