@@ -71,6 +71,11 @@ bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a control
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
 	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden
 
+.PHONY: crds
+crds: ## Write the definitions of our own kinds anew, from the Rust types
+	$(CARGO) run --locked --quiet --package sesame-controller -- crds >controller/deploy/crds.yaml.new
+	mv controller/deploy/crds.yaml.new controller/deploy/crds.yaml
+
 .PHONY: fmt
 fmt: ## Format the sources
 	$(CARGO) fmt --all

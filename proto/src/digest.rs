@@ -88,5 +88,10 @@ pub fn revision(snapshot: &Snapshot) -> String {
         ..snapshot.clone()
     };
     canonicalize(&mut config);
+    revision_of_canonical(&config)
+}
+
+/// The revision of a snapshot that is canonical and without its endpoints.
+pub(crate) fn revision_of_canonical(config: &Snapshot) -> String {
     sha256(&config.encode_to_vec())
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::digest::{canonicalize, revision, sha256};
+use crate::digest::{canonicalize, revision, revision_of_canonical, sha256};
 use crate::schema::{Manifest, RouteTable, ShardRef, Snapshot};
 
 pub use self::join::{check, check_digest, endpoint_sets, join, join_config, set_endpoints};
@@ -120,14 +120,15 @@ pub enum ShardError {
 pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
     let mut snapshot = snapshot.clone();
     canonicalize(&mut snapshot);
-    let revision = revision(&snapshot);
+    let endpoints = std::mem::take(&mut snapshot.endpoints);
+    let revision = revision_of_canonical(&snapshot);
     let Snapshot {
         gateway,
         addresses,
         ports,
         route_tables,
         backends,
-        endpoints,
+        endpoints: _,
         keys,
         trust_bundles,
     } = snapshot;

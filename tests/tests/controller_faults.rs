@@ -93,15 +93,15 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     }
     wait_routes(&cluster, 20).await;
     wait_leads(&second).await;
-    let names = objects(cluster.admin(), "configmaps", &edge()).await;
+    let all = objects(cluster.admin(), "configmaps", &edge()).await;
     let current = publication(cluster.admin(), &edge())
         .await
         .expect("published");
     let named = current.manifest.config.len() + current.manifest.endpoints.len() + 1;
     assert!(
-        names.len() <= 3 * named,
+        all.len() <= 3 * named,
         "{} objects, {named} of them named",
-        names.len()
+        all.len()
     );
 
     // A leader that is told to stop makes room at once.

@@ -147,7 +147,7 @@ async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
         "what stays has its time"
     );
     cluster
-        .apply(&manifests::yaml(&[route.clone()]))
+        .apply(&manifests::yaml(std::slice::from_ref(route)))
         .await
         .expect("a route");
     let third = until(cluster, ROUTE, "all is well again", |route| {

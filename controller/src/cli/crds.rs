@@ -24,7 +24,7 @@ mod tests {
         let deployed = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             deployed == yaml().expect("YAML"),
-            "{path} is not what `cargo run -p sesame-controller -- crds` prints: write it anew"
+            "{path} is not what the types say: `make crds` writes it anew"
         );
     }
 }

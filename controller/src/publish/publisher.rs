@@ -18,7 +18,7 @@ use super::objects::{self, Object, Owner};
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
 use crate::api::NamespacedName;
-use crate::cluster::published::GATEWAY_LABEL;
+use crate::cluster::published::{GATEWAY_LABEL, Part};
 use crate::engine::Offers;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Seen, api_resource, follow};
@@ -147,7 +147,13 @@ impl Publisher {
                 metrics.watch_failed(kind);
                 tracing::warn!(kind, %error, "the watch of what is published failed; it is started again");
             };
-            follow(watcher(api, config), keep, take, fail).await;
+            loop {
+                let watch = watcher(api.clone(), config.clone());
+                if !follow(watch, keep, take, fail).await {
+                    return;
+                }
+                tokio::time::sleep(FIRST_PAUSE).await;
+            }
         }
     }
 
@@ -222,8 +228,11 @@ impl Publisher {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         self.put(owner, object, Verb::Create).await
                     }
-                    // What is immutable has other bytes under our name: somebody else's work.
-                    Err(kube::Error::Api(status)) if status.code == 422 => {
+                    // What is immutable has other bytes under our name: somebody else's work. Nothing else is ever
+                    // taken away to be replaced.
+                    Err(kube::Error::Api(status))
+                        if status.code == 422 && object.part == Part::Config =>
+                    {
                         self.delete(objects::kind(object.part), &object.name)
                             .await?;
                         self.put(owner, object, Verb::Create).await

@@ -29,7 +29,9 @@ type Found = (String, Option<GatewayAgent>);
 /// All agents, and what they say.
 pub(super) struct Agents {
     api: Api<GatewayAgent>,
-    by_name: BTreeMap<String, GatewayAgent>,
+    by_gateway: BTreeMap<NamespacedName, BTreeMap<String, GatewayAgent>>,
+    /// The Gateway under which an agent is found.
+    gateways: BTreeMap<String, NamespacedName>,
     revisions: BTreeMap<NamespacedName, Revisions>,
     said: BTreeMap<NamespacedName, Said>,
     /// Agents that were stale at the last look: one look may be too early.
@@ -52,7 +54,8 @@ impl Agents {
         tasks.spawn(watch(api, sender, Arc::clone(metrics)));
         let agents = Self {
             api: Api::namespaced(client.clone(), namespace),
-            by_name: BTreeMap::new(),
+            by_gateway: BTreeMap::new(),
+            gateways: BTreeMap::new(),
             revisions: BTreeMap::new(),
             said: BTreeMap::new(),
             stale: BTreeSet::new(),
@@ -68,28 +71,19 @@ impl Agents {
 
     /// Takes what the watch saw; returns the objects about which something else is said now.
     pub(super) fn take(&mut self, seen: Seen<Found>, now: Timestamp) -> BTreeSet<ObjectKey> {
-        let mut gateways = BTreeSet::new();
-        let mut note = |agent: Option<&GatewayAgent>| {
-            gateways.extend(agent.and_then(hosts::gateway_of));
-        };
+        let mut touched = BTreeSet::new();
         match seen {
             Seen::All(found) => {
-                self.by_name.values().for_each(|agent| note(Some(agent)));
-                self.by_name = found
-                    .into_iter()
-                    .filter_map(|(name, agent)| Some((name, agent?)))
-                    .collect();
-                self.by_name.values().for_each(|agent| note(Some(agent)));
+                touched.extend(std::mem::take(&mut self.by_gateway).into_keys());
+                self.gateways.clear();
+                for (name, agent) in found {
+                    self.put(name, agent, &mut touched);
+                }
             }
-            Seen::One((name, Some(agent))) => {
-                note(Some(&agent));
-                note(self.by_name.insert(name, agent).as_ref());
-            }
-            Seen::One((name, None)) | Seen::Gone((name, _)) => {
-                note(self.by_name.remove(&name).as_ref());
-            }
+            Seen::One((name, agent)) => self.put(name, agent, &mut touched),
+            Seen::Gone((name, _)) => self.put(name, None, &mut touched),
         }
-        self.listen(gateways, now)
+        self.listen(touched, now)
     }
 
     /// Takes note of what is to be published now; returns the objects about which something else is said now.
@@ -108,19 +102,20 @@ impl Agents {
             let revisions = self.revisions.entry(gateway.clone()).or_default();
             revisions.note(generation, revision);
         }
-        self.listen(self.gateways(), now)
+        self.listen(self.all(), now)
     }
 
     /// Hosts may be lost by now; returns the objects about which something else is said.
     pub(super) fn look_at_the_clock(&mut self, now: Timestamp) -> BTreeSet<ObjectKey> {
-        self.listen(self.gateways(), now)
+        self.listen(self.all(), now)
     }
 
     /// Deletes agents that were stale at two looks.
     pub(super) fn forget_stale(&mut self, judged: &Judged, now: Timestamp) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |gateway: &NamespacedName| judged.statuses.gateways.contains_key(gateway);
-        let stale = hosts::stale(self.by_name.iter(), is_ours, now);
+        let agents = self.by_gateway.values().flatten();
+        let stale = hosts::stale(agents, is_ours, now);
         for name in stale.intersection(&self.stale) {
             let (api, name) = (self.api.clone(), name.clone());
             self.tasks.spawn(async move {
@@ -138,9 +133,30 @@ impl Agents {
         self.stale = stale;
     }
 
-    fn gateways(&self) -> BTreeSet<NamespacedName> {
-        let reporting = self.by_name.values().filter_map(hosts::gateway_of);
-        reporting.chain(self.said.keys().cloned()).collect()
+    /// Puts the agent, or nothing, in the place of what had its name.
+    fn put(
+        &mut self,
+        name: String,
+        agent: Option<GatewayAgent>,
+        touched: &mut BTreeSet<NamespacedName>,
+    ) {
+        if let Some(gateway) = self.gateways.remove(&name) {
+            if let Some(agents) = self.by_gateway.get_mut(&gateway) {
+                agents.remove(&name);
+            }
+            touched.insert(gateway);
+        }
+        if let Some(agent) = agent {
+            let gateway = hosts::gateway_of(&agent);
+            touched.insert(gateway.clone());
+            self.gateways.insert(name.clone(), gateway.clone());
+            let agents = self.by_gateway.entry(gateway).or_default();
+            agents.insert(name, agent);
+        }
+    }
+
+    fn all(&self) -> BTreeSet<NamespacedName> {
+        self.by_gateway.keys().cloned().collect()
     }
 
     /// Hears the agents of these Gateways again.
@@ -153,11 +169,8 @@ impl Agents {
         for gateway in gateways {
             let none = Revisions::default();
             let revisions = self.revisions.get(&gateway).unwrap_or(&none);
-            let name = gateway.to_string();
-            let agents = self
-                .by_name
-                .values()
-                .filter(|agent| agent.spec.gateway == name);
+            let agents = self.by_gateway.get(&gateway);
+            let agents = agents.into_iter().flat_map(BTreeMap::values);
             let said = hosts::said(agents, revisions, now);
             let before = self.said.remove(&gateway).unwrap_or_default();
             if said != before {
@@ -170,6 +183,8 @@ impl Agents {
             }
             if said.programmed.hosts > 0 {
                 self.said.insert(gateway, said);
+            } else {
+                self.by_gateway.remove(&gateway);
             }
         }
         touched

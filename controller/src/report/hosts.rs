@@ -162,18 +162,17 @@ pub(super) fn stale<'a>(
     now: Timestamp,
 ) -> BTreeSet<String> {
     agents
-        .filter(|(_, agent)| {
-            age(agent, now) > DEAD_AFTER
-                || gateway_of(agent).is_none_or(|gateway| !is_ours(&gateway))
-        })
+        .filter(|(_, agent)| age(agent, now) > DEAD_AFTER || !is_ours(&gateway_of(agent)))
         .map(|(name, _)| name.clone())
         .collect()
 }
 
 /// The Gateway that an agent reports about.
-pub(super) fn gateway_of(agent: &GatewayAgent) -> Option<NamespacedName> {
-    let (namespace, name) = agent.spec.gateway.split_once('/')?;
-    Some(NamespacedName::new(namespace, name))
+pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
+    let text = agent.spec.gateway.as_str();
+    // What is no name is the name of nothing.
+    let (namespace, name) = text.split_once('/').unwrap_or(("", text));
+    NamespacedName::new(namespace, name)
 }
 
 /// What hosts refuse of one route.

@@ -199,12 +199,17 @@ impl Known {
     }
 
     fn put(&mut self, key: ObjectKey, stored: Stored) {
-        let known = self.stored.get(&key).map(Stored::number);
+        let known = self.stored.get(&key);
         // An answer to a write may overtake what the watch says.
-        if known.is_none_or(|known| known <= stored.number()) {
-            self.stored.insert(key.clone(), stored);
-            self.open.insert(key);
+        if known.is_some_and(|known| known.number() > stored.number()) {
+            return;
         }
+        // What is said of an object that was changed is wrong until it is written: no pause for that.
+        if known.is_some_and(|known| known.generation != stored.generation) {
+            self.paces.remove(&key);
+        }
+        self.stored.insert(key.clone(), stored);
+        self.open.insert(key);
     }
 
     /// Opens what is judged otherwise than before.

@@ -10,6 +10,8 @@ use crate::world::Kind;
 pub(crate) struct Stored {
     /// `metadata.resourceVersion`.
     pub(crate) version: Box<str>,
+    /// `metadata.generation`.
+    pub(super) generation: i64,
     /// The `apiVersion` that it was read in.
     pub(crate) api_version: Box<str>,
     /// JSON.
@@ -42,6 +44,11 @@ impl Stored {
     pub(crate) fn of(kind: Kind, api_version: &str, incoming: &Incoming) -> Option<Self> {
         Self::is_of(kind).then(|| Self {
             version: incoming.version().into(),
+            generation: incoming
+                .value
+                .pointer("/metadata/generation")
+                .and_then(Value::as_i64)
+                .unwrap_or(0),
             api_version: api_version.into(),
             status: incoming
                 .value

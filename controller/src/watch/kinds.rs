@@ -28,6 +28,8 @@ use crate::world::{AnyObject, Kind, ObjectKey};
 /// How often a kind that is not installed is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
+/// After "not found" of a kind that was there.
+const NOT_SERVED: Duration = Duration::from_secs(1);
 /// How long the API server may take to say what is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -80,6 +82,7 @@ impl Watches {
             if !follow(watch, keep, take, |error| self.failed(kind, error)).await {
                 return;
             }
+            tokio::time::sleep(NOT_SERVED).await;
         }
     }
 
@@ -103,8 +106,13 @@ impl Watches {
             };
             self.touched.send(touched).is_ok()
         };
-        let watch = watcher(api, self.config(kind));
-        follow(watch, keep, take, |error| self.failed(kind, error)).await;
+        loop {
+            let watch = watcher(api.clone(), self.config(kind));
+            if !follow(watch, keep, take, |error| self.failed(kind, error)).await {
+                return;
+            }
+            tokio::time::sleep(NOT_SERVED).await;
+        }
     }
 
     fn config(&self, kind: Kind) -> watcher::Config {
