@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::digest::{canonicalize, revision, revision_of_canonical, sha256};
+use crate::digest::{canonicalize, revision_of_canonical, sha256};
 use crate::schema::{Manifest, RouteTable, ShardRef, Snapshot};
 
 pub use self::join::{check, check_digest, endpoint_sets, join, join_config, set_endpoints};
