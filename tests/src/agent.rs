@@ -1,5 +1,7 @@
 //! A real `sesame-agent run` with its real Envoy, in directories of its own.
 
+mod disks;
+
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -158,26 +160,6 @@ impl AgentUnderTest {
         self.directory.path().join("s")
     }
 
-    /// A path of the agent as it is seen from outside.
-    pub fn visible(&self, path: &Path) -> PathBuf {
-        match &self.child {
-            Some(child) if self.setup.small_disks => {
-                PathBuf::from(format!("/proc/{}/root{}", child.id(), path.display()))
-            }
-            _ => path.to_owned(),
-        }
-    }
-
-    /// Runs a command where the agent sees its directories.
-    pub fn beside(&self, command: &[&str]) -> ExitStatus {
-        let pid = self.child.as_ref().expect("the agent runs").id();
-        Command::new("nsenter")
-            .args(["--user", "--mount", "--target", &pid.to_string()])
-            .args(command)
-            .status()
-            .expect("nsenter runs")
-    }
-
     /// Where a Gateway's port really is.
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
@@ -222,21 +204,7 @@ impl AgentUnderTest {
             .expect("open the log");
         let mut line: Vec<String> = self.setup.wrapper.clone();
         if self.setup.small_disks {
-            let script = format!(
-                r#"for d in {} {}; do mount -t tmpfs -o size=1m,mode=700 tmpfs $d || exit 1; done; exec "$0" "$@""#,
-                self.runtime().display(),
-                self.state().display()
-            );
-            let unshare = [
-                "unshare",
-                "--user",
-                "--map-root-user",
-                "--mount",
-                "sh",
-                "-c",
-            ];
-            line.extend(unshare.iter().map(ToString::to_string));
-            line.push(script);
+            line.extend(disks::on_small_ones(&[self.runtime(), self.state()]));
         }
         line.push(agent_binary().to_string_lossy().into_owned());
         line.push("run".to_owned());
@@ -456,15 +424,7 @@ impl Drop for AgentUnderTest {
         let directory: &Path = self.directory.path();
         let envoys = self.envoys();
         processes::kill_below(directory);
-        // Envoy leaves it behind when it is killed.
-        for envoy in &envoys {
-            let mut arguments = envoy.arguments.iter();
-            arguments.find(|argument| *argument == "--base-id");
-            if let Some(base_id) = arguments.next().and_then(|id| id.parse::<u64>().ok()) {
-                let name = format!("/dev/shm/envoy_shared_memory_{}", base_id * 10);
-                let _ = std::fs::remove_file(name);
-            }
-        }
+        disks::forget(&envoys);
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();

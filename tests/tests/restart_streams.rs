@@ -1,6 +1,8 @@
 //! What becomes of long connections and of datagrams when Envoy is replaced: they go on until the drain time is over,
 //! and are not cut before.
 
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
