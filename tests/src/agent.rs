@@ -1,12 +1,15 @@
 //! A real `sesame-agent run` with its real Envoy, in directories of its own.
 
+mod disks;
+mod setup;
+
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -16,8 +19,9 @@ use tempfile::TempDir;
 
 use crate::client::{Reply, Request};
 use crate::envoy::envoy_binary;
-use crate::ports::free_port;
 use crate::processes::{self, Process};
+
+pub use setup::Setup;
 
 /// The temporary files of agents are here; a Unix socket's path may only have 107 bytes.
 const ROOT: &str = "/tmp";
@@ -28,97 +32,6 @@ pub const SOON: Duration = Duration::from_secs(30);
 /// Every file that an Envoy watches counts against one limit of the user (128 unless raised), and an agent may
 /// use it up: so agents run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// How to start one.
-#[derive(Clone, Debug, Default)]
-pub struct Setup {
-    ports: Vec<u16>,
-    flags: Vec<String>,
-    wrapper: Vec<String>,
-    other_source: bool,
-    envoy: Option<PathBuf>,
-    small_disks: bool,
-}
-
-impl Setup {
-    /// An agent whose Gateways may use these ports (as seen from outside; each is mapped to a free one).
-    pub fn with_ports(ports: &[u16]) -> Self {
-        Self {
-            ports: ports.to_vec(),
-            ..Self::default()
-        }
-    }
-
-    /// One more argument of `run`.
-    #[must_use]
-    pub fn flag(mut self, flag: &str) -> Self {
-        self.flags.push(flag.to_owned());
-        self
-    }
-
-    /// Its flags say where its configuration comes from; else it is the directory of manifests.
-    #[must_use]
-    pub fn without_manifests(mut self) -> Self {
-        self.other_source = true;
-        self
-    }
-
-    /// The agent's directories are small file systems of their own, which nobody else sees: see
-    /// [`AgentUnderTest::visible`].
-    #[must_use]
-    pub fn small_disks(mut self) -> Self {
-        self.small_disks = true;
-        self
-    }
-
-    /// Another Envoy than the usual one.
-    #[must_use]
-    pub fn envoy(mut self, binary: &Path) -> Self {
-        self.envoy = Some(binary.to_owned());
-        self
-    }
-
-    /// A command that runs the agent's command line, which is appended to it.
-    #[must_use]
-    pub fn wrapper(mut self, command: &[&str]) -> Self {
-        self.wrapper = command.iter().map(ToString::to_string).collect();
-        self
-    }
-
-    /// Writes the files (name and YAML) and starts the agent.
-    pub fn start(self, files: &[(&str, &str)]) -> AgentUnderTest {
-        let mut agent = self.prepare();
-        for (name, yaml) in files {
-            agent.write(name, yaml);
-        }
-        agent.restart();
-        agent
-    }
-
-    /// Makes the directories, but starts nothing.
-    pub fn prepare(self) -> AgentUnderTest {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let directory = tempfile::Builder::new()
-            .prefix("sesame-")
-            .tempdir_in(ROOT)
-            .expect("a directory");
-        for name in ["m", "r", "s"] {
-            std::fs::create_dir(directory.path().join(name)).expect("a directory");
-        }
-        let ports = self
-            .ports
-            .iter()
-            .map(|outside| (*outside, free_port()))
-            .collect();
-        AgentUnderTest {
-            setup: self,
-            directory,
-            ports,
-            child: None,
-            _alone: alone,
-        }
-    }
-}
 
 /// The binary beside the test: `cargo build` of the same profile has put it there.
 pub fn agent_binary() -> PathBuf {
@@ -164,26 +77,6 @@ impl AgentUnderTest {
     /// Where the agent keeps what outlives a reboot.
     pub fn state(&self) -> PathBuf {
         self.directory.path().join("s")
-    }
-
-    /// A path of the agent as it is seen from outside.
-    pub fn visible(&self, path: &Path) -> PathBuf {
-        match &self.child {
-            Some(child) if self.setup.small_disks => {
-                PathBuf::from(format!("/proc/{}/root{}", child.id(), path.display()))
-            }
-            _ => path.to_owned(),
-        }
-    }
-
-    /// Runs a command where the agent sees its directories.
-    pub fn beside(&self, command: &[&str]) -> ExitStatus {
-        let pid = self.child.as_ref().expect("the agent runs").id();
-        Command::new("nsenter")
-            .args(["--user", "--mount", "--target", &pid.to_string()])
-            .args(command)
-            .status()
-            .expect("nsenter runs")
     }
 
     /// Where a Gateway's port really is.
@@ -236,21 +129,7 @@ impl AgentUnderTest {
             .expect("open the log");
         let mut line: Vec<String> = self.setup.wrapper.clone();
         if self.setup.small_disks {
-            let script = format!(
-                r#"for d in {} {}; do mount -t tmpfs -o size=1m,mode=700 tmpfs $d || exit 1; done; exec "$0" "$@""#,
-                self.runtime().display(),
-                self.state().display()
-            );
-            let unshare = [
-                "unshare",
-                "--user",
-                "--map-root-user",
-                "--mount",
-                "sh",
-                "-c",
-            ];
-            line.extend(unshare.iter().map(ToString::to_string));
-            line.push(script);
+            line.extend(disks::on_small_ones(&[self.runtime(), self.state()]));
         }
         line.push(agent_binary().to_string_lossy().into_owned());
         line.push("run".to_owned());
@@ -471,15 +350,7 @@ impl Drop for AgentUnderTest {
         let directory: &Path = self.directory.path();
         let envoys = self.envoys();
         processes::kill_below(directory);
-        // Envoy leaves it behind when it is killed.
-        for envoy in &envoys {
-            let mut arguments = envoy.arguments.iter();
-            arguments.find(|argument| *argument == "--base-id");
-            if let Some(base_id) = arguments.next().and_then(|id| id.parse::<u64>().ok()) {
-                let name = format!("/dev/shm/envoy_shared_memory_{}", base_id * 10);
-                let _ = std::fs::remove_file(name);
-            }
-        }
+        disks::forget(&envoys);
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();

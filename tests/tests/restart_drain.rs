@@ -1,5 +1,7 @@
 //! A host is taken out of service and put back: readiness goes, clients are asked to go, nobody is refused.
 
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
 use std::net::SocketAddr;
 use std::process::Output;
 

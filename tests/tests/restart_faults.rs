@@ -1,6 +1,8 @@
 //! Everything that can go wrong while one Envoy takes over from another: not one request may fail, and the next
 //! restart works.
 
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -63,6 +63,8 @@ async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
         ("services.yaml", &services(SERVICES, &backend)),
     ]);
     wait_answer(&agent, SERVICES - 1, 200).await;
+    // Or the agent that comes later does not know of it.
+    wait_generations(&agent, 1).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
     agent.write("services.yaml", &services(2, &backend));
     let held = |status: &Value| message(status).contains("would remove 10 of 1");

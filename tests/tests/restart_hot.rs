@@ -1,5 +1,7 @@
 //! Envoy is replaced under load, every way there is: not one request may fail.
 
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
 use std::process::Output;
 
 use sesame_tests::agent::{AgentUnderTest, Setup};

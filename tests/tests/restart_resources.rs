@@ -1,5 +1,7 @@
 //! The host runs out of something: Envoy goes on serving, the agent says so, and goes on by itself when it is over.
 
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,8 @@
 //! What becomes of long connections and of datagrams when Envoy is replaced: they go on until the drain time is over,
 //! and are not cut before.
 
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -55,6 +57,9 @@ async fn endures(strategy: &str) {
     }
     let agent = Setup::with_ports(&[5001, 53]).start(&[("all.yaml", &yaml(&objects))]);
     let (tcp, udp) = (agent.address(5001), agent.address(53));
+    agent
+        .wait_status("all is served", |status| status["healthy"] == true)
+        .await;
     let mut stream = sesame_tests::wait::eventually("a stream", SOON, async || {
         let mut stream = TcpStream::connect(tcp).await.map_err(|e| e.to_string())?;
         ping(&mut stream).await.map_err(|e| e.to_string())?;

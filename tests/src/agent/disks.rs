@@ -1,0 +1,64 @@
+//! What an agent under test has on disks: file systems of its own, and what its Envoys leave in shared memory.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use super::AgentUnderTest;
+use crate::processes::Process;
+
+/// A command that mounts a small file system on each directory and runs the command line that is appended to it.
+pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
+    let list: Vec<String> = directories
+        .iter()
+        .map(|directory| directory.display().to_string())
+        .collect();
+    let script = format!(
+        r#"for d in {}; do mount -t tmpfs -o size=1m,mode=700 tmpfs $d || exit 1; done; exec "$0" "$@""#,
+        list.join(" ")
+    );
+    let unshare = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+    ];
+    let mut command: Vec<String> = unshare.iter().map(ToString::to_string).collect();
+    command.push(script);
+    command
+}
+
+/// Removes what Envoy leaves behind when it is killed.
+pub(super) fn forget(envoys: &[Process]) {
+    for envoy in envoys {
+        let mut arguments = envoy.arguments.iter();
+        arguments.find(|argument| *argument == "--base-id");
+        if let Some(base_id) = arguments.next().and_then(|id| id.parse::<u64>().ok()) {
+            let name = format!("/dev/shm/envoy_shared_memory_{}", base_id * 10);
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+impl AgentUnderTest {
+    /// A path of the agent as it is seen from outside.
+    pub fn visible(&self, path: &Path) -> PathBuf {
+        match &self.child {
+            Some(child) if self.setup.small_disks => {
+                PathBuf::from(format!("/proc/{}/root{}", child.id(), path.display()))
+            }
+            _ => path.to_owned(),
+        }
+    }
+
+    /// Runs a command where the agent sees its directories.
+    pub fn beside(&self, command: &[&str]) -> ExitStatus {
+        let pid = self.child.as_ref().expect("the agent runs").id();
+        Command::new("nsenter")
+            .args(["--user", "--mount", "--target", &pid.to_string()])
+            .args(command)
+            .status()
+            .expect("nsenter runs")
+    }
+}

@@ -1,0 +1,98 @@
+//! How an agent under test is started.
+
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+
+use super::{ALONE, AgentUnderTest, ROOT};
+use crate::ports::free_port;
+
+/// How to start one.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    pub(super) ports: Vec<u16>,
+    pub(super) flags: Vec<String>,
+    pub(super) wrapper: Vec<String>,
+    pub(super) other_source: bool,
+    pub(super) envoy: Option<PathBuf>,
+    pub(super) small_disks: bool,
+}
+
+impl Setup {
+    /// An agent whose Gateways may use these ports (as seen from outside; each is mapped to a free one).
+    pub fn with_ports(ports: &[u16]) -> Self {
+        Self {
+            ports: ports.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// One more argument of `run`.
+    #[must_use]
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// Its flags say where its configuration comes from; else it is the directory of manifests.
+    #[must_use]
+    pub fn without_manifests(mut self) -> Self {
+        self.other_source = true;
+        self
+    }
+
+    /// The agent's directories are small file systems of their own, which nobody else sees: see
+    /// [`AgentUnderTest::visible`].
+    #[must_use]
+    pub fn small_disks(mut self) -> Self {
+        self.small_disks = true;
+        self
+    }
+
+    /// Another Envoy than the usual one.
+    #[must_use]
+    pub fn envoy(mut self, binary: &Path) -> Self {
+        self.envoy = Some(binary.to_owned());
+        self
+    }
+
+    /// A command that runs the agent's command line, which is appended to it.
+    #[must_use]
+    pub fn wrapper(mut self, command: &[&str]) -> Self {
+        self.wrapper = command.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Writes the files (name and YAML) and starts the agent.
+    pub fn start(self, files: &[(&str, &str)]) -> AgentUnderTest {
+        let mut agent = self.prepare();
+        for (name, yaml) in files {
+            agent.write(name, yaml);
+        }
+        agent.restart();
+        agent
+    }
+
+    /// Makes the directories, but starts nothing.
+    pub fn prepare(self) -> AgentUnderTest {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::Builder::new()
+            .prefix("sesame-")
+            .tempdir_in(ROOT)
+            .expect("a directory");
+        for name in ["m", "r", "s"] {
+            std::fs::create_dir(directory.path().join(name)).expect("a directory");
+        }
+        let ports = self
+            .ports
+            .iter()
+            .map(|outside| (*outside, free_port()))
+            .collect();
+        AgentUnderTest {
+            setup: self,
+            directory,
+            ports,
+            child: None,
+            _alone: alone,
+        }
+    }
+}
