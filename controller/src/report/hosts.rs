@@ -23,7 +23,7 @@ const SAID_DIGITS: usize = 12;
 /// What all hosts of one Gateway say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// About the Gateway.
+    /// About the Gateway and its ListenerSets; listeners by the names of snapshots, which say whose they are.
     pub(super) programmed: Programmed,
     /// Hosts that are lost.
     pub(super) lost: Vec<String>,
@@ -121,8 +121,7 @@ fn note<'a>(
     routes: &mut BTreeMap<&'a str, Refusals<'a>>,
 ) {
     for listener in &status.refused_listeners {
-        let name = listener.name.rsplit('/').next().unwrap_or_default();
-        listeners.note(name.to_owned(), &listener.reason, host);
+        listeners.note(listener.name.clone(), &listener.reason, host);
     }
     for address in &status.unusable_addresses {
         unusable.note(address.address.clone(), &address.reason, host);

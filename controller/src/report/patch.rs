@@ -7,14 +7,12 @@ use serde_json::{Value, json};
 use super::said::Status;
 use super::stored::Stored;
 use crate::status::{
-    Condition, GatewayClassStatus, GatewayStatus, ListenerStatus, RouteStatus, TimedCondition,
-    merge,
+    Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus,
+    TimedCondition, merge,
 };
 
 /// What the API allows of a message; ours stay far below, but Envoy's words may be in it.
 const MAX_MESSAGE: usize = 4096;
-/// The most parents that a route's status holds.
-const MAX_PARENTS: usize = 32;
 
 /// The new `status` for a merge patch; none if what is stored says it already.
 ///
@@ -29,12 +27,26 @@ pub(super) fn patch(
     match said {
         Some(Status::Class(status)) => class(&stored, status, now),
         Some(Status::Gateway(status)) => gateway(&stored, status, now),
-        Some(Status::Route(status)) => route(&stored, status, controller_name, now),
-        // Another's Gateway or class holds nothing that is ours alone; its new controller writes over it.
-        None if stored.get("parents").is_some() => {
-            route(&stored, &RouteStatus::default(), controller_name, now)
+        Some(Status::ListenerSet(status)) => listener_set(&stored, status, now),
+        Some(Status::Route(status)) => {
+            let ours = status.parents.iter().map(|parent| Entry {
+                of: json!(parent.parent_ref),
+                conditions: &parent.conditions,
+            });
+            PARENTS.patch(&stored, ours.collect(), controller_name, now)
         }
-        None => None,
+        Some(Status::Policy(status)) => {
+            let ours = status.ancestors.iter().map(|ancestor| Entry {
+                of: json!(ancestor.ancestor_ref),
+                conditions: &ancestor.conditions,
+            });
+            ANCESTORS.patch(&stored, ours.collect(), controller_name, now)
+        }
+        // Another's Gateway or class holds nothing that is ours alone; its new controller writes over it.
+        None => [PARENTS, ANCESTORS]
+            .iter()
+            .find(|list| stored.get(list.field).is_some())
+            .and_then(|list| list.patch(&stored, Vec::new(), controller_name, now)),
     }
 }
 
@@ -87,6 +99,41 @@ fn gateway(stored: &Value, status: &GatewayStatus, now: Timestamp) -> Option<Val
         attached_listener_sets,
     } = status;
     let old: GatewayFields = fields(stored);
+    let new = GatewayFields {
+        addresses: addresses.iter().map(|address| json!(address)).collect(),
+        conditions: timed(&old.conditions, conditions, now),
+        listeners: listener_fields(&old.listeners, listeners, now),
+        attached_listener_sets: *attached_listener_sets,
+    };
+    (new != old).then(|| json!(new))
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ListenerSetFields {
+    conditions: Vec<TimedCondition>,
+    listeners: Vec<ListenerFields>,
+}
+
+fn listener_set(stored: &Value, status: &ListenerSetStatus, now: Timestamp) -> Option<Value> {
+    let ListenerSetStatus {
+        gateway: _,
+        conditions,
+        listeners,
+    } = status;
+    let old: ListenerSetFields = fields(stored);
+    let new = ListenerSetFields {
+        conditions: timed(&old.conditions, conditions, now),
+        listeners: listener_fields(&old.listeners, listeners, now),
+    };
+    (new != old).then(|| json!(new))
+}
+
+fn listener_fields(
+    old: &[ListenerFields],
+    new: &[ListenerStatus],
+    now: Timestamp,
+) -> Vec<ListenerFields> {
     let listener = |listener: &ListenerStatus| {
         let ListenerStatus {
             name,
@@ -94,7 +141,7 @@ fn gateway(stored: &Value, status: &GatewayStatus, now: Timestamp) -> Option<Val
             attached_routes,
             conditions,
         } = listener;
-        let before = old.listeners.iter().find(|before| before.name == *name);
+        let before = old.iter().find(|before| before.name == *name);
         let before = before.map(|before| before.conditions.as_slice());
         ListenerFields {
             name: name.clone(),
@@ -103,60 +150,72 @@ fn gateway(stored: &Value, status: &GatewayStatus, now: Timestamp) -> Option<Val
             conditions: timed(before.unwrap_or_default(), conditions, now),
         }
     };
-    let new = GatewayFields {
-        addresses: addresses.iter().map(|address| json!(address)).collect(),
-        conditions: timed(&old.conditions, conditions, now),
-        listeners: listeners.iter().map(listener).collect(),
-        attached_listener_sets: *attached_listener_sets,
-    };
-    (new != old).then(|| json!(new))
+    new.iter().map(listener).collect()
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ParentFields {
-    parent_ref: Value,
-    controller_name: String,
-    conditions: Vec<TimedCondition>,
+/// A list of a status in which each controller has entries of its own.
+#[derive(Clone, Copy)]
+struct SharedList {
+    field: &'static str,
+    /// The entry's field that says what it is about.
+    of: &'static str,
+    /// How many entries it may hold.
+    most: usize,
 }
 
-fn route(
-    stored: &Value,
-    status: &RouteStatus,
-    controller_name: &str,
-    now: Timestamp,
-) -> Option<Value> {
-    let parents = stored.get("parents").and_then(Value::as_array);
-    let is_ours = |parent: &&Value| {
-        parent.get("controllerName").and_then(Value::as_str) == Some(controller_name)
-    };
-    let (ours, foreign): (Vec<&Value>, Vec<&Value>) =
-        parents.into_iter().flatten().partition(is_ours);
-    let old: Vec<ParentFields> = ours.into_iter().map(fields).collect();
-    let new: Vec<ParentFields> = status
-        .parents
-        .iter()
-        .take(MAX_PARENTS.saturating_sub(foreign.len()))
-        .map(|parent| {
-            let parent_ref = json!(parent.parent_ref);
-            let before = old.iter().find(|before| before.parent_ref == parent_ref);
-            let before = before.map(|before| before.conditions.as_slice());
-            ParentFields {
-                conditions: timed(before.unwrap_or_default(), &parent.conditions, now),
-                controller_name: parent.controller_name.clone(),
-                parent_ref,
-            }
-        })
-        .collect();
-    if new == old {
-        return None;
+const PARENTS: SharedList = SharedList {
+    field: "parents",
+    of: "parentRef",
+    most: 32,
+};
+const ANCESTORS: SharedList = SharedList {
+    field: "ancestors",
+    of: "ancestorRef",
+    most: 16,
+};
+
+/// What we say in a shared list.
+struct Entry<'a> {
+    of: Value,
+    conditions: &'a [Condition],
+}
+
+impl SharedList {
+    fn patch(
+        self,
+        stored: &Value,
+        ours: Vec<Entry<'_>>,
+        controller_name: &str,
+        now: Timestamp,
+    ) -> Option<Value> {
+        let entries = stored.get(self.field).and_then(Value::as_array);
+        let is_ours = |entry: &&Value| {
+            entry.get("controllerName").and_then(Value::as_str) == Some(controller_name)
+        };
+        let (old, foreign): (Vec<&Value>, Vec<&Value>) =
+            entries.into_iter().flatten().partition(is_ours);
+        let new: Vec<Value> = ours
+            .into_iter()
+            .take(self.most.saturating_sub(foreign.len()))
+            .map(|Entry { of, conditions }| {
+                let before = old
+                    .iter()
+                    .find(|before| before.get(self.of) == Some(&of))
+                    .and_then(|before| before.get("conditions"));
+                let before: Vec<TimedCondition> = before.map(fields).unwrap_or_default();
+                json!({
+                    self.of: of,
+                    "controllerName": controller_name,
+                    "conditions": timed(&before, conditions, now),
+                })
+            })
+            .collect();
+        if new.iter().eq(old) {
+            return None;
+        }
+        let all: Vec<Value> = foreign.into_iter().cloned().chain(new).collect();
+        Some(json!({ self.field: all }))
     }
-    let all: Vec<Value> = foreign
-        .into_iter()
-        .cloned()
-        .chain(new.into_iter().map(|parent| json!(parent)))
-        .collect();
-    Some(json!({ "parents": all }))
 }
 
 /// The fields that we know; none of what is not as the API has it, which is then written anew.
@@ -178,7 +237,7 @@ fn timed(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<Timed
 mod tests {
     use super::*;
     use crate::api::ParentRef;
-    use crate::status::{ConditionStatus, ConditionType, Reason, RouteParentStatus};
+    use crate::status::{ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus};
     use crate::watch::Incoming;
     use crate::world::Kind;
 

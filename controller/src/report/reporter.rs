@@ -229,8 +229,12 @@ impl Known {
         self.open.extend(classes.map(of(Kind::GatewayClass)));
         let gateways = differences(&before.gateways, &after.gateways);
         self.open.extend(gateways.map(of(Kind::Gateway)));
+        let sets = differences(&before.listener_sets, &after.listener_sets);
+        self.open.extend(sets.map(of(Kind::ListenerSet)));
         self.open
             .extend(differences(&before.routes, &after.routes).cloned());
+        let policies = differences(&before.backend_tls_policies, &after.backend_tls_policies);
+        self.open.extend(policies.map(of(Kind::BackendTlsPolicy)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);
         self.open.extend(unpublishable.map(of(Kind::Gateway)));
     }
@@ -242,6 +246,16 @@ impl Known {
 
     /// Opens what hosts say something else about.
     fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
+        if let Some(judged) = &self.judged {
+            let sets = judged.statuses.listener_sets.iter().filter(|(_, status)| {
+                keys.iter()
+                    .any(|key| key.kind == Kind::Gateway && key.name == status.gateway)
+            });
+            self.open.extend(sets.map(|(name, _)| ObjectKey {
+                kind: Kind::ListenerSet,
+                name: name.clone(),
+            }));
+        }
         self.open.extend(keys);
     }
 

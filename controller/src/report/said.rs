@@ -6,8 +6,9 @@ use super::hosts::Said;
 use super::judged::Judged;
 use crate::api::NamespacedName;
 use crate::status::{
-    Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus, Reason,
-    RouteStatus, program, refuse_rules,
+    Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
+    ListenerSetStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
+    program_listener_set, refuse_rules,
 };
 use crate::world::{Kind, ObjectKey};
 
@@ -16,7 +17,9 @@ use crate::world::{Kind, ObjectKey};
 pub(super) enum Status {
     Class(GatewayClassStatus),
     Gateway(GatewayStatus),
+    ListenerSet(ListenerSetStatus),
     Route(RouteStatus),
+    Policy(PolicyStatus),
 }
 
 /// The status of the object; none if it is not ours to judge.
@@ -34,14 +37,26 @@ pub(super) fn status(
         Kind::Gateway => {
             let mut status = judged.statuses.gateways.get(&key.name)?.clone();
             if let Some(said) = hosts.get(&key.name) {
-                program(&mut status, &said.programmed);
-                tell_lost(&mut status, &said.lost);
+                program(&mut status, &of_object(&said.programmed, key));
+                tell_lost(&mut status.conditions, &said.lost);
             }
             let unpublishable = judged.unpublishable.get(&key.name);
             if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
-                tell_unpublished(&mut status, why);
+                tell_unpublished(&mut status.conditions, why);
             }
             Some(Status::Gateway(status))
+        }
+        Kind::ListenerSet => {
+            let mut status = judged.statuses.listener_sets.get(&key.name)?.clone();
+            if let Some(said) = hosts.get(&status.gateway) {
+                program_listener_set(&mut status, &of_object(&said.programmed, key));
+                tell_lost(&mut status.conditions, &said.lost);
+            }
+            Some(Status::ListenerSet(status))
+        }
+        Kind::BackendTlsPolicy => {
+            let status = judged.statuses.backend_tls_policies.get(&key.name)?;
+            Some(Status::Policy(status.clone()))
         }
         _ => {
             let mut status = judged.statuses.routes.get(key)?.clone();
@@ -56,8 +71,21 @@ pub(super) fn status(
     }
 }
 
+/// What hosts say of one object's listeners, by their names in it.
+fn of_object(programmed: &Programmed, object: &ObjectKey) -> Programmed {
+    let prefix = format!("{object}/listeners/");
+    Programmed {
+        refused_listeners: programmed
+            .refused_listeners
+            .iter()
+            .filter_map(|(name, why)| Some((name.strip_prefix(&prefix)?.to_owned(), why.clone())))
+            .collect(),
+        ..programmed.clone()
+    }
+}
+
 /// Says which hosts are lost, where it is said how many serve.
-fn tell_lost(status: &mut GatewayStatus, lost: &[String]) {
+fn tell_lost(conditions: &mut [Condition], lost: &[String]) {
     let Some(first) = lost.first() else {
         return;
     };
@@ -65,8 +93,7 @@ fn tell_lost(status: &mut GatewayStatus, lost: &[String]) {
         0 => first.clone(),
         more => format!("{first} and {more} more"),
     };
-    let programmed = status
-        .conditions
+    let programmed = conditions
         .iter_mut()
         .filter(|condition| condition.type_ == ConditionType::Programmed)
         .filter(|condition| condition.message.starts_with("programmed on "));
@@ -79,10 +106,9 @@ fn tell_lost(status: &mut GatewayStatus, lost: &[String]) {
 }
 
 /// Says that what is wanted is not published.
-fn tell_unpublished(status: &mut GatewayStatus, why: &str) {
+fn tell_unpublished(conditions: &mut [Condition], why: &str) {
     let message = format!("cannot be published, what was published before is served: {why}");
-    let programmed: Option<&mut Condition> = status
-        .conditions
+    let programmed: Option<&mut Condition> = conditions
         .iter_mut()
         .find(|condition| condition.type_ == ConditionType::Programmed);
     if let Some(condition) = programmed {

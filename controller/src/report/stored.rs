@@ -24,14 +24,14 @@ impl Stored {
         match kind {
             Kind::GatewayClass
             | Kind::Gateway
+            | Kind::ListenerSet
             | Kind::HttpRoute
             | Kind::GrpcRoute
             | Kind::TlsRoute
             | Kind::TcpRoute
-            | Kind::UdpRoute => true,
-            Kind::ListenerSet
-            | Kind::ReferenceGrant
-            | Kind::BackendTlsPolicy
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => true,
+            Kind::ReferenceGrant
             | Kind::Service
             | Kind::EndpointSlice
             | Kind::Secret
