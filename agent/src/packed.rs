@@ -82,7 +82,7 @@ impl Packed {
 
     /// The snapshot as values.
     pub fn snapshot(&self) -> Snapshot {
-        #[expect(clippy::expect_used, reason = "proven")]
+        #[expect(clippy::expect_used, clippy::missing_panics_doc, reason = "proven")]
         Snapshot::decode(self.bytes().as_slice())
             .expect("`new` encoded these bytes from a Snapshot")
     }

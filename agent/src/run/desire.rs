@@ -43,7 +43,7 @@ impl Desire {
         } else if !desire.source.restored
             && let Ok(Some(before)) = accepted::load(&desire.directory)
         {
-            let before = Arc::new(desire.source.with(before, "what was accepted before"));
+            let before = Arc::new(desire.source.with(&before, "what was accepted before"));
             if !desire.lets(Some(&before)) {
                 desire.pursued = before;
             }
@@ -125,7 +125,7 @@ impl Desire {
     fn go_back(&mut self, number: u64) -> Result<(), String> {
         let resolved = history::load(&self.directory, number).map_err(|e| format!("{e:#}"))?;
         let cause = format!("a rollback to generation {number}");
-        self.pursued = Arc::new(self.source.with(resolved, &cause));
+        self.pursued = Arc::new(self.source.with(&resolved, &cause));
         self.pinned = Some(number);
         Ok(())
     }

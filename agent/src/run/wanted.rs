@@ -84,10 +84,10 @@ impl Wanted {
     }
 
     /// Another generation of the same Gateway, for the same host.
-    pub(super) fn with(&self, resolved: ResolvedGateway, cause: &str) -> Self {
+    pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
             rendered: render::render(&resolved.snapshot, &resolved.keys, &self.options),
-            packed: Arc::new(Packed::new(&resolved)),
+            packed: Arc::new(Packed::new(resolved)),
             manifest_revision: Some(digest::revision(&resolved.snapshot)),
             options: self.options.clone(),
             assignment: self.assignment.clone(),
