@@ -35,7 +35,9 @@ async fn serving(setup: Setup, backend: &Backend, more: usize) -> AgentUnderTest
         .wait_served(&request, |reply| reply.status == 200)
         .await;
     agent
-        .wait_status("all is served", |status| status["healthy"] == true)
+        .wait_status("all is served", |status| {
+            status["gateways"][0]["state"] == "Serving"
+        })
         .await;
     agent
 }

@@ -58,7 +58,9 @@ async fn endures(strategy: &str) {
     let agent = Setup::with_ports(&[5001, 53]).start(&[("all.yaml", &yaml(&objects))]);
     let (tcp, udp) = (agent.address(5001), agent.address(53));
     agent
-        .wait_status("all is served", |status| status["healthy"] == true)
+        .wait_status("all is served", |status| {
+            status["gateways"][0]["state"] == "Serving"
+        })
         .await;
     let mut stream = sesame_tests::wait::eventually("a stream", SOON, async || {
         let mut stream = TcpStream::connect(tcp).await.map_err(|e| e.to_string())?;

@@ -318,7 +318,8 @@ mod tests {
         ];
         let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
         let both = said(agents.iter(), &known, now());
-        let http = both.programmed.refused_listeners.get("http");
+        let listeners = &both.programmed.refused_listeners;
+        let http = listeners.get("Gateway/ns/edge/listeners/http");
         assert_eq!(
             http.map(String::as_str),
             Some("on bb: no rights; on a: port 80 is taken")
