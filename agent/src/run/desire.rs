@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::gate::{Gate, Size};
+use super::gate::Gate;
 use super::wanted::Wanted;
 use super::{accepted, history};
 
@@ -131,7 +131,7 @@ impl Desire {
     }
 
     fn lets(&mut self, served: Option<&Wanted>) -> bool {
-        let size = |wanted: &Wanted| Size::of(&wanted.packed);
+        let size = |wanted: &Wanted| wanted.packed.counts();
         let source = &self.source;
         let checked = self.gate.check(
             served.map(size),

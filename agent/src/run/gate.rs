@@ -3,48 +3,25 @@
 
 use std::time::{Duration, Instant};
 
-use crate::packed::{Counts, Packed};
+use crate::packed::Counts;
 
 /// Smaller sets may change as they like.
 const FEW: usize = 10;
 
-/// How much of what is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Size {
-    listeners: usize,
-    virtual_hosts: usize,
-    backends: usize,
-}
-
-impl Size {
-    pub(super) fn of(packed: &Packed) -> Self {
-        let Counts {
-            listeners,
-            virtual_hosts,
-            backends,
-        } = packed.counts();
-        Self {
-            listeners,
-            virtual_hosts,
-            backends,
-        }
-    }
-
-    /// What a change to `new` would remove more of than `percent`.
-    fn shrinks(self, new: Self, percent: u8) -> Option<String> {
-        let losses: Vec<String> = [
-            ("listeners", self.listeners, new.listeners),
-            ("virtual hosts", self.virtual_hosts, new.virtual_hosts),
-            ("backends", self.backends, new.backends),
-        ]
-        .into_iter()
-        .filter(|(_, before, after)| {
-            *before >= FEW && before.saturating_sub(*after) * 100 > before * usize::from(percent)
-        })
-        .map(|(what, before, after)| format!("{} of {before} {what}", before - after))
-        .collect();
-        (!losses.is_empty()).then(|| losses.join(", "))
-    }
+/// What a change from `old` to `new` would remove more of than `percent`.
+fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
+    let losses: Vec<String> = [
+        ("listeners", old.listeners, new.listeners),
+        ("virtual hosts", old.virtual_hosts, new.virtual_hosts),
+        ("backends", old.backends, new.backends),
+    ]
+    .into_iter()
+    .filter(|(_, before, after)| {
+        *before >= FEW && before.saturating_sub(*after) * 100 > before * usize::from(percent)
+    })
+    .map(|(what, before, after)| format!("{} of {before} {what}", before - after))
+    .collect();
+    (!losses.is_empty()).then(|| losses.join(", "))
 }
 
 /// What waits.
@@ -75,12 +52,12 @@ impl Gate {
     /// Whether `new` may follow `served`; else why not. The revision is only asked for when it matters.
     pub(super) fn check(
         &mut self,
-        served: Option<Size>,
-        new: Size,
+        served: Option<Counts>,
+        new: Counts,
         revision: impl FnOnce() -> String,
         now: Instant,
     ) -> Result<(), String> {
-        let Some(loss) = served.and_then(|served| served.shrinks(new, self.percent)) else {
+        let Some(loss) = served.and_then(|served| shrinks(served, new, self.percent)) else {
             self.held = None;
             return Ok(());
         };
@@ -115,8 +92,8 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn size(backends: usize) -> Size {
-        Size {
+    fn size(backends: usize) -> Counts {
+        Counts {
             listeners: 2,
             virtual_hosts: 30,
             backends,
@@ -151,11 +128,11 @@ mod tests {
         assert!(!check(&mut gate, 0, "a", start));
         assert!(check(&mut gate, 20, "c", start));
         assert!(!gate.open());
-        let few = Size {
+        let few = Counts {
             backends: 9,
-            ..Size::default()
+            ..Counts::default()
         };
-        let nothing = Size::default();
+        let nothing = Counts::default();
         assert!(gate.check(Some(few), nothing, String::new, start).is_ok());
         assert!(gate.check(None, nothing, String::new, start).is_ok());
         let mut open = Gate::new(100, Duration::from_secs(60));

@@ -31,6 +31,8 @@ pub const DEFAULT_FLEET: &str = "default";
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
 /// The entry of a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
+/// The entry of a manifest's `data`, for agents: how many key Secrets the Gateway has.
+pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// The entry of a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
 /// The entry of a key Secret's `data`.

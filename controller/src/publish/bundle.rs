@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::objects::{Object, Owner};
 use crate::cluster::published::{
-    KEYS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, Part, SHARD_ENTRY, key_secret_name, manifest_name,
-    shard_name,
+    KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, Part, SHARD_ENTRY,
+    key_secret_name, manifest_name, shard_name,
 };
 use crate::resolve::ResolvedGateway;
 
@@ -182,7 +182,7 @@ fn summary(
         ("routes", routes.to_string()),
         ("backends", snapshot.backends.len().to_string()),
         ("certificates", snapshot.keys.len().to_string()),
-        ("keySecrets", key_secrets.to_string()),
+        (KEY_SECRETS_ENTRY, key_secrets.to_string()),
         ("shards", manifest.config.len().to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))

@@ -6,17 +6,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{
-    GATEWAY_LABEL, MANIFEST_ENTRY, MAX_KEY_SECRETS, PART_LABEL, Part, gateway_id, manifest_name,
-    shard_name,
+    GATEWAY_LABEL, KEY_SECRETS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, PART_LABEL, Part,
+    gateway_id, manifest_name, shard_name,
 };
 use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
 use sesame_proto::shard;
 
 use super::fetch::Need;
 use crate::source::supply::gateway_of;
-
-/// The entry of a manifest's summary that says how many key Secrets there are.
-const KEY_SECRETS_ENTRY: &str = "keySecrets";
 
 /// A manifest that can be followed.
 #[derive(Debug)]

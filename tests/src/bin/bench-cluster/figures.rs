@@ -1,9 +1,10 @@
 //! The figures, and how they are printed: a column for each size.
 
 use std::io::Write as _;
-use std::time::Duration;
 
 use serde::Serialize;
+
+use super::times::Times;
 
 /// All figures of one size. Times in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
@@ -34,33 +35,6 @@ pub(crate) struct Settled {
     pub(crate) writes: f64,
 }
 
-/// A distribution in milliseconds.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Times {
-    pub(crate) min: f64,
-    pub(crate) median: f64,
-    pub(crate) p99: f64,
-    pub(crate) max: f64,
-}
-
-impl Times {
-    pub(crate) fn of(mut samples: Vec<Duration>) -> Self {
-        samples.sort();
-        let at = |hundredths: usize| {
-            let index = (samples.len().saturating_sub(1) * hundredths + 50) / 100;
-            samples
-                .get(index)
-                .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
-        };
-        Self {
-            min: at(0),
-            median: at(50),
-            p99: at(99),
-            max: at(100),
-        }
-    }
-}
-
 pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| -> std::io::Result<()> {
@@ -70,24 +44,18 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
         }
         writeln!(out)
     };
-    let times = |times: &Times| {
-        format!(
-            "{:.1} / {:.1} / {:.1} / {:.1}",
-            times.min, times.median, times.p99, times.max
-        )
-    };
     let settled = |s: &Settled| format!("{:.0} ms, {:.0} writes", s.ms, s.writes);
     row("HTTPRoutes", &|f| f.routes.to_string())?;
     row(
         "route applied to served, ms (min / median / p99 / max)",
-        &|f| times(&f.route_change),
+        &|f| Times::cell(&f.route_change),
     )?;
     row("  floor: the same bytes renamed by hand", &|f| {
-        times(&f.route_floor)
+        Times::cell(&f.route_floor)
     })?;
-    row("  under churn", &|f| times(&f.route_change_in_churn))?;
+    row("  under churn", &|f| Times::cell(&f.route_change_in_churn))?;
     row("endpoint applied to served, ms", &|f| {
-        times(&f.endpoint_change)
+        Times::cell(&f.endpoint_change)
     })?;
     row("endpoint changes a second in the churn", &|f| {
         format!("{:.0}", f.endpoint_changes_a_second)

@@ -10,6 +10,8 @@ mod client;
 mod figures;
 mod objects;
 mod stage;
+#[path = "../bench/times.rs"]
+mod times;
 
 use std::time::Duration;
 

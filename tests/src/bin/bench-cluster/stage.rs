@@ -16,8 +16,9 @@ use sesame_tests::network;
 use sesame_tests::processes::{cpu_seconds, memory_mib};
 
 use super::client::Client;
-use super::figures::{Settled, Times};
+use super::figures::Settled;
 use super::objects;
+use super::times::{Times, pick};
 
 /// How many requests to the API server are under way at once while objects are made.
 const AT_ONCE: usize = 16;
@@ -354,11 +355,6 @@ impl Stage {
     async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
-}
-
-/// Walks over all of a list in strides, the same in every run.
-fn pick(change: usize, length: usize) -> usize {
-    (change * 7919) % length
 }
 
 fn per(total: f64, count_of: usize) -> f64 {

@@ -9,6 +9,7 @@ mod host;
 mod manifests;
 mod pure;
 mod table;
+mod times;
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use client::{Backend, Client};
 use host::Host;
+use times::{Times, pick};
 
 /// Measures Sesame on this machine.
 #[derive(Debug, Parser)]
@@ -52,39 +54,6 @@ struct Figures {
     envoy_time_series: usize,
     agent_idle_cpu_percent: f64,
     errors: usize,
-}
-
-/// A distribution in milliseconds.
-#[derive(Clone, Debug, Default, Serialize)]
-struct Times {
-    min: f64,
-    median: f64,
-    p99: f64,
-    max: f64,
-}
-
-impl Times {
-    fn of(mut samples: Vec<Duration>) -> Self {
-        samples.sort();
-        let at = |share: f64| {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                clippy::cast_precision_loss,
-                reason = "a share of a sample count"
-            )]
-            let index = ((samples.len().saturating_sub(1)) as f64 * share).round() as usize;
-            samples
-                .get(index)
-                .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
-        };
-        Self {
-            min: at(0.0),
-            median: at(0.5),
-            p99: at(0.99),
-            max: at(1.0),
-        }
-    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -226,9 +195,4 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
     // Only then is it known which Envoy is to be ended.
     host.wait_serving(Duration::from_secs(60))?;
     Ok(figures)
-}
-
-/// Walks over all of a list in strides, the same in every run.
-fn pick(change: usize, length: usize) -> usize {
-    (change * 7919) % length
 }

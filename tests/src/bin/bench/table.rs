@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 
-use super::{Figures, Times};
+use super::Figures;
+use super::times::Times;
 
 pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -13,19 +14,13 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
         }
         writeln!(out)
     };
-    let times = |times: &Times| {
-        format!(
-            "{:.1} / {:.1} / {:.1} / {:.1}",
-            times.min, times.median, times.p99, times.max
-        )
-    };
-    let maybe = |value: &Option<Times>| value.as_ref().map_or_else(|| "-".to_owned(), times);
+    let maybe = |value: &Option<Times>| value.as_ref().map_or_else(|| "-".to_owned(), Times::cell);
     row("HTTPRoutes", &|f| f.routes.to_string())?;
     row("route change, ms (min / median / p99 / max)", &|f| {
-        times(&f.route_change)
+        Times::cell(&f.route_change)
     })?;
     row("  floor: the same bytes renamed by hand", &|f| {
-        times(&f.route_floor)
+        Times::cell(&f.route_floor)
     })?;
     row("  ratio of the medians", &|f| format!("{:.2}", f.ratio))?;
     row("endpoint change by file, ms", &|f| {
