@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use sesame_controller::api::decode::{self, DecodeError, Decoded, decode, split};
-use sesame_controller::world::{AnyObject, ObjectKey};
+use sesame_controller::world::ObjectKey;
 use sha2::{Digest as _, Sha256};
 
+use super::objects::{Held, Named, Objects, Reading};
 use super::tree::Stamp;
 use crate::source::problem::{Problem, Severity};
 
@@ -64,17 +65,6 @@ impl Documents {
     }
 }
 
-/// An object that a file holds.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) object: AnyObject,
-    /// Where, 1-based.
-    pub(super) line: usize,
-}
-
-/// The objects of one file.
-pub(super) type Objects = HashMap<Arc<ObjectKey>, Held>;
-
 /// What is known of one file.
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
@@ -108,7 +98,7 @@ impl ManifestFile {
     }
 
     /// Takes the new content. `before` gives the objects of the last good version if this process has
-    /// not seen the file yet. Returns the keys whose object is another now.
+    /// not seen the file yet. Returns the objects that are others now, and those that went.
     ///
     /// A document that broke keeps its object by key. If the key cannot be told, or was not there before,
     /// every object of the file stays that is not in a good document: rather serve what was deleted in
@@ -122,7 +112,7 @@ impl ManifestFile {
         content: &Content<'_>,
         cache: &mut Documents,
         before: impl FnOnce(&mut Documents) -> Objects,
-    ) -> Vec<Arc<ObjectKey>> {
+    ) -> Vec<Named> {
         let name = path.to_string_lossy();
         let report = |line, object, severity, message| Problem {
             file: name.clone().into_owned(),
@@ -132,7 +122,7 @@ impl ManifestFile {
             message,
         };
         let previous = std::mem::take(&mut self.objects);
-        let mut now = Objects::new();
+        let mut now = Reading::new();
         let mut problems = Vec::new();
         let mut documents = Vec::new();
         let mut failures: Vec<(usize, Option<ObjectKey>, String)> = Vec::new();
@@ -178,12 +168,9 @@ impl ManifestFile {
                                         message,
                                     ));
                                 }
-                                let (key, object) = match previous.get_key_value(&key) {
-                                    Some((key, held)) if held.object == *object => {
-                                        (key.clone(), held.object.clone())
-                                    }
-                                    Some((key, _)) => (key.clone(), object.clone()),
-                                    None => (Arc::new(key), object.clone()),
+                                let object = match previous.find(&key) {
+                                    Some(before) if before == object => before.clone(),
+                                    _ => object.clone(),
                                 };
                                 now.insert(key, Held { object, line });
                             }
@@ -218,7 +205,7 @@ impl ManifestFile {
             &previous
         };
         if let Some((severity, reason)) = keep_all {
-            now.clone_from(earlier);
+            now = earlier.at(None).collect();
             let message = match (earlier.len(), severity) {
                 (0, Severity::Warning) => None,
                 (0, Severity::Error) => Some(reason),
@@ -239,17 +226,18 @@ impl ManifestFile {
             };
             problems.push(report(Some(line), key, Severity::Error, message));
         }
+        let now = Objects::from(now);
         let mut changed: Vec<_> = now
             .iter()
-            .filter(|(key, held)| {
-                previous
-                    .get(*key)
-                    .is_none_or(|old| old.object != held.object)
-            })
-            .map(|(key, _)| key.clone())
+            .filter(|object| !previous.holds(object))
+            .cloned()
             .collect();
-        changed.extend(previous.into_keys().filter(|key| !now.contains_key(key)));
-        now.shrink_to_fit();
+        changed.extend(
+            previous
+                .iter()
+                .filter(|old| now.get(old).is_none())
+                .cloned(),
+        );
         self.objects = now;
         self.problems = problems;
         documents.shrink_to_fit();
@@ -268,53 +256,40 @@ enum Kept {
 }
 
 /// Keeps of `earlier` what a broken document may have held.
-fn keep(now: &mut Objects, earlier: &Objects, key: Option<&ObjectKey>, line: usize) -> Kept {
+fn keep(now: &mut Reading, earlier: &Objects, key: Option<&ObjectKey>, line: usize) -> Kept {
     if let Some(key) = key {
         if now.contains_key(key) {
             return Kept::Others(0);
         }
-        if let Some((key, held)) = earlier.get_key_value(key) {
-            now.insert(
-                key.clone(),
-                Held {
-                    object: held.object.clone(),
-                    line,
-                },
-            );
+        if let Some(object) = earlier.find(key) {
+            let object = object.clone();
+            now.insert(key.clone(), Held { object, line });
             return Kept::Itself;
         }
     }
     let mut count = 0;
-    for (key, held) in earlier {
-        if !now.contains_key(key) {
-            now.insert(
-                key.clone(),
-                Held {
-                    object: held.object.clone(),
-                    line,
-                },
-            );
+    for (key, held) in earlier.at(Some(line)) {
+        now.entry(key).or_insert_with(|| {
             count += 1;
-        }
+            held
+        });
     }
     Kept::Others(count)
 }
 
 /// The objects of a text that was good.
 pub(super) fn objects(text: &str, cache: &mut Documents) -> Objects {
-    let mut objects = Objects::new();
+    let mut objects = Reading::new();
     for document in split(text) {
         for decoded in cache.decode(document.text, false).iter().flatten() {
             let held = Held {
                 object: decoded.object.clone(),
                 line: document.line,
             };
-            objects
-                .entry(Arc::new(decoded.object.key()))
-                .or_insert(held);
+            objects.entry(decoded.object.key()).or_insert(held);
         }
     }
-    objects
+    objects.into()
 }
 
 fn unknown(fields: &[String]) -> String {

@@ -5,13 +5,14 @@
 //! when a good version no longer holds it. It never writes into the directory and never waits on a file.
 
 mod file;
+mod objects;
 mod read;
 pub(crate) mod tree;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use sesame_controller::api::decode;
 use sesame_controller::world::{ObjectKey, World};
 
 use self::file::{Content, Documents, ManifestFile};
+use self::objects::Named;
 use self::tree::{Found, Stamp, Tree};
 use super::last_good::LastGood;
 use super::problem::{Problem, Severity};
@@ -70,12 +72,12 @@ pub struct Manifests {
     store: LastGood,
     documents: Documents,
     dirs: BTreeMap<PathBuf, tree::Id>,
-    files: BTreeMap<Arc<Path>, ManifestFile>,
+    files: BTreeMap<Arc<Path>, Box<ManifestFile>>,
     total_bytes: u64,
-    /// Which files declare an object: the first, by path, is used.
-    claims: HashMap<Arc<ObjectKey>, Vec<Arc<Path>>>,
-    /// Objects that more than one file declares.
-    contested: BTreeSet<Arc<ObjectKey>>,
+    /// The objects in use, and the file that declares each: of several the first, by path.
+    owners: BTreeMap<Named, Arc<Path>>,
+    /// Objects that more than one file declares, with all those files, sorted.
+    contested: BTreeMap<Named, Vec<Arc<Path>>>,
     world: World,
     /// Problems of the directory rather than of a file's content.
     tree_problems: Vec<Problem>,
@@ -104,8 +106,8 @@ impl Manifests {
             dirs: BTreeMap::new(),
             files: BTreeMap::new(),
             total_bytes: 0,
-            claims: HashMap::new(),
-            contested: BTreeSet::new(),
+            owners: BTreeMap::new(),
+            contested: BTreeMap::new(),
             world: World::default(),
             tree_problems: Vec::new(),
             unsaved: BTreeSet::new(),
@@ -126,9 +128,10 @@ impl Manifests {
 
     /// Where an object in use is declared: the file, relative to the directory, and the line.
     pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
-        let path = self.claims.get(object)?.iter().min()?;
-        let held = self.files.get(path)?.objects.get(object)?;
-        Some((path, held.line))
+        let object = Named(self.world.get(object)?);
+        let path = self.owners.get(&object)?;
+        let (_, line) = self.files.get(path)?.objects.get(&object)?;
+        Some((path, *line))
     }
 
     /// How many manifests there are.
@@ -252,11 +255,7 @@ impl Manifests {
     }
 
     /// Looks at the whole directory and reads what changed, and `read` in any case.
-    fn look(
-        &mut self,
-        read: &BTreeSet<Arc<Path>>,
-        mut changed: BTreeSet<Arc<ObjectKey>>,
-    ) -> ScanReport {
+    fn look(&mut self, read: &BTreeSet<Arc<Path>>, mut changed: BTreeSet<Named>) -> ScanReport {
         let tree = match tree::walk(&self.root, &self.limits) {
             Ok(tree) => tree,
             Err(error) => {
@@ -321,7 +320,7 @@ impl Manifests {
     }
 
     /// Reads the manifest and takes what it holds.
-    fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Arc<ObjectKey>>) {
+    fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Named>) {
         let outcome = read::read(&self.root.join(path), self.limits.file_bytes);
         let file = self.files.entry(path.clone()).or_default();
         let others = self.total_bytes - file.size;
@@ -364,31 +363,23 @@ impl Manifests {
     }
 
     /// Forgets a manifest that is gone, with its objects.
-    fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Arc<ObjectKey>>) {
+    fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Named>) {
         let Some(file) = self.files.remove(path) else {
             return;
         };
         self.total_bytes -= file.size;
         self.unsaved.insert(path.clone());
-        self.claim(path, file.objects.into_keys().collect(), changed);
+        self.claim(path, file.objects.iter().cloned().collect(), changed);
     }
 
-    /// Settles who declares the keys, after `path` changed what it holds of them.
-    fn claim(
-        &mut self,
-        path: &Arc<Path>,
-        keys: Vec<Arc<ObjectKey>>,
-        changed: &mut BTreeSet<Arc<ObjectKey>>,
-    ) {
-        for key in keys {
-            let holds = self
-                .files
-                .get(path)
-                .is_some_and(|file| file.objects.contains_key(&key));
-            let claims = self
-                .claims
-                .entry(key.clone())
-                .or_insert_with(|| Vec::with_capacity(1));
+    /// Settles who declares the objects, after `path` changed what it holds of them.
+    fn claim(&mut self, path: &Arc<Path>, objects: Vec<Named>, changed: &mut BTreeSet<Named>) {
+        for object in objects {
+            let holds = self.held(path, &object).is_some();
+            let mut claims = self.contested.remove(&object).unwrap_or_else(|| {
+                let owner = self.owners.get(&object);
+                owner.cloned().into_iter().collect()
+            });
             match (claims.binary_search(path), holds) {
                 (Err(at), true) => claims.insert(at, path.clone()),
                 (Ok(at), false) => {
@@ -396,35 +387,41 @@ impl Manifests {
                 }
                 _ => {}
             }
-            if claims.len() > 1 {
-                self.contested.insert(key.clone());
-            } else {
-                self.contested.remove(&key);
-            }
+            // An index must not hold on to an object that is not in use any more.
+            self.owners.remove(&object);
             let winner = claims
                 .first()
-                .and_then(|path| self.files.get(path)?.objects.get(&key));
-            let Some(held) = winner else {
-                self.claims.remove(&key);
-                if self.world.remove(&key) {
-                    changed.insert(key);
+                .and_then(|path| Some((path.clone(), self.held(path, &object)?.clone())));
+            let Some((owner, winner)) = winner else {
+                if self.world.remove(&object.key()) {
+                    changed.insert(object);
                 }
                 continue;
             };
+            self.owners.insert(winner.clone(), owner);
+            if claims.len() > 1 {
+                self.contested.insert(winner.clone(), claims);
+            }
             // A new comment makes a new document but no new object.
-            if self.world.get(&key).as_ref() != Some(&held.object) {
-                self.world.insert(held.object.clone());
-                changed.insert(key);
+            if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
+                self.world.insert(winner.0.clone());
+                changed.insert(winner);
             }
         }
     }
 
-    fn report(&mut self, changed: &BTreeSet<Arc<ObjectKey>>) -> ScanReport {
-        let held = self.files.values().map(ManifestFile::documents).sum();
+    /// What the file declares of that kind and name.
+    fn held(&self, path: &Path, object: &Named) -> Option<&Named> {
+        let (held, _) = self.files.get(path)?.objects.get(object)?;
+        Some(held)
+    }
+
+    fn report(&mut self, changed: &BTreeSet<Named>) -> ScanReport {
+        let held = self.files.values().map(|file| file.documents()).sum();
         self.documents.collect(held);
         ScanReport {
             available: self.available,
-            changed: changed.iter().map(|key| ObjectKey::clone(key)).collect(),
+            changed: changed.iter().map(Named::key).collect(),
             problems: self.problems().into(),
         }
     }
@@ -434,18 +431,16 @@ impl Manifests {
         for file in self.files.values() {
             problems.extend(file.problems.iter().cloned());
         }
-        for key in &self.contested {
-            let Some((first, others)) =
-                self.claims.get(key).and_then(|claims| claims.split_first())
-            else {
+        for (object, claims) in &self.contested {
+            let Some((first, others)) = claims.split_first() else {
                 continue;
             };
-            let line = |path| self.files.get(path)?.objects.get(key).map(|held| held.line);
+            let line = |path| Some(self.files.get(path)?.objects.get(object)?.1);
             for other in others {
                 problems.push(Problem {
                     file: other.to_string_lossy().into_owned(),
                     line: line(other),
-                    object: Some(ObjectKey::clone(key)),
+                    object: Some(object.key()),
                     severity: Severity::Error,
                     message: format!(
                         "is already declared in {}:{}, which is used; remove one",

@@ -1,0 +1,116 @@
+//! The objects of one file, and objects as the keys of themselves.
+//!
+//! A directory may hold many thousands of objects: no index here copies their names.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use sesame_controller::world::{AnyObject, Kind, ObjectKey};
+
+/// An object as the key of itself: its kind and name are compared, nothing else.
+#[derive(Clone, Debug)]
+pub(super) struct Named(pub(super) AnyObject);
+
+impl Named {
+    pub(super) fn key(&self) -> ObjectKey {
+        self.0.key()
+    }
+
+    fn parts(&self) -> (Kind, &str, &str) {
+        let metadata = self.0.metadata();
+        (self.0.kind(), &metadata.namespace, &metadata.name)
+    }
+}
+
+impl Ord for Named {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for Named {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Named {}
+
+/// An object that a file holds.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) object: AnyObject,
+    /// Where, 1-based.
+    pub(super) line: usize,
+}
+
+/// What a file holds while it is read.
+pub(super) type Reading = BTreeMap<ObjectKey, Held>;
+
+/// The objects of one file, sorted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Objects(Box<[(Named, usize)]>);
+
+impl From<Reading> for Objects {
+    fn from(reading: Reading) -> Self {
+        let sorted = reading.into_values();
+        Self(sorted.map(|held| (Named(held.object), held.line)).collect())
+    }
+}
+
+impl Objects {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Named> {
+        self.0.iter().map(|(object, _)| object)
+    }
+
+    /// The object of the same kind and name as this one, and its line.
+    pub(super) fn get(&self, object: &Named) -> Option<&(Named, usize)> {
+        let at = self.0.binary_search_by(|(held, _)| held.cmp(object));
+        at.ok().and_then(|at| self.0.get(at))
+    }
+
+    /// The object of that kind and name.
+    pub(super) fn find(&self, key: &ObjectKey) -> Option<&AnyObject> {
+        let wanted = (
+            key.kind,
+            key.name.namespace.as_str(),
+            key.name.name.as_str(),
+        );
+        let at = self
+            .0
+            .binary_search_by(|(held, _)| held.parts().cmp(&wanted));
+        at.ok()
+            .and_then(|at| self.0.get(at))
+            .map(|(held, _)| &held.0)
+    }
+
+    /// Whether the very same object is among them.
+    pub(super) fn holds(&self, object: &Named) -> bool {
+        self.get(object).is_some_and(|(held, _)| held.0 == object.0)
+    }
+
+    /// All of them, as the content of a file where each is in `line`.
+    pub(super) fn at(&self, line: Option<usize>) -> impl Iterator<Item = (ObjectKey, Held)> {
+        self.0.iter().map(move |(object, own)| {
+            let held = Held {
+                object: object.0.clone(),
+                line: line.unwrap_or(*own),
+            };
+            (object.key(), held)
+        })
+    }
+}
