@@ -1,9 +1,9 @@
 //! The objects of one moment, by kind and name: the only input of resolution.
 //!
-//! Values sit behind `Arc`, so that a copy of a world is cheap and a change replaces one object. A world
-//! decides nothing and drops nothing.
+//! A copy of a world is cheap, and a change replaces one object. A world decides nothing and drops nothing.
 
-use std::collections::BTreeMap;
+mod objects;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,8 +15,7 @@ use crate::api::{
     TlsRoute, UdpRoute,
 };
 
-/// Objects of one kind by namespace and name.
-pub type Objects<T> = BTreeMap<NamespacedName, Arc<T>>;
+pub use objects::{Named, Objects};
 
 /// A kind and a name; prints as `Kind/namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,27 +108,35 @@ macro_rules! kinds {
             /// Adds the object, replacing one of the same kind and name.
             pub fn insert(&mut self, object: AnyObject) {
                 match object {
-                    $(AnyObject::$kind(object) => { self.$field.insert(object.metadata.key(), object); })+
+                    $(AnyObject::$kind(object) => { self.$field.insert(object); })+
                 }
             }
 
             /// Removes the object; says whether it was there.
             pub fn remove(&mut self, key: &ObjectKey) -> bool {
                 match key.kind {
-                    $(Kind::$kind => self.$field.remove(&key.name).is_some(),)+
+                    $(Kind::$kind => self.$field.remove(&key.name),)+
                 }
             }
 
             /// The object.
             pub fn get(&self, key: &ObjectKey) -> Option<AnyObject> {
+                let NamespacedName { namespace, name } = &key.name;
                 match key.kind {
-                    $(Kind::$kind => self.$field.get(&key.name).cloned().map(AnyObject::$kind),)+
+                    $(Kind::$kind => self.$field.get(namespace, name).cloned().map(AnyObject::$kind),)+
                 }
             }
 
             /// The names of the objects of one kind, in order.
-            pub fn names(&self, kind: Kind) -> Box<dyn Iterator<Item = &NamespacedName> + '_> {
-                match kind { $(Kind::$kind => Box::new(self.$field.keys()),)+ }
+            pub fn names(&self, kind: Kind) -> Vec<NamespacedName> {
+                match kind {
+                    $(Kind::$kind => self.$field.iter().map(|object| object.metadata.key()).collect(),)+
+                }
+            }
+
+            /// How many objects of one kind there are.
+            pub fn count(&self, kind: Kind) -> usize {
+                match kind { $(Kind::$kind => self.$field.len(),)+ }
             }
 
             /// How many objects there are.
@@ -144,9 +151,7 @@ macro_rules! kinds {
 
             /// Whether there is such an object.
             pub fn contains(&self, key: &ObjectKey) -> bool {
-                match key.kind {
-                    $(Kind::$kind => self.$field.contains_key(&key.name),)+
-                }
+                self.get(key).is_some()
             }
         }
     };

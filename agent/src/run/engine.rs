@@ -26,7 +26,7 @@ pub(super) struct Known {
     pub(super) gateways: WantedGateways,
     /// The objects that were resolved last; `None` until the manifests were read once. Statuses are resolved
     /// again when somebody asks: they take more memory than everything else, and are rarely asked for.
-    pub(super) world: Option<Arc<World>>,
+    pub(super) world: Option<World>,
     /// Since when each condition has its status.
     pub(super) transitions: Arc<Transitions>,
     /// Everything wrong in the source.
@@ -132,10 +132,10 @@ impl Engine {
                 ProblemReport::of_object(problem, place)
             })
             .collect();
-        let mut transitions = Transitions::clone(&self.known.borrow().transitions);
-        transitions.observe(&statuses, Timestamp::now());
-        drop(statuses);
-        let world = Arc::new(self.manifests.world().clone());
+        let before = Arc::clone(&self.known.borrow().transitions);
+        let transitions = before.after(&statuses, Timestamp::now());
+        drop((statuses, before));
+        let world = self.manifests.world().clone();
         self.known.send_modify(|known| {
             known.world = Some(world);
             known.transitions = Arc::new(transitions);

@@ -11,12 +11,15 @@ use sesame_controller::world::Kind;
 /// The times of all conditions, by a hash of where they stand: there are many, and only the time matters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Transitions {
-    since: HashMap<u64, (ConditionStatus, Timestamp)>,
+    /// In seconds since 1970.
+    since: HashMap<u64, (ConditionStatus, i64)>,
 }
 
 impl Transitions {
-    /// Takes note of what changed its status; forgets what is gone.
-    pub(super) fn observe(&mut self, statuses: &Statuses, now: Timestamp) {
+    /// The times after this: what changed its status did so now; what is gone is forgotten.
+    pub(super) fn after(&self, statuses: &Statuses, now: Timestamp) -> Self {
+        // Kubernetes writes whole seconds.
+        let now = now.as_second();
         let mut since = HashMap::with_capacity(self.since.len());
         for (kind, name, status) in statuses.objects() {
             for (section, conditions) in status.sections() {
@@ -30,7 +33,8 @@ impl Transitions {
                 }
             }
         }
-        self.since = since;
+        since.shrink_to_fit();
+        Self { since }
     }
 
     /// Since when the condition has its status; `None` if it was not observed with that status.
@@ -42,7 +46,9 @@ impl Transitions {
         condition: &Condition,
     ) -> Option<Timestamp> {
         match self.since.get(&id(kind, name, section, condition)) {
-            Some((status, time)) if *status == condition.status => Some(*time),
+            Some((status, time)) if *status == condition.status => {
+                Timestamp::from_second(*time).ok()
+            }
             _ => None,
         }
     }

@@ -133,10 +133,11 @@ impl ClusterState {
     fn take_all(&mut self, kind: Kind, objects: Vec<Observed>, effect: &mut Effect) {
         let there: BTreeSet<&NamespacedName> = objects.iter().map(|object| &object.name).collect();
         let broken = self.broken.keys().filter(|key| key.kind == kind).cloned();
-        let known = self.world.names(kind).map(|name| ObjectKey {
-            kind,
-            name: name.clone(),
-        });
+        let known = self
+            .world
+            .names(kind)
+            .into_iter()
+            .map(|name| ObjectKey { kind, name });
         let gone: BTreeSet<ObjectKey> = known
             .chain(broken)
             .filter(|key| !there.contains(&key.name))

@@ -84,14 +84,13 @@ impl Bundles {
 
 /// The fleet that the Gateway, or else its class, is labelled with.
 fn fleet(world: &World, name: &NamespacedName) -> String {
-    let Some(gateway) = world.gateways.get(name) else {
+    let Some(gateway) = world.gateways.get(&name.namespace, &name.name) else {
         return DEFAULT_FLEET.to_owned();
     };
-    let class = NamespacedName::new("", &gateway.spec.gateway_class_name);
     let of_class = || {
         world
             .gateway_classes
-            .get(&class)?
+            .get("", &gateway.spec.gateway_class_name)?
             .metadata
             .labels
             .get(FLEET_LABEL)

@@ -15,23 +15,23 @@ impl Relevant {
     /// From all routes and policies, ours or not.
     pub(super) fn of(world: &World) -> Self {
         let mut named = Named::default();
-        for route in world.http_routes.values() {
+        for route in &world.http_routes {
             named.routes(&route.metadata.namespace, &route.spec, |rule| {
                 (&rule.backend_refs, &rule.filters)
             });
         }
-        for route in world.grpc_routes.values() {
+        for route in &world.grpc_routes {
             named.routes(&route.metadata.namespace, &route.spec, |rule| {
                 (&rule.backend_refs, &rule.filters)
             });
         }
         let l4 = [&world.tls_routes, &world.tcp_routes, &world.udp_routes];
-        for route in l4.into_iter().flat_map(|routes| routes.values()) {
+        for route in l4.into_iter().flat_map(|routes| routes.iter()) {
             named.routes(&route.metadata.namespace, &route.spec, |rule| {
                 (&rule.backend_refs, &[])
             });
         }
-        for policy in world.backend_tls_policies.values() {
+        for policy in &world.backend_tls_policies {
             for target in &policy.spec.target_refs {
                 named.0.insert((&policy.metadata.namespace, &target.name));
             }

@@ -18,7 +18,7 @@ pub(super) fn resolve(
 ) -> (Resolution, BTreeSet<NamespacedName>) {
     let classes: Vec<&GatewayClass> = world
         .gateway_classes
-        .values()
+        .iter()
         .map(AsRef::as_ref)
         .filter(|class| class.spec.controller_name == options.controller_name)
         .collect();
@@ -31,7 +31,7 @@ pub(super) fn resolve(
     let ours = |name: &str| classes.iter().any(|class| class.metadata.name == name);
     let gateways: Vec<&Gateway> = world
         .gateways
-        .values()
+        .iter()
         .map(AsRef::as_ref)
         .filter(|gateway| ours(&gateway.spec.gateway_class_name))
         .collect();
@@ -48,8 +48,8 @@ pub(super) fn resolve(
     for other in other_classes.clone() {
         served.gateway_classes.remove(&other.metadata.key());
     }
-    served.gateways.retain(|name, other| {
-        Some(name) == gateway.as_ref() || !ours(&other.spec.gateway_class_name)
+    served.gateways.retain(|other| {
+        Some(other.metadata.key()) == gateway || !ours(&other.spec.gateway_class_name)
     });
     let mut resolution = resolver.resolve(&served, options);
     for other in other_classes {

@@ -13,8 +13,8 @@ use super::hostnames;
 use super::names;
 use super::policy_names::{self, Names};
 use crate::api::{
-    BackendTlsPolicy, BackendTlsPolicySpec, BackendTlsValidation, GATEWAY_GROUP, NamespacedName,
-    PolicyTargetRef, WellKnownCaCertificates,
+    BackendTlsPolicy, BackendTlsPolicySpec, BackendTlsValidation, GATEWAY_GROUP, PolicyTargetRef,
+    WellKnownCaCertificates,
 };
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
@@ -67,7 +67,7 @@ impl<'w> Policies<'w> {
         let mut objects: Vec<&'w BackendTlsPolicy> = cx
             .world
             .backend_tls_policies
-            .values()
+            .iter()
             .map(AsRef::as_ref)
             .collect();
         objects.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
@@ -119,7 +119,7 @@ impl<'w> Policies<'w> {
             return Vec::new();
         };
         let (namespace, name) = service;
-        let object = world.services.get(&NamespacedName::new(namespace, name));
+        let object = world.services.get(namespace, name);
         let judge = |(policy, section): &(usize, Section<'w>)| {
             let at = match section {
                 Some(section) => format!("port {section:?} of Service {namespace}/{name}"),

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::endpoints::Slices;
 use super::grants::{Referrer, Target};
 use super::names;
-use crate::api::{BackendRef, NamespacedName, Service, ServicePort, ServiceSpec};
+use crate::api::{BackendRef, Metadata, NamespacedName, Service, ServicePort, ServiceSpec};
 use crate::status::Reason;
 use crate::world::World;
 
@@ -90,7 +90,7 @@ pub(super) struct Backends<'w> {
 
 struct Entry<'w> {
     backend: Backend,
-    service: &'w NamespacedName,
+    service: &'w Metadata,
     port: &'w ServicePort,
     endpoints: Option<EndpointSet>,
 }
@@ -201,13 +201,13 @@ impl<'w> Backends<'w> {
     ) -> Place {
         let fault = |reason, message| Err(RefFault { reason, message });
         let key = NamespacedName::new(namespace, name);
-        let Some((key, service)) = cx.world.services.get_key_value(&key) else {
+        let Some(service) = cx.world.services.get(namespace, name) else {
             return fault(
                 Reason::BackendNotFound,
                 format!("Service {key} does not exist"),
             );
         };
-        let port = service_port(key, service, port, traffic)?;
+        let port = service_port(&key, service, port, traffic)?;
         let policy = if traffic.heeds_policies() {
             self.policies.of((namespace, name), &port.name)
         } else {
@@ -218,7 +218,7 @@ impl<'w> Backends<'w> {
             Some(Applied::Tls(tls)) => Some(tls),
             None => None,
         };
-        let backend = backend(key, port, traffic, tls)?;
+        let backend = backend(&key, port, traffic, tls)?;
         if let Some(known) = self.by_name.get(&backend.name) {
             return Ok(Ok(*known));
         }
@@ -226,7 +226,7 @@ impl<'w> Backends<'w> {
         self.by_name.insert(backend.name.clone(), index);
         self.entries.push(Entry {
             backend,
-            service: key,
+            service: &service.metadata,
             port,
             endpoints: None,
         });

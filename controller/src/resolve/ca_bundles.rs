@@ -39,7 +39,7 @@ pub(super) enum Reach {
 
 /// The bundles that were read so far.
 #[derive(Default)]
-pub(super) struct CaBundles<'w>(HashMap<&'w NamespacedName, Parsed>);
+pub(super) struct CaBundles<'w>(HashMap<(&'w str, &'w str), Parsed>);
 
 impl<'w> CaBundles<'w> {
     /// The certificates of all references, each once, in their order. The bundle is named after where they are
@@ -135,10 +135,13 @@ impl<'w> CaBundles<'w> {
         let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
         names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);
-        let Some((key, map)) = cx.world.config_maps.get_key_value(&key) else {
+        let Some(map) = cx.world.config_maps.get(namespace, name) else {
             return Err(invalid(format!("ConfigMap {key} does not exist")));
         };
-        let parsed = self.0.entry(key).or_insert_with(|| parse(map));
+        let parsed = self
+            .0
+            .entry((&map.metadata.namespace, &map.metadata.name))
+            .or_insert_with(|| parse(map));
         let certificates = parsed
             .clone()
             .map_err(|why| invalid(format!("ConfigMap {key} {why}")))?;

@@ -66,7 +66,7 @@ pub(super) struct CertificateCache {
 /// The key pairs of one resolution.
 pub(super) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
-    seen: HashMap<&'w NamespacedName, Parsed>,
+    seen: HashMap<(&'w str, &'w str), Parsed>,
     by_name: BTreeMap<String, Arc<Certificate>>,
 }
 
@@ -123,14 +123,18 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
         names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);
-        let Some((key, secret)) = cx.world.secrets.get_key_value(&key) else {
+        let Some(secret) = cx.world.secrets.get(namespace, name) else {
             return Err(invalid(format!("Secret {key} does not exist")));
         };
-        self.parse(key, secret).map_err(invalid)
+        self.parse(&key, secret).map_err(invalid)
     }
 
-    fn parse(&mut self, key: &'w NamespacedName, secret: &Arc<Secret>) -> Parsed {
-        if let Some(parsed) = self.seen.get(key) {
+    fn parse(&mut self, key: &NamespacedName, secret: &'w Arc<Secret>) -> Parsed {
+        let name = (
+            secret.metadata.namespace.as_str(),
+            secret.metadata.name.as_str(),
+        );
+        if let Some(parsed) = self.seen.get(&name) {
             return parsed.clone();
         }
         let parsed = match self.cache.entries.remove(key) {
@@ -152,7 +156,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.cache
             .entries
             .insert(key.clone(), (Arc::clone(secret), parsed.clone()));
-        self.seen.insert(key, parsed.clone());
+        self.seen.insert(name, parsed.clone());
         parsed
     }
 
@@ -164,7 +168,9 @@ impl<'w, 'c> Certificates<'w, 'c> {
     /// Forgets what this resolution did not use.
     pub(super) fn finish(self) {
         let seen = self.seen;
-        self.cache.entries.retain(|key, _| seen.contains_key(key));
+        self.cache
+            .entries
+            .retain(|key, _| seen.contains_key(&(key.namespace.as_str(), key.name.as_str())));
     }
 }
 

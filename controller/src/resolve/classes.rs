@@ -70,9 +70,9 @@ impl<'w> Classes<'w> {
         let ours = world
             .gateway_classes
             .iter()
-            .filter(|(_, class)| class.spec.controller_name == options.controller_name);
+            .filter(|class| class.spec.controller_name == options.controller_name);
         Self(
-            ours.map(|(key, class)| {
+            ours.map(|class| {
                 let GatewayClassSpec {
                     controller_name: _,
                     parameters_ref,
@@ -89,7 +89,7 @@ impl<'w> Classes<'w> {
                         ),
                     );
                 }
-                (key.name.as_str(), (verdict, class.metadata.generation))
+                (class.metadata.name.as_str(), (verdict, class.metadata.generation))
             })
             .collect(),
         )

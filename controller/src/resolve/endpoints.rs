@@ -11,25 +11,23 @@ use sesame_proto::schema::Endpoint;
 use super::context::Context;
 use super::names;
 use crate::api::{
-    EndpointConditions, EndpointSlice, NamespacedName, ServicePort, SliceEndpoint, SlicePort,
+    EndpointConditions, EndpointSlice, Metadata, ServicePort, SliceEndpoint, SlicePort,
 };
 use crate::world::{Kind, ObjectKey, World};
 
 /// All slices by the Service they are of.
-pub(super) struct Slices<'w>(
-    HashMap<(&'w str, &'w str), Vec<(&'w NamespacedName, &'w EndpointSlice)>>,
-);
+pub(super) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
 
 impl<'w> Slices<'w> {
     pub(super) fn new(world: &'w World) -> Self {
         let mut slices: HashMap<(&str, &str), Vec<_>> =
             HashMap::with_capacity(world.endpoint_slices.len());
-        for (key, slice) in &world.endpoint_slices {
+        for slice in &world.endpoint_slices {
             if let Some(service) = slice.metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL) {
                 slices
-                    .entry((key.namespace.as_str(), service))
+                    .entry((slice.metadata.namespace.as_str(), service))
                     .or_default()
-                    .push((key, slice.as_ref()));
+                    .push(slice.as_ref());
             }
         }
         Self(slices)
@@ -38,7 +36,7 @@ impl<'w> Slices<'w> {
     /// The endpoints of one Service port, by address, then port; each once.
     pub(super) fn endpoints(
         &self,
-        service: &NamespacedName,
+        service: &Metadata,
         port: &ServicePort,
         cx: &mut Context<'w, '_>,
     ) -> Vec<Endpoint> {
@@ -49,8 +47,8 @@ impl<'w> Slices<'w> {
             .unwrap_or_default();
         let mut ready = Vec::new();
         let mut terminating = Vec::new();
-        for (key, slice) in slices {
-            read(key, slice, port, cx, &mut ready, &mut terminating);
+        for slice in slices {
+            read(slice, port, cx, &mut ready, &mut terminating);
         }
         let mut found = if ready.is_empty() { terminating } else { ready };
         found.sort_unstable();
@@ -66,7 +64,6 @@ impl<'w> Slices<'w> {
 }
 
 fn read(
-    key: &NamespacedName,
     slice: &EndpointSlice,
     service_port: &ServicePort,
     cx: &mut Context<'_, '_>,
@@ -74,14 +71,14 @@ fn read(
     terminating: &mut Vec<(IpAddr, u16)>,
 ) {
     let EndpointSlice {
-        metadata: _,
+        metadata,
         address_type,
         endpoints,
         ports,
     } = slice;
     let object = || ObjectKey {
         kind: Kind::EndpointSlice,
-        name: key.clone(),
+        name: metadata.key(),
     };
     let tcp = |protocol: &str| matches!(protocol, "" | "TCP");
     let number = ports.iter().find_map(|slice_port| {

@@ -28,7 +28,7 @@ pub(super) struct Target<'a> {
 impl<'w> Grants<'w> {
     pub(super) fn new(world: &'w World) -> Self {
         let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
-        for (key, grant) in &world.reference_grants {
+        for grant in &world.reference_grants {
             let receivers: BTreeSet<&str> = grant
                 .spec
                 .from
@@ -36,7 +36,9 @@ impl<'w> Grants<'w> {
                 .map(|from| from.namespace.as_str())
                 .collect();
             for receiver in receivers {
-                let grants = grants.entry((&key.namespace, receiver)).or_default();
+                let grants = grants
+                    .entry((&grant.metadata.namespace, receiver))
+                    .or_default();
                 grants.push(&grant.spec);
             }
         }

@@ -34,7 +34,7 @@ pub(super) struct SetState<'w> {
 /// The sets of each Gateway, by its namespace and name; oldest first.
 pub(super) fn by_gateway(world: &World) -> HashMap<(&str, &str), Vec<&ListenerSet>> {
     let mut sets: HashMap<(&str, &str), Vec<&ListenerSet>> = HashMap::new();
-    for set in world.listener_sets.values() {
+    for set in &world.listener_sets {
         let ObjectRef {
             group,
             kind,

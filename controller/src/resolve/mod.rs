@@ -141,7 +141,7 @@ impl Resolver {
         let sets = listener_sets::by_gateway(world);
         let mut gateways: Vec<GatewayState<'_>> = world
             .gateways
-            .values()
+            .iter()
             .filter_map(|gateway| {
                 let metadata = &gateway.metadata;
                 let sets = sets.get(&(metadata.namespace.as_str(), metadata.name.as_str()));

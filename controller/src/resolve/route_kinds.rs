@@ -30,7 +30,7 @@ pub(super) fn oldest_first(world: &World) -> Vec<Route<'_>> {
         objects: &'w Objects<Object<RouteSpec<R>>>,
         spec: fn(&'w RouteSpec<R>) -> Spec<'w>,
     ) {
-        routes.extend(objects.values().map(|object| Route {
+        routes.extend(objects.iter().map(|object| Route {
             kind,
             metadata: &object.metadata,
             parent_refs: &object.spec.parent_refs,

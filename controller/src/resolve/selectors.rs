@@ -2,7 +2,6 @@
 
 use crate::api::{
     AllowedNamespaces, FromNamespaces, LabelSelector, LabelSelectorRequirement, Labels,
-    NamespacedName,
 };
 use crate::world::World;
 
@@ -74,7 +73,7 @@ impl<'w> NamespaceRule<'w> {
             Self::All => true,
             Self::Same(own) => own == namespace,
             Self::Selected(selector) => {
-                let object = world.namespaces.get(&NamespacedName::new("", namespace));
+                let object = world.namespaces.get("", namespace);
                 let labels = object.map(|object| &object.metadata.labels);
                 matches(selector, labels, namespace)
             }

@@ -115,7 +115,7 @@ impl Metrics {
         self.skipped.set(count(skipped));
         for kind in Kind::ALL {
             let objects = self.objects.get_or_create(&of_kind(kind.as_str()));
-            objects.set(count(world.names(*kind).count()));
+            objects.set(count(world.count(*kind)));
         }
     }
 

@@ -14,15 +14,15 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
     let ours: BTreeSet<&str> = world
         .gateway_classes
         .iter()
-        .filter(|(_, class)| class.spec.controller_name == controller_name)
-        .map(|(key, _)| key.name.as_str())
+        .filter(|class| class.spec.controller_name == controller_name)
+        .map(|class| class.metadata.name.as_str())
         .collect();
-    for gateway in world.gateways.values() {
+    for gateway in &world.gateways {
         if ours.contains(gateway.spec.gateway_class_name.as_str()) {
             found.gateway(gateway);
         }
     }
-    for set in world.listener_sets.values() {
+    for set in &world.listener_sets {
         let ObjectRef {
             group: _,
             kind: _,
@@ -30,12 +30,12 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
             namespace,
         } = &set.spec.parent_ref;
         let namespace = namespace.as_deref().unwrap_or(&set.metadata.namespace);
-        let parent = world.gateways.get(&NamespacedName::new(namespace, name));
+        let parent = world.gateways.get(namespace, name);
         if parent.is_some_and(|parent| ours.contains(parent.spec.gateway_class_name.as_str())) {
             found.listeners(&set.metadata.namespace, &set.spec.listeners);
         }
     }
-    for policy in world.backend_tls_policies.values() {
+    for policy in &world.backend_tls_policies {
         for reference in &policy.spec.validation.ca_certificate_refs {
             found.reference(&policy.metadata.namespace, reference);
         }

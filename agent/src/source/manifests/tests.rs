@@ -56,7 +56,7 @@ impl Fixture {
     }
 
     fn shown(&self) -> Vec<String> {
-        let maps = self.manifests.world().config_maps.values();
+        let maps = self.manifests.world().config_maps.iter();
         maps.map(|map| format!("{}={}", map.metadata.name, map.data["value"]))
             .collect()
     }

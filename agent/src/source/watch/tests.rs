@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
+use sesame_controller::world::Kind;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -37,8 +38,9 @@ impl Fixture {
     async fn until(&mut self, expected: &[&str]) {
         let wait = async {
             loop {
-                let maps = self.manifests.world().config_maps.keys();
+                let maps = self.manifests.world().names(Kind::ConfigMap);
                 if maps
+                    .iter()
                     .map(|key| key.name.as_str())
                     .eq(expected.iter().copied())
                 {
@@ -51,7 +53,7 @@ impl Fixture {
             }
         };
         let outcome = tokio::time::timeout(DEADLINE, wait).await;
-        let world: Vec<_> = self.manifests.world().config_maps.keys().collect();
+        let world = self.manifests.world().names(Kind::ConfigMap);
         assert!(outcome.is_ok(), "expected {expected:?}, have {world:?}");
     }
 }
