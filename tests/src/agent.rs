@@ -185,6 +185,22 @@ impl AgentUnderTest {
         }
     }
 
+    /// SIGSTOP to the agent, not to its Envoy: it takes part in nothing until [`AgentUnderTest::thaw`].
+    pub fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        for process in self.agents() {
+            kill(Pid::from_raw(process.pid), signal).expect("the agent runs");
+        }
+    }
+
     /// SIGTERM to the agent; gives back how it ended.
     pub fn stop(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the agent runs");

@@ -166,6 +166,17 @@ impl TestCluster {
         self.wait_ready().await;
     }
 
+    /// New authorities, a new certificate and a new key for tokens: nothing that anybody was given is good any more.
+    /// The API server is started again for it, at the same address and with the same data.
+    pub async fn rotate(&mut self) {
+        self.stop_apiserver();
+        self.identity = Identity::new();
+        self.servers.change_identity(&self.identity);
+        let address = self.servers.address();
+        self.admin = Client::new(address, &self.identity, self.identity.admin());
+        self.start_apiserver().await;
+    }
+
     async fn credentials(&self, user: &User) -> Credentials {
         let User::ServiceAccount { namespace, name } = user else {
             return self.identity.admin();

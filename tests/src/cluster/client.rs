@@ -173,7 +173,7 @@ impl Client {
     }
 
     /// The body of an answer that is not JSON.
-    pub(super) async fn get_text(&self, path: &str) -> Result<String, Failure> {
+    pub async fn get_text(&self, path: &str) -> Result<String, Failure> {
         let (_, body) = self.exchange(Method::GET, path, JSON, None).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }

@@ -40,15 +40,7 @@ impl Servers {
             .prefix("sesame-cluster-")
             .tempdir()
             .expect("a directory");
-        for (name, text) in [
-            ("server.crt", &identity.server.certificate_pem),
-            ("server.key", &identity.server.key_pem),
-            ("clients.crt", &identity.client_authority_pem),
-            ("tokens.key", &identity.token_key_pem),
-            ("tokens.pub", &identity.token_public_key_pem),
-        ] {
-            write_private(&directory.path().join(name), text);
-        }
+        write_identity(directory.path(), identity);
         let guard = Guard::start(directory.path());
         let etcd_port = free_port();
         let etcd = guard.spawn(&mut etcd_command(directory.path(), etcd_port));
@@ -88,6 +80,11 @@ impl Servers {
         let child = self.apiserver.as_ref().expect("the API server runs");
         let pid = i32::try_from(child.id()).expect("a process id");
         kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("the API server is our child");
+    }
+
+    /// For the next start of the API server.
+    pub(super) fn change_identity(&self, identity: &Identity) {
+        write_identity(self.directory(), identity);
     }
 
     /// At the same address as before.
@@ -210,7 +207,20 @@ fn log_to(command: &mut Command, directory: &Path, name: &str) {
         .stderr(log);
 }
 
+fn write_identity(directory: &Path, identity: &Identity) {
+    for (name, text) in [
+        ("server.crt", &identity.server.certificate_pem),
+        ("server.key", &identity.server.key_pem),
+        ("clients.crt", &identity.client_authority_pem),
+        ("tokens.key", &identity.token_key_pem),
+        ("tokens.pub", &identity.token_public_key_pem),
+    ] {
+        write_private(&directory.join(name), text);
+    }
+}
+
 fn write_private(path: &Path, text: &str) {
+    let _ = std::fs::remove_file(path);
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -1,0 +1,144 @@
+//! What a cluster goes through in its life, seen from a host: it is away for long, forgets its history, gets new
+//! keys. The host serves all the time, and is up to date afterwards without anybody's help.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::DEFAULT_NAMESPACE;
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::cluster::{TestCluster, User};
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served};
+use sesame_tests::published::{self, HOST, Published, one, wait_told};
+
+/// A cluster, a host that follows it, and requests all the time.
+struct Host {
+    cluster: TestCluster,
+    user: User,
+    agent: AgentUnderTest,
+    backend: Backend,
+    load: Load,
+}
+
+impl Host {
+    async fn start() -> Self {
+        let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
+        let backend = Backend::start("a").await;
+        let cluster = TestCluster::start().await;
+        let user = published::prepare(&cluster, &[&edge_name()]).await;
+        let first = published(backend.address(), "/one");
+        first.publish(cluster.admin()).await;
+        let config = cluster.kubeconfig(&user).await;
+        agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+        agent.add_flags(&["--host", HOST]);
+        agent.restart();
+        wait(&agent, "/one").await;
+        wait_told(&cluster, &edge_name(), "told of the first", serves(&first)).await;
+        let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
+        load.pass(100).await;
+        Self {
+            cluster,
+            user,
+            agent,
+            backend,
+            load,
+        }
+    }
+
+    fn version(&self, prefix: &str) -> Published {
+        published(self.backend.address(), prefix)
+    }
+
+    /// What is published now arrives and is told, and no request failed since the start.
+    async fn end(self, version: &Published, prefix: &str) {
+        wait(&self.agent, prefix).await;
+        let edge = edge_name();
+        wait_told(&self.cluster, &edge, "told of the newest", serves(version)).await;
+        self.load.pass(100).await;
+        self.load.stop().await.assert_clean();
+    }
+}
+
+fn edge_name() -> NamespacedName {
+    NamespacedName::new("default", "edge")
+}
+
+fn published(endpoint: SocketAddr, prefix: &str) -> Published {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[endpoint]));
+    let matches = [path("PathPrefix", prefix), path("PathPrefix", "/all")];
+    let rule = rule_to("app", &matches);
+    objects.push(http_route("app", &["kube.test"], &[rule]));
+    Published::of(&one(&objects))
+}
+
+async fn wait(agent: &AgentUnderTest, prefix: &str) {
+    let request = agent.get(80, "kube.test", prefix);
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+fn serves(published: &Published) -> impl Fn(&Value) -> bool + use<> {
+    let revision = published.short().to_owned();
+    move |status| {
+        status["state"] == "Serving"
+            && status["appliedRevision"] == *revision
+            && status["wantedRevision"] == *revision
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_that_is_gone_is_read_anew() {
+    let mut host = Host::start().await;
+    let list = format!("/api/v1/namespaces/{DEFAULT_NAMESPACE}/configmaps");
+    let known = host.cluster.admin().get(&list).await.unwrap();
+    let known = known["metadata"]["resourceVersion"].as_str().unwrap();
+
+    // The host sleeps, what it knows becomes history, and an API server that starts anew keeps none.
+    host.agent.freeze();
+    let second = host.version("/two");
+    second.publish(host.cluster.admin()).await;
+    host.cluster.stop_apiserver();
+    host.cluster.start_apiserver().await;
+    let watch = format!("{list}?watch=1&timeoutSeconds=1&resourceVersion={known}");
+    let answer = match host.cluster.admin().get_text(&watch).await {
+        Ok(text) => text,
+        Err(failure) => failure.to_string(),
+    };
+    assert!(
+        answer.contains("410"),
+        "the history is still there: {answer}"
+    );
+    host.agent.thaw();
+    wait(&host.agent, "/two").await;
+
+    // And it follows again.
+    let third = host.version("/three");
+    third.publish(host.cluster.admin()).await;
+    host.end(&third, "/three").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_authorities_and_tokens_are_taken_up() {
+    let mut host = Host::start().await;
+    host.cluster.rotate().await;
+    let second = host.version("/two");
+    second.publish(host.cluster.admin()).await;
+    // Neither does it know this API server, nor would that know its token.
+    host.agent
+        .wait_status("the cluster cannot be followed", |status| {
+            let gateway = &status["gateways"][0];
+            let message = gateway["message"].as_str().unwrap_or_default();
+            gateway["state"] == "Degraded" && message.contains("the cluster cannot be followed")
+        })
+        .await;
+    host.load.pass(100).await;
+    // The same file, as whoever looks after it replaces it.
+    host.cluster.kubeconfig(&host.user).await;
+    host.end(&second, "/two").await;
+}
