@@ -7,16 +7,18 @@
 //! anything is decompressed, and digests are compared before anything is decoded.
 
 mod join;
+mod live;
+mod splitter;
 
-use std::collections::BTreeMap;
-
+use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::digest::{canonicalize, revision_of_canonical, sha256};
-use crate::schema::{Manifest, RouteTable, ShardRef, Snapshot};
+use crate::digest::canonicalize;
+use crate::schema::{Manifest, Snapshot};
 
 pub use self::join::{check, check_digest, endpoint_sets, join, join_config, set_endpoints};
+pub use self::splitter::{Refreshed, Splitter, split};
 
 /// The version of the schema's meaning that this code writes and reads.
 pub const FORMAT: u32 = 1;
@@ -28,8 +30,6 @@ pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
 /// The most shards that one manifest may name.
 pub const MAX_SHARDS: usize = 1024;
-/// How much configuration one shard is meant to hold, before compression.
-const TARGET_BYTES: usize = 256 * 1024;
 
 /// A shard as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Shard {
     /// Lower-case letters, digits and `-`; 63 characters at most.
     pub name: String,
     /// zstd-compressed.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 /// A snapshot in pieces.
@@ -116,110 +116,9 @@ pub enum ShardError {
     },
 }
 
-/// Cuts a snapshot into shards.
-pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
-    let mut snapshot = snapshot.clone();
-    canonicalize(&mut snapshot);
-    let endpoints = std::mem::take(&mut snapshot.endpoints);
-    let revision = revision_of_canonical(&snapshot);
-    let Snapshot {
-        gateway,
-        addresses,
-        ports,
-        route_tables,
-        backends,
-        endpoints: _,
-        keys,
-        trust_bundles,
-    } = snapshot;
-
-    let size = route_tables
-        .iter()
-        .map(prost::Message::encoded_len)
-        .sum::<usize>()
-        + backends
-            .iter()
-            .map(prost::Message::encoded_len)
-            .sum::<usize>();
-    let count = buckets(size);
-    let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
-    for table in route_tables {
-        for host in table.virtual_hosts {
-            let piece = pieces.entry(bucket(&host.domain, count)).or_default();
-            match piece.route_tables.last_mut() {
-                Some(last) if last.name == table.name => last.virtual_hosts.push(host),
-                _ => piece.route_tables.push(RouteTable {
-                    name: table.name.clone(),
-                    virtual_hosts: vec![host],
-                }),
-            }
-        }
-    }
-    for backend in backends {
-        let piece = pieces.entry(bucket(&backend.name, count)).or_default();
-        piece.backends.push(backend);
-    }
-    let head = Snapshot {
-        gateway: gateway.clone(),
-        addresses,
-        ports,
-        keys,
-        trust_bundles,
-        ..Snapshot::default()
-    };
-
-    let mut shards = Vec::new();
-    let mut config = Vec::new();
-    for piece in std::iter::once(head).chain(pieces.into_values()) {
-        let (bytes, size) = pack("config", &piece)?;
-        let digest = sha256(&bytes);
-        let name = format!("config-{}", digest.get(..20).unwrap_or(&digest));
-        config.push(ShardRef {
-            name: name.clone(),
-            sha256: digest,
-            size,
-        });
-        shards.push(Shard { name, bytes });
-    }
-
-    let count = buckets(endpoints.iter().map(prost::Message::encoded_len).sum());
-    let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
-    for set in endpoints {
-        let piece = pieces.entry(bucket(&set.name, count)).or_default();
-        piece.endpoints.push(set);
-    }
-    let mut live = Vec::new();
-    for (index, piece) in pieces {
-        let name = format!("endpoints-{count}-{index}");
-        let (bytes, _) = pack(&name, &piece)?;
-        // Nothing of what changes in place: endpoints never change a manifest.
-        live.push(ShardRef {
-            name: name.clone(),
-            sha256: String::new(),
-            size: 0,
-        });
-        shards.push(Shard { name, bytes });
-    }
-
-    let found = config.len() + live.len();
-    if found > MAX_SHARDS {
-        return Err(ShardError::TooMany { found });
-    }
-    Ok(Sharded {
-        manifest: Manifest {
-            format: FORMAT,
-            gateway,
-            revision,
-            config,
-            endpoints: live,
-        },
-        shards,
-    })
-}
-
 /// The endpoint shard `new` with what only `old` has: for the time in which readers may hold either the manifest of
 /// `old` or the next.
-pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Vec<u8>, ShardError> {
+pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot {
         endpoints: endpoint_sets(name, new)?,
         ..Snapshot::default()
@@ -229,12 +128,13 @@ pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Vec<u8>, Sh
     both.endpoints.sort_by(|a, b| a.name.cmp(&b.name));
     both.endpoints.dedup_by(|a, b| a.name == b.name);
     canonicalize(&mut both);
-    pack(name, &both).map(|(bytes, _)| bytes)
+    pack(name, &both.encode_to_vec())
 }
 
-/// A power of two, so that growth moves half of the names and an edit moves none.
-fn buckets(size: usize) -> usize {
-    size.div_ceil(TARGET_BYTES).max(1).next_power_of_two()
+/// How many shards hold so many bytes, of `target` each and `most` in all: a power of two, so that growth moves half of
+/// the names and an edit moves none.
+fn buckets(size: usize, target: usize, most: usize) -> usize {
+    size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
 
 fn bucket(name: &str, count: usize) -> usize {
@@ -244,9 +144,9 @@ fn bucket(name: &str, count: usize) -> usize {
     usize::try_from(u32::from_be_bytes(head)).unwrap_or(0) % count
 }
 
-fn pack(name: &str, piece: &Snapshot) -> Result<(Vec<u8>, u64), ShardError> {
-    let plain = piece.encode_to_vec();
-    let bytes = zstd::bulk::compress(&plain, 3).map_err(|error| ShardError::Malformed {
+/// The stored bytes of a shard with this content.
+fn pack(name: &str, plain: &[u8]) -> Result<Bytes, ShardError> {
+    let bytes = zstd::bulk::compress(plain, 3).map_err(|error| ShardError::Malformed {
         name: name.to_owned(),
         reason: format!("cannot be compressed: {error}"),
     })?;
@@ -257,5 +157,5 @@ fn pack(name: &str, piece: &Snapshot) -> Result<(Vec<u8>, u64), ShardError> {
             limit: MAX_STORED_BYTES,
         });
     }
-    Ok((bytes, plain.len() as u64))
+    Ok(bytes.into())
 }

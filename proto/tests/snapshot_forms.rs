@@ -10,7 +10,7 @@ use sesame_proto::schema::{
     Backend, Endpoint, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Route, RouteTable,
     Snapshot, VirtualHost, WeightedBackend, path_match, route,
 };
-use sesame_proto::shard::{ShardError, join, split};
+use sesame_proto::shard::{Refreshed, ShardError, Splitter, join, split};
 
 fn snapshot(hosts: usize) -> Snapshot {
     let mut snapshot = Snapshot {
@@ -77,7 +77,7 @@ fn stored(sharded: &sesame_proto::shard::Sharded) -> BTreeMap<String, Vec<u8>> {
     sharded
         .shards
         .iter()
-        .map(|shard| (shard.name.clone(), shard.bytes.clone()))
+        .map(|shard| (shard.name.clone(), shard.bytes.to_vec()))
         .collect()
 }
 
@@ -98,6 +98,47 @@ proptest! {
         // A table without virtual hosts is no table once sharded.
         if hosts > 0 {
             prop_assert_eq!(join(&sharded.manifest, &stored(&sharded)).unwrap(), original);
+        }
+    }
+
+    /// Whatever came before: a splitter that remembers says what one says that does not.
+    #[test]
+    fn what_a_splitter_remembers_changes_nothing(
+        steps in prop::collection::vec((0_usize..600, any::<u16>(), 0_usize..40), 1..6)
+    ) {
+        let mut splitter = Splitter::default();
+        for (hosts, edit, endpoints) in steps {
+            let mut next = snapshot(hosts);
+            for host in next.route_tables[0].virtual_hosts.iter_mut().take(usize::from(edit % 3)) {
+                host.routes[0].method = format!("M{edit}");
+            }
+            let mut published = splitter.split(next.clone()).unwrap();
+            prop_assert_eq!(&published, &split(&next).unwrap());
+
+            // Endpoints alone: some sets change, one of them is of no backend here.
+            let changed: Vec<EndpointSet> = (0..=endpoints)
+                .map(|n| EndpointSet {
+                    name: format!("Service/default/s{}/80", usize::from(edit) % 7 + n * 13),
+                    endpoints: (0..n % 4 * endpoints)
+                        .map(|n| Endpoint { address: format!("10.1.0.{}", n % 200), port: 80 })
+                        .collect(),
+                })
+                .collect();
+            for set in &mut next.endpoints {
+                if let Some(new) = changed.iter().find(|new| new.name == set.name) {
+                    set.clone_from(new);
+                }
+            }
+            match splitter.refresh(&changed).unwrap() {
+                Refreshed::Shards(shards) => {
+                    for shard in shards {
+                        let held = published.shards.iter_mut().find(|held| held.name == shard.name);
+                        *held.expect("a shard that was there") = shard;
+                    }
+                }
+                Refreshed::Whole => published = splitter.split(next.clone()).unwrap(),
+            }
+            prop_assert_eq!(&published, &split(&next).unwrap());
         }
     }
 
@@ -144,6 +185,33 @@ fn one_edit_rewrites_one_shard_of_many() {
         "the snapshot is large enough to be cut"
     );
     assert_eq!(names(&after).difference(&names(&before)).count(), 1);
+}
+
+#[test]
+fn one_endpoint_of_thousands_rewrites_one_small_shard() {
+    let mut splitter = Splitter::default();
+    let whole = splitter.split(snapshot(5000)).unwrap();
+    let moved = EndpointSet {
+        name: "Service/default/s7/80".to_owned(),
+        endpoints: vec![Endpoint {
+            address: "10.9.9.9".to_owned(),
+            port: 8080,
+        }],
+    };
+    let Refreshed::Shards(changed) = splitter.refresh(std::slice::from_ref(&moved)).unwrap() else {
+        panic!("the number of shards stays");
+    };
+    assert_eq!(changed.len(), 1);
+    let all: usize = whole.shards.iter().map(|shard| shard.bytes.len()).sum();
+    assert!(
+        changed[0].bytes.len() * 10 < all,
+        "{} of {all}",
+        changed[0].bytes.len()
+    );
+    assert_eq!(
+        splitter.refresh(&[moved]).unwrap(),
+        Refreshed::Shards(Vec::new())
+    );
 }
 
 #[test]

@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sesame_proto::schema::EndpointSet;
+
 use super::Input;
 use super::relevant::Relevant;
+use super::slices::{self, ByService};
 use crate::api::NamespacedName;
 use crate::report::Stored;
+use crate::resolve::Options;
 use crate::serve::Metrics;
 use crate::watch::Seen;
 use crate::watch::fetch::Answer;
@@ -26,14 +30,27 @@ pub(crate) struct Observed {
 pub(super) struct Effect {
     /// Whether resolution may say something else now.
     pub(super) world_changed: bool,
+    /// Services of which it may say other endpoints, and nothing else.
+    pub(super) services: Vec<NamespacedName>,
     /// Statuses as they are stored now.
     pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
+}
+
+impl Effect {
+    /// Something that only a whole resolution tells.
+    pub(super) fn world() -> Self {
+        Self {
+            world_changed: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// The world and what is missing of it.
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     world: World,
+    slices: ByService,
     /// Objects that cannot be decoded. Where there was a good version before, the world still has it.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
@@ -105,11 +122,11 @@ impl ClusterState {
                 // An answer to a question of earlier is no longer wanted.
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
-                    effect.world_changed |= match answer {
-                        Answer::Found(object) => self.replace(&key, Some(object)),
-                        Answer::Missing => self.replace(&key, None),
-                        Answer::Unreadable => false,
-                    };
+                    match answer {
+                        Answer::Found(object) => self.replace(&key, Some(object), &mut effect),
+                        Answer::Missing => self.replace(&key, None, &mut effect),
+                        Answer::Unreadable => {}
+                    }
                 }
             }
             Input::Seen { kind, seen } => match seen {
@@ -164,7 +181,7 @@ impl ClusterState {
         match object {
             Ok(object) => {
                 effect.world_changed |= self.broken.remove(&key).is_some();
-                effect.world_changed |= self.replace(&key, Some(object));
+                self.replace(&key, Some(object), effect);
             }
             Err(why) => {
                 if self.broken.get(&key) != Some(&why) {
@@ -179,29 +196,56 @@ impl ClusterState {
 
     fn forget(&mut self, key: ObjectKey, has_status: bool, effect: &mut Effect) {
         effect.world_changed |= self.broken.remove(&key).is_some();
-        effect.world_changed |= self.replace(&key, None);
+        self.replace(&key, None, effect);
         if has_status {
             effect.stored.push((key, None));
         }
     }
 
-    /// Puts the object, or nothing, where the key is; says whether resolution may say something else then.
-    fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>) -> bool {
+    /// Puts the object, or nothing, where the key is; notes what resolution may say otherwise then.
+    fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>, effect: &mut Effect) {
         let before = self.world.get(key);
         // What is kept is found by its own name: an object of another would stay for ever.
         if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
-            return false;
+            return;
         }
-        let relevant = self.relevant.as_ref();
-        let seen = |object: &AnyObject| relevant.is_none_or(|relevant| relevant.holds(object));
-        let matters = before.iter().chain(&object).any(seen);
+        match (key.kind, &self.relevant) {
+            (_, None) => effect.world_changed = true,
+            (Kind::EndpointSlice, Some(relevant)) => {
+                let services = before.iter().chain(&object).filter_map(slices::service_of);
+                effect
+                    .services
+                    .extend(services.filter(|service| relevant.names(service)));
+            }
+            (_, Some(relevant)) => {
+                let mut versions = before.iter().chain(&object);
+                effect.world_changed |= versions.any(|object| relevant.holds(object));
+            }
+        }
+        if let Some(service) = before.as_ref().and_then(slices::service_of) {
+            self.slices.remove(&service, &key.name.name);
+        }
+        if let Some(service) = object.as_ref().and_then(slices::service_of) {
+            self.slices.insert(service, &key.name.name);
+        }
         match object {
             Some(object) => self.world.insert(object),
             None => {
                 self.world.remove(key);
             }
         }
-        matters
+    }
+
+    /// The endpoint sets of these Services, as the whole world would be resolved to.
+    pub(super) fn endpoint_sets(
+        &self,
+        services: &BTreeSet<NamespacedName>,
+        options: &Options,
+    ) -> Vec<EndpointSet> {
+        services
+            .iter()
+            .flat_map(|service| self.slices.endpoint_sets(service, &self.world, options))
+            .collect()
     }
 }
 
@@ -231,17 +275,29 @@ mod tests {
         ))
     }
 
-    fn slice(service: &str, address: &str) -> Observed {
+    fn slice_of(name: &str, service: &str) -> Observed {
         observed(&format!(
-            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: {service}-1, \
+            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: {name}, \
              labels: {{kubernetes.io/service-name: {service}}}}}, addressType: IPv4, \
-             endpoints: [{{addresses: [{address}]}}], ports: []}}"
+             endpoints: [{{addresses: [10.0.0.1]}}], ports: []}}"
         ))
+    }
+
+    fn slice(service: &str) -> Observed {
+        slice_of(&format!("{service}-1"), service)
     }
 
     fn take(state: &mut ClusterState, kind: Kind, seen: Seen<Observed>) -> bool {
         let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
         effect.world_changed
+    }
+
+    /// The Services whose endpoints change, if nothing else does.
+    fn services(state: &mut ClusterState, seen: Seen<Observed>) -> Vec<String> {
+        let kind = Kind::EndpointSlice;
+        let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
+        assert!(!effect.world_changed);
+        effect.services.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -295,25 +351,15 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_services_that_nobody_refers_to_change_nothing() {
+    fn endpoints_change_nothing_else_and_those_of_services_that_nobody_refers_to_nothing() {
         let mut state = ClusterState::default();
         take(&mut state, Kind::HttpRoute, Seen::One(route("a", "app")));
         state.note_resolved();
-        assert!(!take(
-            &mut state,
-            Kind::EndpointSlice,
-            Seen::One(slice("other", "10.0.0.1"))
-        ));
-        assert!(take(
-            &mut state,
-            Kind::EndpointSlice,
-            Seen::One(slice("app", "10.0.0.1"))
-        ));
-        assert!(!take(
-            &mut state,
-            Kind::EndpointSlice,
-            Seen::One(slice("app", "10.0.0.1"))
-        ));
+        let none: [&str; 0] = [];
+        assert_eq!(services(&mut state, Seen::One(slice("other"))), none);
+        let changed = services(&mut state, Seen::One(slice("app")));
+        assert_eq!(changed, ["default/app"]);
+        assert_eq!(services(&mut state, Seen::One(slice("app"))), none);
         // A route that refers to it later finds what was learned meanwhile.
         assert!(take(
             &mut state,
@@ -322,10 +368,10 @@ mod tests {
         ));
         assert_eq!(state.world().endpoint_slices.len(), 2);
         state.note_resolved();
-        assert!(take(
-            &mut state,
-            Kind::EndpointSlice,
-            Seen::Gone(slice("other", "10.0.0.1"))
-        ));
+        // A slice that goes over to another Service is a change of both.
+        let changed = services(&mut state, Seen::One(slice_of("app-1", "other")));
+        assert_eq!(changed, ["default/app", "default/other"]);
+        let changed = services(&mut state, Seen::Gone(slice_of("app-1", "other")));
+        assert_eq!(changed, ["default/other"]);
     }
 }

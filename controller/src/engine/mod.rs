@@ -2,36 +2,37 @@
 //!
 //! It resolves the whole world after a short quiet, and only a whole world: until every kind was listed once and
 //! every object referred to was read, there is nothing to publish, so that nothing is withdrawn because something is
-//! not known yet. It never waits for a write.
+//! not known yet. Endpoints alone change nothing but endpoint shards, so those are made anew without resolving anything,
+//! with the outcome of a whole resolution. It never waits for a write.
 
 mod cluster_state;
 mod offers;
+mod pending;
+#[cfg(test)]
+mod refresh_tests;
 mod relevant;
 mod single;
+mod slices;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 pub(crate) use self::cluster_state::Observed;
 use self::cluster_state::{ClusterState, Effect};
-use self::offers::Bundles;
+use self::offers::{Bundles, Refresh};
 pub(crate) use self::offers::{Offer, Offers};
+use self::pending::{Pending, Task};
 use crate::report::{Judged, Stored};
 use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
 use crate::watch::fetch::{Answer, References};
 use crate::watch::{Seen, references};
 use crate::world::{Kind, ObjectKey};
-
-/// A change is resolved when nothing else arrives for this long.
-const QUIET: Duration = Duration::from_millis(5);
-/// Or when it has waited for this long.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// What arrives.
 #[derive(Debug)]
@@ -82,44 +83,65 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Runs until nobody sends any more.
+    /// Runs until nobody sends any more, or listens.
     pub(crate) fn run(self) {
         let mut state = ClusterState::default();
         let mut resolver = Resolver::default();
         let mut bundles = Bundles::default();
-        let mut unresolved = true;
-        let mut stored = Vec::new();
-        while let Ok(first) = self.inputs.recv() {
-            let start = Instant::now();
-            let mut next = Some(first);
-            while let Some(input) = next.take() {
-                let Effect {
-                    world_changed,
-                    stored: changed,
-                } = state.take(input, &self.metrics);
-                unresolved |= world_changed;
-                stored.extend(changed);
-                let left = LONGEST_WAIT.saturating_sub(start.elapsed());
-                // Without senders what has arrived is still resolved; the next `recv` ends the loop.
-                next = self.inputs.recv_timeout(QUIET.min(left)).ok();
-            }
-            if unresolved {
-                self.want(&mut state);
-            }
-            if !state.is_whole() {
-                continue;
-            }
-            let judged = unresolved.then(|| self.resolve(&state, &mut resolver, &mut bundles));
-            if std::mem::take(&mut unresolved) {
-                state.note_resolved();
-            }
-            let change = StatusChange {
-                stored: std::mem::take(&mut stored),
-                judged,
+        let mut pending = Pending::new();
+        loop {
+            let input = match pending.task(Instant::now()) {
+                Task::Wait(None) => self.inputs.recv().map_err(RecvTimeoutError::from),
+                Task::Wait(Some(time)) => self.inputs.recv_timeout(time),
+                Task::Refresh => {
+                    let services = pending.take_services(Instant::now());
+                    let sets = state.endpoint_sets(&services, &self.options);
+                    match bundles.refresh(&sets) {
+                        Refresh::Same => {}
+                        Refresh::Offers(offers) => {
+                            self.offers.send_replace(Some(Arc::new(offers)));
+                        }
+                        Refresh::Whole => pending.note(Effect::world(), Instant::now()),
+                    }
+                    continue;
+                }
+                Task::Settle => {
+                    pending.look();
+                    if pending.unresolved {
+                        self.want(&mut state);
+                    }
+                    if !state.is_whole() {
+                        continue;
+                    }
+                    let judged = pending
+                        .unresolved
+                        .then(|| self.resolve(&state, &mut resolver, &mut bundles));
+                    if judged.is_some() {
+                        pending.resolved(Instant::now());
+                        state.note_resolved();
+                    }
+                    let change = StatusChange {
+                        stored: std::mem::take(&mut pending.stored),
+                        judged,
+                    };
+                    let nothing = change.stored.is_empty() && change.judged.is_none();
+                    if !nothing && self.statuses.send(change).is_err() {
+                        return;
+                    }
+                    continue;
+                }
             };
-            let nothing = change.stored.is_empty() && change.judged.is_none();
-            if !nothing && self.statuses.send(change).is_err() {
-                return;
+            match input {
+                Ok(input) => {
+                    // All that is here already is one change.
+                    let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
+                    for input in std::iter::once(input).chain(more) {
+                        let effect = state.take(input, &self.metrics);
+                        pending.note(effect, Instant::now());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sesame_proto::schema::EndpointSet;
+use sesame_proto::shard::{Refreshed, Splitter};
+
 use super::cluster_state::ClusterState;
 use crate::api::NamespacedName;
 use crate::cluster::published::{DEFAULT_FLEET, FLEET_LABEL};
-use crate::publish::{Bundle, input_digest};
+use crate::publish::Bundle;
 use crate::resolve::ResolvedGateway;
 use crate::status::Statuses;
 use crate::world::{Kind, World};
@@ -34,9 +37,25 @@ pub(super) fn revisions(offers: &Offers) -> BTreeMap<NamespacedName, String> {
         .collect()
 }
 
-/// What was made of each Gateway the last time: most changes concern one of them.
+/// What was made of each Gateway the last time, to go on from.
 #[derive(Debug, Default)]
-pub(super) struct Bundles(BTreeMap<NamespacedName, (String, Result<Arc<Bundle>, String>)>);
+pub(super) struct Bundles {
+    splitters: BTreeMap<NamespacedName, Splitter>,
+    offers: Offers,
+    /// Whether of some Gateway nothing could be made.
+    failed: bool,
+}
+
+/// What came of a change of endpoints alone.
+#[derive(Debug)]
+pub(super) enum Refresh {
+    /// What is offered is the same.
+    Same,
+    /// This is offered now.
+    Offers(Offers),
+    /// Only a whole resolution tells.
+    Whole,
+}
 
 impl Bundles {
     /// Makes what is to be published of each Gateway; the second value says of which that is not possible, and why.
@@ -57,28 +76,56 @@ impl Bundles {
             offers.entry(key.name.clone()).or_insert(Offer::Keep);
         }
         let mut unpublishable = BTreeMap::new();
-        let mut made = BTreeMap::new();
+        let mut splitters = BTreeMap::new();
         for resolved in gateways {
             let name = resolved.gateway.clone();
             let fleet = fleet(state.world(), &name);
-            let digest = input_digest(&resolved, &fleet);
-            let bundle = match self.0.remove(&name) {
-                Some((same, bundle)) if same == digest => bundle,
-                _ => Bundle::new(&resolved, &fleet).map(Arc::new),
-            };
-            match &bundle {
+            let mut splitter = self.splitters.remove(&name).unwrap_or_default();
+            match Bundle::new(resolved, &fleet, &mut splitter) {
                 Ok(bundle) => {
-                    offers.insert(name.clone(), Offer::Publish(Arc::clone(bundle)));
+                    offers.insert(name.clone(), Offer::Publish(Arc::new(bundle)));
                 }
                 Err(why) => {
                     tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; what was published stays");
-                    unpublishable.insert(name.clone(), why.clone());
+                    unpublishable.insert(name.clone(), why);
                 }
             }
-            made.insert(name, (digest, bundle));
+            splitters.insert(name, splitter);
         }
-        self.0 = made;
+        *self = Self {
+            splitters,
+            offers: offers.clone(),
+            failed: !unpublishable.is_empty(),
+        };
         (offers, unpublishable)
+    }
+
+    /// Makes the same with these endpoint sets, where a Gateway has them.
+    pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
+        // With other endpoints it may be possible.
+        if self.failed {
+            return Refresh::Whole;
+        }
+        let mut changed = false;
+        for (name, splitter) in &mut self.splitters {
+            let Some(Offer::Publish(bundle)) = self.offers.get_mut(name) else {
+                continue;
+            };
+            match splitter.refresh(sets) {
+                Ok(Refreshed::Shards(shards)) if shards.is_empty() => {}
+                Ok(Refreshed::Shards(shards)) => {
+                    *bundle = Arc::new(bundle.with_endpoints(shards));
+                    changed = true;
+                }
+                // Resolution says of which Gateway, and why.
+                Ok(Refreshed::Whole) | Err(_) => return Refresh::Whole,
+            }
+        }
+        if changed {
+            Refresh::Offers(self.offers.clone())
+        } else {
+            Refresh::Same
+        }
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::api::{
-    BackendRef, EndpointSlice, ExternalAuth, Filter, NamespacedName, RequestMirror, RouteSpec,
-};
+use crate::api::{BackendRef, ExternalAuth, Filter, NamespacedName, RequestMirror, RouteSpec};
 use crate::world::{AnyObject, World};
 
 /// The Services that routes and policies refer to.
@@ -44,16 +42,13 @@ impl Relevant {
     pub(super) fn holds(&self, object: &AnyObject) -> bool {
         match object {
             AnyObject::Service(service) => self.0.contains(&service.metadata.key()),
-            AnyObject::EndpointSlice(slice) => {
-                let metadata = &slice.metadata;
-                let service = metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL);
-                service.is_some_and(|service| {
-                    let key = NamespacedName::new(&metadata.namespace, service);
-                    self.0.contains(&key)
-                })
-            }
             _ => true,
         }
+    }
+
+    /// Whether a route or policy refers to this Service.
+    pub(super) fn names(&self, service: &NamespacedName) -> bool {
+        self.0.contains(service)
     }
 }
 

@@ -1,18 +1,17 @@
 //! A resolved Gateway as the objects that are to be published. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
 use sesame_proto::keys::{self, KeyPair};
-use sesame_proto::schema::{Manifest, Snapshot};
-use sesame_proto::shard::{self, MAX_STORED_BYTES, Sharded};
-use sha2::{Digest as _, Sha256};
+use sesame_proto::schema::Snapshot;
+use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
 use super::objects::{Object, Owner};
 use crate::cluster::published::{
-    KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, Part, SHARD_ENTRY,
-    key_secret_name, manifest_name, shard_name,
+    KEY_SECRETS_ENTRY, MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name,
 };
 use crate::resolve::ResolvedGateway;
 
@@ -25,46 +24,51 @@ pub(crate) struct Bundle {
     pub(crate) owner: Owner,
     pub(crate) revision: String,
     /// Key Secrets, then configuration, then endpoints; each by name.
-    pub(crate) parts: Vec<Object>,
-    pub(crate) manifest: Object,
+    pub(crate) parts: Vec<Arc<Object>>,
+    pub(crate) manifest: Arc<Object>,
 }
 
 impl Bundle {
-    /// Makes the objects; the error says what is too large, in words for the Gateway's status.
-    pub(crate) fn new(resolved: &ResolvedGateway, fleet: &str) -> Result<Self, String> {
+    /// Makes the objects; the error says what is too large, in words for the Gateway's status. `splitter` is the
+    /// Gateway's own.
+    pub(crate) fn new(
+        resolved: ResolvedGateway,
+        fleet: &str,
+        splitter: &mut Splitter,
+    ) -> Result<Self, String> {
         let ResolvedGateway {
             gateway,
             snapshot,
             keys,
         } = resolved;
-        let Sharded { manifest, shards } =
-            shard::split(snapshot).map_err(|error| error.to_string())?;
-        let secrets = pack_keys(keys)?;
-        let key_secrets = secrets.len();
-        let mut parts: Vec<Object> = secrets
-            .into_iter()
-            .enumerate()
-            .map(|(index, pairs)| Object {
-                part: Part::Keys,
-                name: key_secret_name(gateway, index),
-                entry: KEYS_ENTRY,
-                bytes: keys::encode(&pairs).into(),
-                summary: BTreeMap::new(),
-            })
-            .collect();
-        parts.extend(shards.into_iter().map(|shard| {
-            let live = manifest
-                .endpoints
-                .iter()
-                .any(|named| named.name == shard.name);
-            Object {
-                part: if live { Part::Endpoints } else { Part::Config },
-                name: shard_name(gateway, &shard.name),
-                entry: SHARD_ENTRY,
-                bytes: shard.bytes.into(),
-                summary: BTreeMap::new(),
-            }
-        }));
+        let owner = Owner {
+            gateway,
+            fleet: fleet.to_owned(),
+        };
+        let gateway = &owner.gateway;
+        let secrets = pack_keys(&keys)?;
+        let mut summary = summary(&snapshot, fleet, secrets.len());
+        let Sharded { manifest, shards } = splitter
+            .split(snapshot)
+            .map_err(|error| error.to_string())?;
+        summary.insert("revision".to_owned(), manifest.revision.clone());
+        summary.insert("shards".to_owned(), manifest.config.len().to_string());
+        let secrets = secrets.into_iter().enumerate().map(|(index, pairs)| {
+            let name = key_secret_name(gateway, index);
+            let bytes = keys::encode(&pairs).into();
+            Object::new(&owner, Part::Keys, name, bytes, BTreeMap::new())
+        });
+        let shards = shards.into_iter().enumerate().map(|(index, shard)| {
+            let Shard { name, bytes } = shard;
+            let part = if index < manifest.config.len() {
+                Part::Config
+            } else {
+                Part::Endpoints
+            };
+            let name = shard_name(gateway, &name);
+            Object::new(&owner, part, name, bytes, BTreeMap::new())
+        });
+        let parts = secrets.chain(shards).map(Arc::new).collect();
         let bytes = Bytes::from(manifest.encode_to_vec());
         if bytes.len() > MAX_STORED_BYTES {
             return Err(format!(
@@ -73,38 +77,27 @@ impl Bundle {
                 bytes.len()
             ));
         }
+        let name = manifest_name(gateway);
+        let manifest_object = Object::new(&owner, Part::Manifest, name, bytes, summary);
         Ok(Self {
-            owner: Owner {
-                gateway: gateway.clone(),
-                fleet: fleet.to_owned(),
-            },
-            manifest: Object {
-                part: Part::Manifest,
-                name: manifest_name(gateway),
-                entry: MANIFEST_ENTRY,
-                bytes,
-                summary: summary(&manifest, snapshot, fleet, key_secrets),
-            },
+            manifest: Arc::new(manifest_object),
             revision: manifest.revision,
             parts,
+            owner,
         })
     }
-}
 
-/// Tells whether a Gateway would be published as the last time, without making it.
-pub(crate) fn input_digest(resolved: &ResolvedGateway, fleet: &str) -> String {
-    let ResolvedGateway {
-        gateway: _,
-        snapshot,
-        keys,
-    } = resolved;
-    let mut hash = Sha256::new();
-    hash.update(snapshot.encode_to_vec());
-    for key in keys {
-        hash.update(key.digest());
+    /// The same with these endpoint shards in place of those of their names.
+    pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
+        let mut bundle = self.clone();
+        for Shard { name, bytes } in shards {
+            let name = shard_name(&self.owner.gateway, &name);
+            if let Some(part) = bundle.parts.iter_mut().find(|part| part.name == name) {
+                *part = Arc::new(part.with(&self.owner, bytes));
+            }
+        }
+        bundle
     }
-    hash.update(fleet);
-    sesame_proto::digest::sha256(&hash.finalize())
 }
 
 /// Key pairs in their order, as few Secrets as hold them.
@@ -142,12 +135,7 @@ fn pack_keys(keys: &[KeyPair]) -> Result<Vec<Vec<KeyPair>>, String> {
 }
 
 /// What `kubectl describe` shows. Nothing that endpoints change: they do not rewrite the manifest.
-fn summary(
-    manifest: &Manifest,
-    snapshot: &Snapshot,
-    fleet: &str,
-    key_secrets: usize,
-) -> BTreeMap<String, String> {
+fn summary(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> BTreeMap<String, String> {
     let mut listeners: Vec<String> = snapshot
         .ports
         .iter()
@@ -175,15 +163,13 @@ fn summary(
         .map(|host| host.routes.len())
         .sum();
     [
-        ("revision", manifest.revision.clone()),
-        ("gateway", manifest.gateway.clone()),
+        ("gateway", snapshot.gateway.clone()),
         ("fleet", fleet.to_owned()),
         ("listeners", listeners.join("\n")),
         ("routes", routes.to_string()),
         ("backends", snapshot.backends.len().to_string()),
         ("certificates", snapshot.keys.len().to_string()),
         (KEY_SECRETS_ENTRY, key_secrets.to_string()),
-        ("shards", manifest.config.len().to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

@@ -16,5 +16,5 @@ mod plan;
 mod plan_tests;
 mod publisher;
 
-pub(crate) use self::bundle::{Bundle, input_digest};
+pub(crate) use self::bundle::Bundle;
 pub(crate) use self::publisher::{Failures, Publisher};

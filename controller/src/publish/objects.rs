@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::api::NamespacedName;
 use crate::cluster::published::{
-    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, PART_LABEL, Part, gateway_id,
+    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, Part,
+    SHARD_ENTRY, gateway_id,
 };
 
 /// An object that is to be there.
@@ -23,6 +24,8 @@ pub(crate) struct Object {
     pub(crate) bytes: Bytes,
     /// For people.
     pub(crate) summary: BTreeMap<String, String>,
+    /// Tells whether the object in the cluster is this one.
+    pub(crate) digest: [u8; 32],
 }
 
 impl std::fmt::Debug for Object {
@@ -40,14 +43,39 @@ pub(crate) struct Owner {
 }
 
 impl Object {
-    /// What tells whether the object in the cluster is this one.
-    pub(crate) fn digest(&self, owner: &Owner) -> [u8; 32] {
-        digest(
-            &labels(owner, self.part),
+    /// An object that holds `bytes` in one entry.
+    pub(crate) fn new(
+        owner: &Owner,
+        part: Part,
+        name: String,
+        bytes: Bytes,
+        summary: BTreeMap<String, String>,
+    ) -> Self {
+        let entry = match part {
+            Part::Manifest => MANIFEST_ENTRY,
+            Part::Config | Part::Endpoints => SHARD_ENTRY,
+            Part::Keys => KEYS_ENTRY,
+        };
+        let digest = digest(
+            &labels(owner, part),
             &owner.gateway.to_string(),
-            &BTreeMap::from([(self.entry, self.bytes.as_ref())]),
-            &self.summary,
-        )
+            &BTreeMap::from([(entry, bytes.as_ref())]),
+            &summary,
+        );
+        Self {
+            part,
+            name,
+            entry,
+            bytes,
+            summary,
+            digest,
+        }
+    }
+
+    /// The same object with other bytes.
+    pub(crate) fn with(&self, owner: &Owner, bytes: Bytes) -> Self {
+        let (name, summary) = (self.name.clone(), self.summary.clone());
+        Self::new(owner, self.part, name, bytes, summary)
     }
 
     /// The object as the API has it.

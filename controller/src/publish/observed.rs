@@ -62,27 +62,28 @@ impl Published {
         }
     }
 
-    /// Takes a version of an object, unless a later one is known.
-    pub(super) fn put(&mut self, name: &str, entry: Entry) {
+    /// Takes a version of an object, unless a later one is known; says whether that is another than was known. What we
+    /// wrote ourselves is seen once more by the watch.
+    pub(super) fn put(&mut self, name: &str, entry: Entry) -> bool {
         let key = (objects::kind(entry.part), name.to_owned());
         match self.0.get(&key) {
-            Some(known) if known.version > entry.version => {}
+            Some(known) if known.version > entry.version || *known == entry => false,
             _ => {
                 self.0.insert(key, entry);
+                true
             }
         }
     }
 
-    /// Takes note that an object is gone, unless a later version of it is known.
-    pub(super) fn remove(&mut self, kind: &'static str, name: &str, version: u64) {
+    /// Takes note that an object is gone, unless a later version of it is known; says whether it was known.
+    pub(super) fn remove(&mut self, kind: &'static str, name: &str, version: u64) -> bool {
         let key = (kind, name.to_owned());
-        if self
-            .0
-            .get(&key)
-            .is_some_and(|known| known.version <= version)
-        {
+        let known = self.0.get(&key);
+        let gone = known.is_some_and(|known| known.version <= version);
+        if gone {
             self.0.remove(&key);
         }
+        gone
     }
 }
 
@@ -92,7 +93,7 @@ impl Entry {
         Self {
             part: object.part,
             gateway: gateway_id(&owner.gateway),
-            digest: object.digest(owner),
+            digest: object.digest,
             version,
             bytes: match object.part {
                 Part::Endpoints => object.bytes.clone(),

@@ -22,9 +22,9 @@ pub(super) struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Write {
     /// There is none of this name.
-    Create(Object),
+    Create(Arc<Object>),
     /// There is another of this name.
-    Replace(Object),
+    Replace(Arc<Object>),
     /// It is left over.
     Delete {
         /// `ConfigMap` or `Secret`.
@@ -60,36 +60,36 @@ fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -
         manifest,
     } = bundle.as_ref();
     let known = published.get(Part::Manifest, &manifest.name);
-    let new_manifest = known.is_none_or(|known| known.digest != manifest.digest(owner));
+    let new_manifest = known.is_none_or(|known| known.digest != manifest.digest);
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for object in parts {
         let Some(known) = published.get(object.part, &object.name) else {
-            before.push(Write::Create(object.clone()));
+            before.push(Write::Create(Arc::clone(object)));
             continue;
         };
-        if known.digest == object.digest(owner) {
+        if known.digest == object.digest {
             continue;
         }
         // Readers of either manifest must find the endpoints of all that it names.
         let united = (new_manifest && object.part == Part::Endpoints)
-            .then(|| unite(&known.bytes, object))
+            .then(|| unite(&known.bytes, object, owner))
             .flatten()
-            .filter(|united| united != object);
+            .filter(|united| united.digest != object.digest);
         match united {
             Some(united) => {
-                if known.digest != united.digest(owner) {
-                    before.push(Write::Replace(united));
+                if known.digest != united.digest {
+                    before.push(Write::Replace(Arc::new(united)));
                 }
-                after.push(Write::Replace(object.clone()));
+                after.push(Write::Replace(Arc::clone(object)));
             }
-            None => before.push(Write::Replace(object.clone())),
+            None => before.push(Write::Replace(Arc::clone(object))),
         }
     }
     let mut here = Vec::new();
     if new_manifest {
         here.push(match known {
-            Some(_) => Write::Replace(manifest.clone()),
-            None => Write::Create(manifest.clone()),
+            Some(_) => Write::Replace(Arc::clone(manifest)),
+            None => Write::Create(Arc::clone(manifest)),
         });
     }
     // While the manifest stays, shards that it does not name are those of the revision before.
@@ -146,10 +146,7 @@ fn steps(all: [Vec<Write>; 3]) -> Vec<Vec<Write>> {
 }
 
 /// The endpoint shard with what is published in it now; none if the two do not fit into one.
-fn unite(published: &[u8], object: &Object) -> Option<Object> {
+fn unite(published: &[u8], object: &Object, owner: &Owner) -> Option<Object> {
     let bytes = sesame_proto::shard::unite_endpoints(&object.name, published, &object.bytes);
-    Some(Object {
-        bytes: bytes.ok()?.into(),
-        ..object.clone()
-    })
+    Some(object.with(owner, bytes.ok()?))
 }

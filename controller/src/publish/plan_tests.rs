@@ -8,6 +8,8 @@ use sesame_proto::schema::{
     Backend, Endpoint, EndpointSet, Route, RouteTable, Snapshot, VirtualHost,
 };
 
+use sesame_proto::shard::Splitter;
+
 use super::bundle::Bundle;
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
@@ -57,7 +59,8 @@ fn bundle(service: &str, address: &str, key: &str) -> Arc<Bundle> {
             private_key: key.as_bytes().to_vec(),
         }],
     };
-    Arc::new(Bundle::new(&resolved, "default").expect("small enough"))
+    let bundle = Bundle::new(resolved, "default", &mut Splitter::default());
+    Arc::new(bundle.expect("small enough"))
 }
 
 fn offers(bundle: &Arc<Bundle>) -> Offers {
@@ -71,7 +74,9 @@ fn apply(published: &mut Published, plan: &Plan, write: &Write) {
             let owner = plan.owner.as_ref().expect("an owner");
             published.put(&object.name, Entry::of_written(object, owner, 1));
         }
-        Write::Delete { kind, name } => published.remove(kind, name, u64::MAX),
+        Write::Delete { kind, name } => {
+            published.remove(kind, name, u64::MAX);
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use kube::api::{DeleteParams, PostParams};
 use kube::core::request::Request;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -70,19 +72,34 @@ impl Publisher {
         let mut published = Published::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
+        // Whether anything that a plan looks at may be otherwise than at the last plan.
+        let mut open = true;
         loop {
             let next_try = retries.values().map(|retry| retry.at).min();
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some((kind, event)) => take(&mut published, &mut listed, kind, event),
+                    Some((kind, event)) => open |= take(&mut published, &mut listed, kind, event),
                     None => return,
                 },
-                changed = self.offers.changed() => if changed.is_err() { return },
-                changed = self.leading.changed() => if changed.is_err() { return },
-                () = until(next_try) => {}
+                changed = self.offers.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    open = true;
+                }
+                changed = self.leading.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    open = true;
+                }
+                () = until(next_try) => open = true,
             }
             while let Ok((kind, event)) = seen.try_recv() {
-                take(&mut published, &mut listed, kind, event);
+                open |= take(&mut published, &mut listed, kind, event);
+            }
+            if !open {
+                continue;
             }
             let Some(offers) = self.offers.borrow_and_update().clone() else {
                 continue;
@@ -90,6 +107,7 @@ impl Publisher {
             if listed.len() < 2 || !*self.leading.borrow_and_update() {
                 continue;
             }
+            open = false;
             let now = Instant::now();
             let plans = plan(&published, &offers).into_iter().filter(|plan| {
                 let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -216,17 +234,17 @@ impl Publisher {
     async fn send(&self, owner: Option<&Owner>, write: Write) -> kube::Result<Written> {
         match (owner, write) {
             (Some(owner), Write::Create(object)) => {
-                match self.put(owner, object.clone(), Verb::Create).await {
+                match self.put(owner, &object, Verb::Create).await {
                     Err(kube::Error::Api(status)) if status.code == 409 => {
-                        self.put(owner, object, Verb::Replace).await
+                        self.put(owner, &object, Verb::Replace).await
                     }
                     result => result,
                 }
             }
             (Some(owner), Write::Replace(object)) => {
-                match self.put(owner, object.clone(), Verb::Replace).await {
+                match self.put(owner, &object, Verb::Replace).await {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
-                        self.put(owner, object, Verb::Create).await
+                        self.put(owner, &object, Verb::Create).await
                     }
                     // What is immutable has other bytes under our name: somebody else's work. Nothing else is ever
                     // taken away to be replaced.
@@ -235,7 +253,7 @@ impl Publisher {
                     {
                         self.delete(objects::kind(object.part), &object.name)
                             .await?;
-                        self.put(owner, object, Verb::Create).await
+                        self.put(owner, &object, Verb::Create).await
                     }
                     result => result,
                 }
@@ -246,7 +264,7 @@ impl Publisher {
         }
     }
 
-    async fn put(&self, owner: &Owner, object: Object, verb: Verb) -> kube::Result<Written> {
+    async fn put(&self, owner: &Owner, object: &Object, verb: Verb) -> kube::Result<Written> {
         let kind = objects::kind(object.part);
         let body = serde_json::to_vec(&object.json(owner, &self.namespace))
             .map_err(kube::Error::SerdeError)?;
@@ -258,10 +276,10 @@ impl Publisher {
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.metrics.published(object.part.as_str(), verb.as_str());
-        let stored: Incoming = self.client.request(request).await?;
-        let version = stored.version().parse().unwrap_or(0);
-        let entry = Entry::of_written(&object, owner, version);
-        Ok(Written::Put(object.name, Box::new(entry)))
+        let stored: Stored = self.client.request(request).await?;
+        let version = stored.metadata.resource_version.parse().unwrap_or(0);
+        let entry = Entry::of_written(object, owner, version);
+        Ok(Written::Put(object.name.clone(), Box::new(entry)))
     }
 
     async fn delete(&self, kind: &'static str, name: &str) -> kube::Result<Written> {
@@ -269,7 +287,7 @@ impl Publisher {
             .delete(name, &DeleteParams::default())
             .map_err(kube::Error::BuildRequest)?;
         self.metrics.published(kind, "delete");
-        match self.client.request::<Incoming>(request).await {
+        match self.client.request::<IgnoredAny>(request).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(error),
@@ -319,20 +337,36 @@ enum Written {
 impl Written {
     fn note(self, published: &mut Published) {
         match self {
-            Self::Put(name, entry) => published.put(&name, *entry),
-            Self::Deleted(kind, name) => published.remove(kind, &name, u64::MAX),
+            Self::Put(name, entry) => {
+                published.put(&name, *entry);
+            }
+            Self::Deleted(kind, name) => {
+                published.remove(kind, &name, u64::MAX);
+            }
             Self::Nothing => {}
         }
     }
 }
 
-/// Takes what a watch saw.
+/// As much of a written object as is read: what else is in it was written here.
+#[derive(Deserialize)]
+struct Stored {
+    metadata: StoredMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredMetadata {
+    resource_version: String,
+}
+
+/// Takes what a watch saw; says whether it was not known.
 fn take(
     published: &mut Published,
     listed: &mut BTreeSet<&'static str>,
     kind: &'static str,
     seen: Seen<Found>,
-) {
+) -> bool {
     match seen {
         Seen::All(found) => {
             let entries = found
@@ -341,10 +375,11 @@ fn take(
                 .collect();
             published.list(kind, entries);
             listed.insert(kind);
+            true
         }
         Seen::One((name, _, Some(entry))) => published.put(&name, entry),
         Seen::One((name, version, None)) | Seen::Gone((name, version, _)) => {
-            published.remove(kind, &name, version);
+            published.remove(kind, &name, version)
         }
     }
 }

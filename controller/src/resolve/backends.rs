@@ -10,7 +10,7 @@ use sesame_proto::schema::{AppProtocol, Backend, BackendTls, EndpointSet};
 
 use super::backend_tls::{Applied, Policies, ServiceName};
 use super::context::Context;
-use super::endpoints::Slices;
+use super::endpoints::{self, Slices};
 use super::grants::{Referrer, Target};
 use super::names;
 use crate::api::{BackendRef, Metadata, NamespacedName, Service, ServicePort, ServiceSpec};
@@ -275,8 +275,7 @@ fn service_port<'w>(
             ),
         );
     }
-    let mut same_number = ports.iter().filter(|port| port.port == number).peekable();
-    if same_number.peek().is_none() || names::port(number).is_none() {
+    if !ports.iter().any(|port| port.port == number) || names::port(number).is_none() {
         let known: Vec<String> = ports.iter().map(|port| port.port.to_string()).collect();
         return fault(
             Reason::BackendNotFound,
@@ -287,11 +286,7 @@ fn service_port<'w>(
         );
     }
     let transport = traffic.transport();
-    let found = same_number.find(|port| match port.protocol.as_str() {
-        "" => transport == "TCP",
-        protocol => protocol == transport,
-    });
-    found.ok_or_else(|| RefFault {
+    endpoints::service_port(&service.spec, number, transport).ok_or_else(|| RefFault {
         reason: Reason::UnsupportedProtocol,
         message: format!("port {number} of Service {key} is not {transport}"),
     })
@@ -335,13 +330,7 @@ fn backend(
     let name = format!("Service/{key}/{number}");
     let mut backend = Backend {
         name: String::new(),
-        // TCP and UDP ports may share a number.
-        endpoints: match traffic {
-            Traffic::Datagrams => format!("{name}/UDP"),
-            Traffic::Http | Traffic::Grpc | Traffic::Connections | Traffic::Terminated => {
-                name.clone()
-            }
-        },
+        endpoints: endpoints::set_name(key, number, traffic.transport()),
         protocol: protocol.into(),
         tls: tls.cloned(),
     };

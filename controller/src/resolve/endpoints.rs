@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use sesame_proto::schema::Endpoint;
+use sesame_proto::schema::{Endpoint, EndpointSet};
 
-use super::context::Context;
-use super::names;
+use super::context::{Context, Problems};
+use super::{Options, Problem, names};
 use crate::api::{
-    EndpointConditions, EndpointSlice, Metadata, ServicePort, SliceEndpoint, SlicePort,
+    EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
+    SliceEndpoint, SlicePort,
 };
 use crate::world::{Kind, ObjectKey, World};
 
@@ -45,30 +46,87 @@ impl<'w> Slices<'w> {
             .get(&(service.namespace.as_str(), service.name.as_str()))
             .map(Vec::as_slice)
             .unwrap_or_default();
-        let mut ready = Vec::new();
-        let mut terminating = Vec::new();
-        for slice in slices {
-            read(slice, port, cx, &mut ready, &mut terminating);
-        }
-        let mut found = if ready.is_empty() { terminating } else { ready };
-        found.sort_unstable();
-        found.dedup();
-        found
-            .into_iter()
-            .map(|(address, port)| Endpoint {
-                address: address.to_string(),
-                port: port.into(),
-            })
-            .collect()
+        of_port(port, slices, cx.options, &mut cx.problems)
     }
 }
 
+/// All endpoint sets that snapshots may have of one Service, as resolution makes them of these slices of it, and what is
+/// wrong with the slices. Nothing else of a resolution depends on slices.
+pub fn endpoint_sets(
+    service: &Service,
+    slices: &[&EndpointSlice],
+    options: &Options,
+) -> (Vec<EndpointSet>, Vec<Problem>) {
+    let mut problems = Problems::default();
+    let key = service.metadata.key();
+    let ports = &service.spec.ports;
+    let sets = ports.iter().filter_map(|port| {
+        let transport = match port.protocol.as_str() {
+            "" => "TCP",
+            protocol => protocol,
+        };
+        let first = service_port(&service.spec, port.port, transport)?;
+        std::ptr::eq(first, port).then(|| EndpointSet {
+            name: set_name(&key, port.port, transport),
+            endpoints: of_port(port, slices, options, &mut problems),
+        })
+    });
+    let sets = sets.collect();
+    (sets, problems.into_sorted())
+}
+
+/// The port of a Service with this number and transport.
+pub(super) fn service_port<'s>(
+    spec: &'s ServiceSpec,
+    number: i32,
+    transport: &str,
+) -> Option<&'s ServicePort> {
+    let mut same_number = spec.ports.iter().filter(|port| port.port == number);
+    same_number.find(|port| match port.protocol.as_str() {
+        "" => transport == "TCP",
+        protocol => protocol == transport,
+    })
+}
+
+/// What the endpoint set of a Service port is called. TCP and UDP ports may share a number.
+pub(super) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
+    match transport {
+        "UDP" => format!("Service/{service}/{number}/UDP"),
+        _ => format!("Service/{service}/{number}"),
+    }
+}
+
+fn of_port(
+    port: &ServicePort,
+    slices: &[&EndpointSlice],
+    options: &Options,
+    problems: &mut Problems,
+) -> Vec<Endpoint> {
+    let mut ready = Vec::new();
+    let mut terminating = Vec::new();
+    for slice in slices {
+        let lists = (&mut ready, &mut terminating);
+        read(slice, port, options, problems, lists);
+    }
+    let mut found = if ready.is_empty() { terminating } else { ready };
+    found.sort_unstable();
+    found.dedup();
+    found
+        .into_iter()
+        .map(|(address, port)| Endpoint {
+            address: address.to_string(),
+            port: port.into(),
+        })
+        .collect()
+}
+
+/// Adds the endpoints of a slice to those that are ready, and to those that still serve while they terminate.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,
-    cx: &mut Context<'_, '_>,
-    ready: &mut Vec<(IpAddr, u16)>,
-    terminating: &mut Vec<(IpAddr, u16)>,
+    options: &Options,
+    problems: &mut Problems,
+    (ready, terminating): (&mut Vec<(IpAddr, u16)>, &mut Vec<(IpAddr, u16)>),
 ) {
     let EndpointSlice {
         metadata,
@@ -96,14 +154,14 @@ fn read(
     });
     let Some(number) = number else { return };
     let Some(number) = names::port(number) else {
-        cx.problems.add(
+        problems.add(
             object(),
             format!("ports: {number} is out of range; expected 1 to 65535"),
         );
         return;
     };
     if !matches!(address_type.as_str(), "IPv4" | "IPv6") {
-        cx.problems.add(
+        problems.add(
             object(),
             format!("addressType {address_type:?} is not supported; expected IPv4 or IPv6"),
         );
@@ -132,14 +190,14 @@ fn read(
             continue;
         };
         match text.parse::<IpAddr>() {
-            Ok(address) if cx.options.allow_local_endpoints || is_remote(address) => {
+            Ok(address) if options.allow_local_endpoints || is_remote(address) => {
                 list.push((address, number));
             }
             _ => refused.push(text),
         }
     }
     if let Some(first) = refused.first() {
-        cx.problems.add(
+        problems.add(
             object(),
             format!(
                 "{} endpoints are refused, {first:?} first: expected IPs that are not loopback, link-local, \

@@ -55,6 +55,8 @@ mod sessions;
 mod shadowed;
 mod tables;
 
+pub use self::endpoints::endpoint_sets;
+
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 

@@ -84,7 +84,7 @@ fn live(sharded: &Sharded) -> ConfigMap {
     let reference = &sharded.manifest.endpoints[0];
     let shard = sharded.shards.iter().find(|s| s.name == reference.name);
     let name = shard_name(&edge(), &reference.name);
-    object(name, SHARD_ENTRY, shard.expect("a shard").bytes.clone())
+    object(name, SHARD_ENTRY, shard.expect("a shard").bytes.to_vec())
 }
 
 fn take_live(shelf: &mut Shelf, object: &ConfigMap) {
@@ -96,7 +96,7 @@ fn take_live(shelf: &mut Shelf, object: &ConfigMap) {
 fn fetched(need: &Need, sharded: &Sharded) -> Fetched {
     let stored = need.shards.iter().map(|reference| {
         let shard = sharded.shards.iter().find(|s| s.name == reference.name);
-        let bytes = shard.expect("a shard").bytes.clone();
+        let bytes = shard.expect("a shard").bytes.to_vec();
         (reference.sha256.clone(), bytes)
     });
     Fetched {
@@ -225,7 +225,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     assert_eq!(now.resolved.snapshot.endpoints, [set("a", "10.0.0.9")]);
     // A shard may hold nothing but endpoints.
     let config = &first.shards[0];
-    let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.clone());
+    let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.to_vec());
     shelf.take_live(&name, &hostile);
     shelf.advance();
     assert!(
