@@ -1,0 +1,46 @@
+// Package suite runs the Gateway API's conformance suite as it is. Nothing here changes what is tested: the features are
+// those that the GatewayClass claims.
+package suite
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/gateway-api/conformance"
+	"sigs.k8s.io/gateway-api/conformance/tests"
+	"sigs.k8s.io/gateway-api/conformance/utils/suite"
+	"sigs.k8s.io/yaml"
+)
+
+// All profiles of gateways; those of meshes are not Sesame's.
+var profiles = []suite.ConformanceProfileName{
+	suite.GatewayHTTPConformanceProfileName,
+	suite.GatewayGRPCConformanceProfileName,
+	suite.GatewayTLSConformanceProfileName,
+	suite.GatewayTCPConformanceProfileName,
+	suite.GatewayUDPConformanceProfileName,
+}
+
+func TestConformance(t *testing.T) {
+	options := conformance.DefaultOptions(t)
+	if len(options.ConformanceProfiles) == 0 {
+		options.ConformanceProfiles = profiles
+	}
+	running, err := suite.NewConformanceTestSuite(options)
+	require.NoError(t, err, "the suite")
+	// After all tests, also those that run beside others.
+	t.Cleanup(func() {
+		report, err := running.Report()
+		require.NoError(t, err, "the report")
+		summarize(os.Stdout, report)
+		if options.ReportOutputPath == "" {
+			return
+		}
+		text, err := yaml.Marshal(report)
+		require.NoError(t, err, "the report")
+		require.NoError(t, os.WriteFile(options.ReportOutputPath, text, 0o644))
+	})
+	running.Setup(t, tests.ConformanceTests)
+	require.NoError(t, running.Run(t, tests.ConformanceTests))
+}
