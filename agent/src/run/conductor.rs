@@ -50,6 +50,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let version = envoy::locate::version(&binary).await?;
     tracing::info!(envoy = %binary.display(), %version, "starting");
 
+    let (accepted, held) = accepted::load_all(&directories);
     let host = HostSettings {
         pool: if options.addresses.is_empty() {
             host_addresses::all()
@@ -61,6 +62,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
+        held,
         directories: directories.clone(),
     };
     let (known_sender, mut known) = watch::channel(Known::default());
@@ -68,7 +70,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         resolve: options.resolve.clone(),
         host,
         known: known_sender,
-        accepted: accepted::load_all(&directories),
+        accepted,
     })?;
 
     let socket = directories.runtime().join(AGENT_SOCKET);
