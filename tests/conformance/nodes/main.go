@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -43,6 +44,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	access.WarningHandler = rest.NoWarnings{}
 	all, err := manager.New(access, manager.Options{Metrics: server.Options{BindAddress: "0"}})
 	if err != nil {
 		return err

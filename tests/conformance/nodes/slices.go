@@ -131,4 +131,3 @@ func endpoints(pods []corev1.Pod) []discoveryv1.Endpoint {
 	}
 	return all
 }
-

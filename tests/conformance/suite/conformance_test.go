@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -26,6 +27,19 @@ func TestConformance(t *testing.T) {
 	options := conformance.DefaultOptions(t)
 	if len(options.ConformanceProfiles) == 0 {
 		options.ConformanceProfiles = profiles
+	}
+	implementation := &options.Implementation
+	implementation.Organization = "projectsesame"
+	implementation.Project = "sesame"
+	implementation.URL = "https://projectsesame.io"
+	implementation.Contact = []string{"CONTRIBUTING.md in the source tree"}
+	options.Hook = func(t *testing.T, test suite.ConformanceTest, _ *suite.ConformanceTestSuite) {
+		switch {
+		case t.Failed():
+			fmt.Printf("==> failed: %s\n", test.ShortName)
+		case !t.Skipped():
+			fmt.Printf("==> passed: %s\n", test.ShortName)
+		}
 	}
 	running, err := suite.NewConformanceTestSuite(options)
 	require.NoError(t, err, "the suite")

@@ -17,15 +17,11 @@ pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
         let line = String::from_utf8_lossy(&line);
         // The summary is from its heading to the result of the whole.
         summary = (summary || line.starts_with("Gateway API v")) && !line.starts_with("--- ");
-        if summary || is_result(&line) {
-            println!("{}", line.trim_start());
+        if summary {
+            println!("{line}");
+        } else if let Some(result) = line.strip_prefix("==> ") {
+            println!("{result}");
         }
     }
     Ok(suite.wait()?.success())
-}
-
-/// The result of a test, but not of a part of one.
-fn is_result(line: &str) -> bool {
-    let result = line.trim_start().strip_prefix("--- ");
-    result.is_some_and(|result| result.matches('/').count() == 1)
 }
