@@ -74,9 +74,7 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
 /// What was accepted last of the Gateway of a directory.
 pub(super) fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
     let generation = generation(directory)?;
-    generation
-        .map(|generation| read(&generation))
-        .transpose()
+    generation.map(|generation| read(&generation)).transpose()
 }
 
 fn generation(directory: &Path) -> anyhow::Result<Option<Generation>> {

@@ -90,9 +90,10 @@ fn own_addresses(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName, Ip
     let mut own = BTreeMap::new();
     let undecided = || needs.iter().filter(|need| need.requested.is_empty());
     for need in undecided() {
-        let kept = need.held.iter().find(|ip| {
-            offered.contains(*ip) && !requested.contains(*ip) && !given.contains(*ip)
-        });
+        let kept = need
+            .held
+            .iter()
+            .find(|ip| offered.contains(*ip) && !requested.contains(*ip) && !given.contains(*ip));
         if let Some(ip) = kept {
             given.insert(*ip);
             own.insert(need.gateway.clone(), *ip);
@@ -202,7 +203,13 @@ mod tests {
         let pool = [&pool[..], &["10.0.0.5"]].concat();
         assert_eq!(
             addresses(&others, &pool),
-            [["10.0.0.1"], ["10.0.0.2"], ["10.0.0.3"], ["10.0.0.5"], ["10.0.0.4"]]
+            [
+                ["10.0.0.1"],
+                ["10.0.0.2"],
+                ["10.0.0.3"],
+                ["10.0.0.5"],
+                ["10.0.0.4"]
+            ]
         );
     }
 

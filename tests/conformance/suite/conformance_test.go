@@ -3,8 +3,11 @@
 package suite
 
 import (
+	"flag"
 	"fmt"
+	"math/rand"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +25,8 @@ var profiles = []suite.ConformanceProfileName{
 	suite.GatewayTCPConformanceProfileName,
 	suite.GatewayUDPConformanceProfileName,
 }
+
+var seed = flag.Int64("shuffle", 0, "Runs the tests in an order that this number decides; 0 is the suite's own")
 
 func TestConformance(t *testing.T) {
 	options := conformance.DefaultOptions(t)
@@ -55,6 +60,10 @@ func TestConformance(t *testing.T) {
 		require.NoError(t, err, "the report")
 		require.NoError(t, os.WriteFile(options.ReportOutputPath, text, 0o644))
 	})
-	running.Setup(t, tests.ConformanceTests)
-	require.NoError(t, running.Run(t, tests.ConformanceTests))
+	all := slices.Clone(tests.ConformanceTests)
+	if *seed != 0 {
+		rand.New(rand.NewSource(*seed)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	}
+	running.Setup(t, all)
+	require.NoError(t, running.Run(t, all))
 }

@@ -5,6 +5,7 @@
 //! own. The whole runs in a network of its own, too, where the agent has an address for each Gateway. Whatever was started
 //! ends with this program, however that ends.
 
+mod leftovers;
 mod progress;
 mod stage;
 
@@ -57,6 +58,13 @@ async fn conform(args: &Args) -> anyhow::Result<bool> {
     let mut passed = true;
     for _ in 0..args.runs {
         passed &= stage.suite(&args.suite).await?;
+        if !args
+            .suite
+            .iter()
+            .any(|argument| argument.contains("cleanup"))
+        {
+            passed &= stage.tidy().await?;
+        }
     }
     stage.stop()?;
     eprintln!("logs and the report: {}", args.directory.display());

@@ -13,7 +13,7 @@ use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
 use sesame_tests::envoy::workspace;
 use sesame_tests::wait::eventually;
 
-use super::progress;
+use super::{leftovers, progress};
 
 /// What Gateways have their addresses from. Each is on the loopback device of this network.
 const POOL: &str = "203.0.113.0/24";
@@ -30,7 +30,7 @@ pub(crate) struct Stage {
     controller: ControllerUnderTest,
     nodes: Child,
     guard: Guard,
-    _cluster: TestCluster,
+    cluster: TestCluster,
 }
 
 impl Stage {
@@ -71,9 +71,9 @@ impl Stage {
             controller,
             nodes,
             guard,
-            _cluster: cluster,
+            cluster,
         };
-        let admin = stage._cluster.admin();
+        let admin = stage.cluster.admin();
         eventually("there is a node", sesame_tests::agent::SOON, async || {
             let node = admin.get(NODE).await.map_err(|error| error.to_string())?;
             let ready = node["status"]["addresses"].is_array();
@@ -105,6 +105,15 @@ impl Stage {
         let child = self.guard.spawn(&mut command);
         let log = File::create(self.directory.join("suite.log"))?;
         tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
+    }
+
+    /// Whether nothing is left of a run that cleaned up.
+    pub(crate) async fn tidy(&self) -> anyhow::Result<bool> {
+        let left = leftovers::wait_gone(self.cluster.admin(), &self.agent).await?;
+        for what in &left {
+            println!("left over: {what}");
+        }
+        Ok(left.is_empty())
     }
 
     /// An orderly end; the logs stay.
