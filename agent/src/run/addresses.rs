@@ -64,7 +64,7 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
             let conflict = need.ports.iter().find(|port| {
                 taken
                     .iter()
-                    .any(|(other, taken)| taken == *port && overlap(*other, ip))
+                    .any(|(other, taken)| taken == *port && same(*other, ip))
             });
             match conflict {
                 Some((transport, port)) => assignment.problems.push(format!(
@@ -122,7 +122,12 @@ fn offers(pool: &[IpAddr], wanted: IpAddr) -> bool {
         .any(|ip| *ip == wanted || (ip.is_unspecified() && ip.is_ipv4() == wanted.is_ipv4()))
 }
 
-fn overlap(a: IpAddr, b: IpAddr) -> bool {
+/// Whether an address of one is also the other's.
+pub(super) fn overlap(a: &[IpAddr], b: &[IpAddr]) -> bool {
+    a.iter().any(|a| b.iter().any(|b| same(*a, *b)))
+}
+
+fn same(a: IpAddr, b: IpAddr) -> bool {
     a == b || (a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified()))
 }
 
