@@ -24,7 +24,8 @@ PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
 # Of a run of everything in which nothing failed.
-CONFORMANCE_REPORT := docs/conformance/experimental-default-report.yaml
+CONFORMANCE_CHANNEL := experimental
+CONFORMANCE_REPORT = docs/conformance/$(CONFORMANCE_CHANNEL)-default-report.yaml
 
 CARGO ?= cargo
 GO ?= go
@@ -77,7 +78,7 @@ conformance: $(ENVOY) $(KUBE) ## The Gateway API's conformance suite; CONFORMANC
 	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/target/conformance/ ./nodes \
 	  sigs.k8s.io/gateway-api/conformance/echo-basic
 	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
-	target/debug/conformance $(CONFORMANCE_FLAGS)
+	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
 	$(if $(CONFORMANCE_FLAGS),,cp target/conformance/report.yaml $(CONFORMANCE_REPORT))
 
 .PHONY: golden

@@ -8,10 +8,12 @@ import (
 	"math/rand"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/gateway-api/conformance"
+	confv1 "sigs.k8s.io/gateway-api/conformance/apis/v1"
 	"sigs.k8s.io/gateway-api/conformance/tests"
 	"sigs.k8s.io/gateway-api/conformance/utils/suite"
 	"sigs.k8s.io/yaml"
@@ -28,10 +30,15 @@ var profiles = []suite.ConformanceProfileName{
 
 var seed = flag.Int64("shuffle", 0, "Runs the tests in an order that this number decides; 0 is the suite's own")
 
+var standard = flag.Bool("standard", false, "Leaves out what the definitions of the standard channel cannot say")
+
 func TestConformance(t *testing.T) {
 	options := conformance.DefaultOptions(t)
 	if len(options.ConformanceProfiles) == 0 {
 		options.ConformanceProfiles = profiles
+	}
+	if *standard {
+		options.SupportedFeatures = standardFeatures(t, options)
 	}
 	implementation := &options.Implementation
 	implementation.Organization = "projectsesame"
@@ -52,6 +59,10 @@ func TestConformance(t *testing.T) {
 	t.Cleanup(func() {
 		report, err := running.Report()
 		require.NoError(t, err, "the report")
+		// The suite has them in any order.
+		slices.SortFunc(report.ProfileReports, func(a, b confv1.ProfileReport) int {
+			return strings.Compare(a.Name, b.Name)
+		})
 		summarize(os.Stdout, report)
 		if options.ReportOutputPath == "" {
 			return

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
 use stage::Stage;
@@ -24,12 +24,23 @@ struct Args {
     /// Where the suite, `nodes` and `echo-basic` were built to, and where logs and the report go.
     #[arg(long, default_value = "target/conformance")]
     directory: PathBuf,
+    /// The release channel of the Gateway API's definitions.
+    #[arg(long, value_enum, default_value_t = ChannelArg::Experimental)]
+    channel: ChannelArg,
     /// How many times the suite is run, one after the other on the same cluster.
     #[arg(long, default_value_t = 1)]
     runs: u32,
     /// The suite's own arguments, such as `--run-test=HTTPRouteCORS` or `--disable-parallel-tests`.
     #[arg(last = true)]
     suite: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ChannelArg {
+    /// What is stable.
+    Standard,
+    /// Everything.
+    Experimental,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -54,7 +65,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 async fn conform(args: &Args) -> anyhow::Result<bool> {
     eprintln!("a cluster, a controller, an agent and nodes");
-    let mut stage = Stage::start(&args.directory).await?;
+    let mut stage = Stage::start(&args.directory, args.channel).await?;
     let mut passed = true;
     for _ in 0..args.runs {
         passed &= stage.suite(&args.suite).await?;

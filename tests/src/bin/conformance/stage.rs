@@ -13,7 +13,7 @@ use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
 use sesame_tests::envoy::workspace;
 use sesame_tests::wait::eventually;
 
-use super::{leftovers, progress};
+use super::{ChannelArg, leftovers, progress};
 
 /// What Gateways have their addresses from. Each is on the loopback device of this network.
 const POOL: &str = "203.0.113.0/24";
@@ -25,6 +25,7 @@ const NODE: &str = "/api/v1/nodes/node";
 
 pub(crate) struct Stage {
     directory: PathBuf,
+    channel: Channel,
     kubeconfig: PathBuf,
     agent: AgentUnderTest,
     controller: ControllerUnderTest,
@@ -34,13 +35,17 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) async fn start(directory: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn start(directory: &Path, channel: ChannelArg) -> anyhow::Result<Self> {
         let directory = directory
             .canonicalize()
             .with_context(|| format!("{}: `make conformance` builds it", directory.display()))?;
         add_addresses()?;
         let cluster = TestCluster::start().await;
-        cluster.install_crds(Channel::Experimental).await;
+        let channel = match channel {
+            ChannelArg::Standard => Channel::Standard,
+            ChannelArg::Experimental => Channel::Experimental,
+        };
+        cluster.install_crds(channel).await;
         deploy(&cluster).await;
         let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
         let class = format!(
@@ -66,6 +71,7 @@ impl Stage {
         );
         let stage = Self {
             directory,
+            channel,
             kubeconfig,
             agent,
             controller,
@@ -93,6 +99,7 @@ impl Stage {
             .arg(format!("--gateway-class={CLASS}"))
             .arg(format!("--usable-address={USABLE}"))
             .arg(format!("--unusable-address={UNUSABLE}"))
+            .arg(format!("--standard={}", self.channel == Channel::Standard))
             .arg(format!("--version=v{}", env!("CARGO_PKG_VERSION")))
             .arg(format!(
                 "--report-output={}",
