@@ -23,6 +23,10 @@ KUBE_VERSION := $(shell sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[^ ]*\).*|\1
 PINNED_KUBE := $(TOOLS)/kube-$(KUBE_VERSION)
 KUBE := $(addprefix $(or $(KUBEBUILDER_ASSETS),$(PINNED_KUBE))/,etcd kube-apiserver)
 
+# Of a run of everything in which nothing failed.
+CONFORMANCE_CHANNEL := experimental
+CONFORMANCE_REPORT = docs/conformance/$(CONFORMANCE_CHANNEL)-default-report.yaml
+
 CARGO ?= cargo
 GO ?= go
 
@@ -66,6 +70,16 @@ soak: $(ENVOY) ## Restarts under load, many in a row (SESAME_RESTARTS=50)
 bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a controller
 	$(CARGO) build --locked --release --workspace --bins
 	target/release/bench-cluster $(BENCH_FLAGS)
+
+.PHONY: conformance
+conformance: $(ENVOY) $(KUBE) ## The Gateway API's conformance suite; CONFORMANCE_FLAGS="-- --run-test=HTTPRouteCORS" runs one test
+	$(CARGO) build --locked --workspace --bins
+	mkdir -p target/conformance
+	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/target/conformance/ ./nodes \
+	  sigs.k8s.io/gateway-api/conformance/echo-basic
+	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
+	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
+	$(if $(CONFORMANCE_FLAGS),,cp target/conformance/report.yaml $(CONFORMANCE_REPORT))
 
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it

@@ -5,8 +5,8 @@
 //! draws a random number, so that the same objects give the same bytes on any machine.
 //!
 //! With the feature `cluster` there is the controller around them: `watch` (what the cluster holds) → `engine` (resolves
-//! it, on a thread of its own) → `publish` (ConfigMaps and Secrets) and `report` (statuses). Both write only while
-//! `lead` says so.
+//! it, on a thread of its own) → `publish` (ConfigMaps and Secrets), `report` (statuses) and `provision` (a Service for
+//! each Gateway). They write only while `lead` says so.
 
 pub mod api;
 #[cfg(feature = "cluster")]
@@ -17,6 +17,8 @@ pub mod cluster;
 mod engine;
 #[cfg(feature = "cluster")]
 mod lead;
+#[cfg(feature = "cluster")]
+mod provision;
 #[cfg(feature = "cluster")]
 mod publish;
 #[cfg(feature = "cluster")]

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::engine::{Engine, Mode};
 use crate::lead::Elector;
+use crate::provision::Provisioner;
 use crate::publish::{Failures, Publisher};
 use crate::report::Reporter;
 use crate::resolve::Options;
@@ -32,6 +33,7 @@ pub(crate) struct Settings {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) listen: SocketAddr,
     pub(crate) lease_duration: Duration,
+    pub(crate) gateway_services: bool,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -55,6 +57,7 @@ async fn controller(settings: Settings) -> Result<()> {
         kubeconfig,
         listen,
         lease_duration,
+        gateway_services,
     } = settings;
     let client = client(kubeconfig).await?;
     let metrics = Arc::new(Metrics::new());
@@ -108,6 +111,15 @@ async fn controller(settings: Settings) -> Result<()> {
         inputs,
     };
     tasks.spawn(fetcher.run());
+    if gateway_services {
+        let provisioner = Provisioner {
+            client: client.clone(),
+            offers: offered.clone(),
+            leading: is_leading.clone(),
+            metrics: Arc::clone(&metrics),
+        };
+        tasks.spawn(provisioner.run());
+    }
     let publisher = Publisher {
         client: client.clone(),
         namespace: namespace.clone(),

@@ -146,7 +146,10 @@ impl AgentUnderTest {
             .arg("--envoy")
             .arg(self.setup.envoy.clone().unwrap_or_else(envoy_binary))
             .arg("--allow-local-endpoints")
-            .args(["--address", "127.0.0.1"])
+            .args(match &self.setup.pool {
+                None => ["--address", "127.0.0.1"],
+                Some(network) => ["--address-pool", network],
+            })
             .args(["--drain-seconds", "1"])
             .args(&self.setup.flags)
             .stdin(Stdio::null())

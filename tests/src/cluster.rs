@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 pub use self::assets::Channel;
 pub use self::client::{Client, Failure};
+pub use self::guard::Guard;
 use self::identity::{Credentials, Identity};
 use self::servers::Servers;
 use crate::wait::eventually;
@@ -24,8 +25,8 @@ use crate::wait::eventually;
 /// How long anything that the API server does by itself may take on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long a `ServiceAccount`'s token is valid: longer than any test.
-const TOKEN_SECONDS: u64 = 3600;
+/// How long a `ServiceAccount`'s token is valid: longer than any test, and than the conformance suite.
+const TOKEN_SECONDS: u64 = 6 * 3600;
 
 /// Who talks to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -203,6 +203,15 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
         }
     })
     .await;
+    // Its keys were among the files.
+    for directory in [all.agent.runtime(), all.agent.state()] {
+        eventually("no file of it is left", SOON, async || {
+            let mut left =
+                std::fs::read_dir(directory.join("gateways")).map_err(|e| e.to_string())?;
+            left.next().map_or(Ok(()), |left| Err(format!("{left:?}")))
+        })
+        .await;
+    }
     for kind in ["configmaps", "secrets"] {
         let path = format!(
             "/api/v1/namespaces/{NAMESPACE}/{kind}?labelSelector=projectsesame.io%2Fgateway"

@@ -1,6 +1,6 @@
 //! Every manifest of upstream's conformance suite and examples decodes, and no field of it is unknown.
 //!
-//! The modules are pinned in `tests/upstream/go.mod` and come from the Go module cache (`go mod download`); nothing of
+//! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod download`); nothing of
 //! them is copied into this tree.
 
 #![allow(
@@ -24,7 +24,7 @@ const NO_OBJECTS: &[(&str, &str)] = &[
 
 /// The directory of each pinned module.
 fn modules() -> Vec<PathBuf> {
-    let upstream = Path::new(env!("CARGO_MANIFEST_DIR")).join("upstream");
+    let upstream = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
     let output = Command::new("go")
         .args(["mod", "download", "-json"])
         .args([

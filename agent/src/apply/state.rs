@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,8 @@ pub struct Accepted<'a> {
     pub snapshot: &'a [u8],
     /// The keys, likewise.
     pub keys: &'a [u8],
+    /// Where it is served.
+    pub addresses: &'a [IpAddr],
 }
 
 /// What is known of a generation without reading it.
@@ -61,6 +64,9 @@ pub struct Meta {
     pub snapshot_sha256: String,
     /// Hex SHA-256 of the keys.
     pub keys_sha256: String,
+    /// See [`Accepted`]; generations of older agents do not say.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A generation that was read and is whole.
@@ -158,6 +164,7 @@ impl StateDir {
             time,
             snapshot,
             keys,
+            addresses,
         } = accepted;
         for (what, bytes, max) in [(SNAPSHOT, snapshot, MAX_SNAPSHOT), (KEYS, keys, MAX_KEYS)] {
             if bytes.len() as u64 > max {
@@ -177,6 +184,7 @@ impl StateDir {
             time,
             snapshot_sha256: sha256(snapshot),
             keys_sha256: sha256(keys),
+            addresses: addresses.to_vec(),
         };
         let meta = serde_json::to_vec_pretty(&meta)
             .map_err(|error| at(&generations)(io::Error::other(error)))?;

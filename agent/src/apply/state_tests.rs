@@ -9,6 +9,7 @@ fn accepted<'a>(revision: &'a str, snapshot: &'a [u8]) -> Accepted<'a> {
         time: Timestamp::UNIX_EPOCH,
         snapshot,
         keys: b"secret",
+        addresses: &[],
     }
 }
 

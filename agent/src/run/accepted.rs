@@ -1,6 +1,8 @@
 //! What Envoy accepted last, kept for a start with nothing else alive: snapshots and keys of every Gateway.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -28,16 +30,27 @@ pub(super) fn save(directory: &Path, wanted: &Wanted) -> anyhow::Result<()> {
         time: Timestamp::now(),
         snapshot: &snapshot,
         keys: &keys::encode(wanted.packed.keys()),
+        addresses: &wanted.assignment.addresses,
     })?;
     Ok(())
 }
 
-/// What was accepted of every Gateway; what cannot be read is logged and left out.
-pub(super) fn load_all(directories: &Directories) -> Vec<ResolvedGateway> {
+/// What was accepted of every Gateway, and where it was served; what cannot be read is logged and left out.
+pub(super) fn load_all(
+    directories: &Directories,
+) -> (Vec<ResolvedGateway>, BTreeMap<NamespacedName, Vec<IpAddr>>) {
     let mut gateways = Vec::new();
+    let mut addresses = BTreeMap::new();
     for directory in directories.gateway_states() {
-        match load(&directory) {
-            Ok(Some(gateway)) => gateways.push(gateway),
+        let loaded = generation(&directory).and_then(|generation| {
+            let read = |generation: Generation| Ok((read(&generation)?, generation.meta.addresses));
+            generation.map(read).transpose()
+        });
+        match loaded {
+            Ok(Some((gateway, served_at))) => {
+                addresses.insert(gateway.gateway.clone(), served_at);
+                gateways.push(gateway);
+            }
             Ok(None) => {}
             Err(error) => {
                 tracing::error!(directory = %directory.display(), "the accepted configuration cannot be read: {error:#}");
@@ -45,7 +58,7 @@ pub(super) fn load_all(directories: &Directories) -> Vec<ResolvedGateway> {
         }
     }
     gateways.sort_by(|a, b| a.gateway.cmp(&b.gateway));
-    gateways
+    (gateways, addresses)
 }
 
 /// Forgets a Gateway that was withdrawn: a cold start must not bring it back.
@@ -60,14 +73,16 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
 
 /// What was accepted last of the Gateway of a directory.
 pub(super) fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
+    let generation = generation(directory)?;
+    generation.map(|generation| read(&generation)).transpose()
+}
+
+fn generation(directory: &Path) -> anyhow::Result<Option<Generation>> {
     let loaded = StateDir::open(directory, StateDir::KEEP)?.load_accepted()?;
     for damage in &loaded.damage {
         tracing::warn!(directory = %directory.display(), "{damage}");
     }
-    loaded
-        .generation
-        .map(|generation| read(&generation))
-        .transpose()
+    Ok(loaded.generation)
 }
 
 /// What a generation holds.

@@ -2,7 +2,8 @@
 //!
 //! A Gateway that asks for addresses gets those that the host offers. One Gateway alone gets the whole
 //! pool. Several share it: one address each while they last, else the same addresses as long as no port is
-//! wanted twice. What cannot be had is said, never silently dropped.
+//! wanted twice. One that has an address of its own keeps it whoever comes and goes, over restarts of the agent,
+//! too: names and clients point there. What cannot be had is said, never silently dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,6 +18,8 @@ pub(super) struct Need {
     pub gateway: NamespacedName,
     /// Addresses it asks for; empty leaves the choice to the host.
     pub requested: Vec<IpAddr>,
+    /// Addresses where it is served already.
+    pub held: Vec<IpAddr>,
     /// The ports it binds, after the port map. TCP and UDP have ports of their own.
     pub ports: BTreeSet<(Transport, u32)>,
 }
@@ -37,7 +40,7 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
         .filter(|need| need.requested.is_empty())
         .count();
     let one_each = undecided > 1 && specific(pool).count() >= undecided;
-    let mut own = specific(pool);
+    let mut own = own_addresses(needs, pool);
     let mut taken: Vec<(IpAddr, (Transport, u32))> = Vec::new();
     let mut result = BTreeMap::new();
     for need in needs {
@@ -53,7 +56,7 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
             }
             offered
         } else if one_each {
-            own.next().into_iter().collect()
+            own.remove(&need.gateway).into_iter().collect()
         } else {
             pool.to_vec()
         };
@@ -61,7 +64,7 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
             let conflict = need.ports.iter().find(|port| {
                 taken
                     .iter()
-                    .any(|(other, taken)| taken == *port && overlap(*other, ip))
+                    .any(|(other, taken)| taken == *port && same(*other, ip))
             });
             match conflict {
                 Some((transport, port)) => assignment.problems.push(format!(
@@ -79,7 +82,38 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
     result
 }
 
-fn specific(pool: &[IpAddr]) -> impl Iterator<Item = IpAddr> + '_ {
+/// One address for each Gateway that asks for none: the one that it has, else one that nobody has or asks for.
+fn own_addresses(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName, IpAddr> {
+    let offered: BTreeSet<IpAddr> = specific(pool).collect();
+    let requested: BTreeSet<IpAddr> = needs.iter().flat_map(|n| n.requested.clone()).collect();
+    let mut given = BTreeSet::new();
+    let mut own = BTreeMap::new();
+    let undecided = || needs.iter().filter(|need| need.requested.is_empty());
+    for need in undecided() {
+        let kept = need
+            .held
+            .iter()
+            .find(|ip| offered.contains(*ip) && !requested.contains(*ip) && !given.contains(*ip));
+        if let Some(ip) = kept {
+            given.insert(*ip);
+            own.insert(need.gateway.clone(), *ip);
+        }
+    }
+    for need in undecided() {
+        if own.contains_key(&need.gateway) {
+            continue;
+        }
+        let mut free = specific(pool).filter(|ip| !given.contains(ip));
+        let first = free.clone().next();
+        if let Some(ip) = free.find(|ip| !requested.contains(ip)).or(first) {
+            given.insert(ip);
+            own.insert(need.gateway.clone(), ip);
+        }
+    }
+    own
+}
+
+fn specific(pool: &[IpAddr]) -> impl Iterator<Item = IpAddr> + Clone + '_ {
     pool.iter().copied().filter(|ip| !ip.is_unspecified())
 }
 
@@ -88,7 +122,12 @@ fn offers(pool: &[IpAddr], wanted: IpAddr) -> bool {
         .any(|ip| *ip == wanted || (ip.is_unspecified() && ip.is_ipv4() == wanted.is_ipv4()))
 }
 
-fn overlap(a: IpAddr, b: IpAddr) -> bool {
+/// Whether an address of one is also the other's.
+pub(super) fn overlap(a: &[IpAddr], b: &[IpAddr]) -> bool {
+    a.iter().any(|a| b.iter().any(|b| same(*a, *b)))
+}
+
+fn same(a: IpAddr, b: IpAddr) -> bool {
     a == b || (a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified()))
 }
 
@@ -107,6 +146,7 @@ mod tests {
         Need {
             gateway: NamespacedName::new("default", name),
             requested: requested.iter().map(|ip| ip.parse().unwrap()).collect(),
+            held: Vec::new(),
             ports: ports.iter().map(|port| (Transport::Tcp, *port)).collect(),
         }
     }
@@ -142,6 +182,39 @@ mod tests {
                 &["10.0.0.1", "10.0.0.2"]
             ),
             [["10.0.0.1"], ["10.0.0.2"]]
+        );
+    }
+
+    #[test]
+    fn a_gateway_keeps_its_address_whoever_comes_and_goes() {
+        let pool = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
+        let holds = |name: &str, held: &[&str]| Need {
+            held: held.iter().map(|ip| ip.parse().unwrap()).collect(),
+            ..need(name, &[], &[80])
+        };
+        // One before it comes, and one before it goes.
+        let more = [need("a", &[], &[80]), holds("b", &["10.0.0.1"])];
+        assert_eq!(addresses(&more, &pool), [["10.0.0.2"], ["10.0.0.1"]]);
+        let fewer = [holds("b", &["10.0.0.2"]), holds("c", &["10.0.0.3"])];
+        assert_eq!(addresses(&fewer, &pool), [["10.0.0.2"], ["10.0.0.3"]]);
+        // Not one that the host no longer offers, that two have, or that somebody asks for.
+        let others = [
+            holds("a", &["10.0.0.9"]),
+            holds("b", &["10.0.0.2"]),
+            holds("c", &["10.0.0.2"]),
+            holds("d", &["10.0.0.4"]),
+            need("e", &["10.0.0.4"], &[80]),
+        ];
+        let pool = [&pool[..], &["10.0.0.5"]].concat();
+        assert_eq!(
+            addresses(&others, &pool),
+            [
+                ["10.0.0.1"],
+                ["10.0.0.2"],
+                ["10.0.0.3"],
+                ["10.0.0.5"],
+                ["10.0.0.4"]
+            ]
         );
     }
 

@@ -11,8 +11,9 @@ use sesame_controller::api::NamespacedName;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
+use super::addresses::overlap;
 use super::describe::{self, Facts};
 use super::directories::Directories;
 use super::engine::Known;
@@ -39,6 +40,8 @@ struct Running {
     orders: mpsc::Sender<Order>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
+    /// Where it listens.
+    addresses: Vec<IpAddr>,
 }
 
 /// Runs until a signal says to stop.
@@ -50,6 +53,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let version = envoy::locate::version(&binary).await?;
     tracing::info!(envoy = %binary.display(), %version, "starting");
 
+    let (accepted, held) = accepted::load_all(&directories);
     let host = HostSettings {
         pool: if options.addresses.is_empty() {
             host_addresses::all()
@@ -61,6 +65,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
+        held,
         directories: directories.clone(),
     };
     let (known_sender, mut known) = watch::channel(Known::default());
@@ -68,7 +73,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         resolve: options.resolve.clone(),
         host,
         known: known_sender,
-        accepted: accepted::load_all(&directories),
+        accepted,
     })?;
 
     let socket = directories.runtime().join(AGENT_SOCKET);
@@ -134,13 +139,25 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             orders: orders_sender,
             stop: stop_sender,
             task: tokio::spawn(instance.run(feed, orders, stop)),
+            addresses: wanted.assignment.addresses.clone(),
         }
     };
+    // Gateways that were withdrawn and whose Envoys drain, with the addresses where those still listen.
+    let mut ending: BTreeMap<NamespacedName, Vec<IpAddr>> = BTreeMap::new();
+    let mut ends: JoinSet<(NamespacedName, bool)> = JoinSet::new();
     loop {
         let wanted = known.borrow_and_update().gateways.clone();
         for (name, wanted) in &wanted {
-            if !running.contains_key(name) {
-                running.insert(name.clone(), start(name, wanted));
+            let addresses = &wanted.assignment.addresses;
+            // Two Envoys at one address would share its connections out between them.
+            let waits =
+                ending.contains_key(name) || ending.values().any(|held| overlap(held, addresses));
+            match running.get_mut(name) {
+                Some(running) => running.addresses.clone_from(addresses),
+                None if waits => {}
+                None => {
+                    running.insert(name.clone(), start(name, wanted));
+                }
             }
         }
         let gone: Vec<NamespacedName> = running
@@ -151,8 +168,11 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         drop(wanted);
         for name in gone {
             if let Some(instance) = running.remove(&name) {
-                stop_one(&name, instance).await;
-                accepted::forget(&directories, &name);
+                ending.insert(name.clone(), instance.addresses.clone());
+                ends.spawn(async move {
+                    let well = stop_one(&name, instance).await;
+                    (name, well)
+                });
             }
         }
         seen_sender.send_replace(
@@ -173,6 +193,13 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                     anyhow::bail!("the engine has ended; this is a bug, please report it with the log");
                 }
             }
+            Some(Ok((name, well))) = ends.join_next() => {
+                ending.remove(&name);
+                accepted::forget(&directories, &name);
+                if well {
+                    directories.forget_runtime(&name);
+                }
+            }
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -187,6 +214,11 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         stop_one(&name, instance).await;
     });
     futures::future::join_all(stops).await;
+    while let Some(ended) = ends.join_next().await {
+        if let Ok((name, _)) = ended {
+            accepted::forget(&directories, &name);
+        }
+    }
     #[cfg(feature = "cluster")]
     if let Some(reporter) = reporter {
         reporter.finish().await;
@@ -200,11 +232,14 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn stop_one(name: &NamespacedName, instance: Running) {
+/// Returns when its Envoy has ended; false if that is not sure.
+async fn stop_one(name: &NamespacedName, instance: Running) -> bool {
     instance.stop.send_replace(true);
     if let Err(error) = instance.task.await {
         tracing::error!(gateway = %name, %error, "the Gateway's task has failed");
+        return false;
     }
+    true
 }
 
 /// Makes reports from the newest values.

@@ -134,6 +134,16 @@ impl Directories {
             .collect()
     }
 
+    /// Removes what the Envoy of a withdrawn Gateway watched, keys among it; that Envoy has ended.
+    pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
+        let directory = self.gateway(gateway).runtime;
+        if let Err(error) = fs::remove_dir_all(&directory)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%gateway, %error, directory = %directory.display(), "what the withdrawn Gateway's Envoy watched cannot be removed");
+        }
+    }
+
     /// Where one Gateway's things are.
     pub(super) fn gateway(&self, gateway: &NamespacedName) -> GatewayDirectories {
         GatewayDirectories {

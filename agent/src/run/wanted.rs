@@ -35,6 +35,8 @@ pub(super) struct HostSettings {
     pub(super) trusted_hops: u32,
     /// The system's certificate authorities.
     pub(super) system_ca: PathBuf,
+    /// Where Gateways were served before the agent started.
+    pub(super) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// Where things are.
     pub(super) directories: Directories,
 }
@@ -151,7 +153,14 @@ pub(super) fn render_all(
 ) -> WantedGateways {
     let needs: Vec<Need> = gateways
         .iter()
-        .map(|offer| need(&offer.resolved.gateway, &offer.resolved.snapshot, host))
+        .map(|offer| {
+            let gateway = &offer.resolved.gateway;
+            let held = match before.get(gateway) {
+                Some(wanted) => &wanted.assignment.addresses[..],
+                None => host.held.get(gateway).map_or(&[][..], Vec::as_slice),
+            };
+            need(gateway, &offer.resolved.snapshot, held, host)
+        })
         .collect();
     let mut assignments = assign(&needs, &host.pool);
     let budget = host
@@ -235,7 +244,12 @@ fn render_one(
     }
 }
 
-fn need(gateway: &NamespacedName, snapshot: &Snapshot, host: &HostSettings) -> Need {
+fn need(
+    gateway: &NamespacedName,
+    snapshot: &Snapshot,
+    held: &[IpAddr],
+    host: &HostSettings,
+) -> Need {
     let ports: BTreeSet<(Transport, u32)> = snapshot
         .ports
         .iter()
@@ -251,6 +265,7 @@ fn need(gateway: &NamespacedName, snapshot: &Snapshot, host: &HostSettings) -> N
             .iter()
             .filter_map(|address| address.parse().ok())
             .collect(),
+        held: held.to_vec(),
         ports,
     }
 }

@@ -51,6 +51,16 @@ struct Given {
         value_name = "BOOL"
     )]
     allow_local_endpoints: Option<bool>,
+    /// Make a headless Service for each Gateway, beside it, which tells the Gateway's addresses [default: true]
+    #[arg(
+        long,
+        env = "SESAME_GATEWAY_SERVICES",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    gateway_services: Option<bool>,
     /// How to reach the API server [default: $KUBECONFIG, ~/.kube/config, or the pod's ServiceAccount]
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -104,6 +114,7 @@ impl Given {
             namespace,
             mode,
             allow_local_endpoints,
+            gateway_services,
             kubeconfig,
             listen,
             lease_seconds,
@@ -147,6 +158,7 @@ impl Given {
             kubeconfig: kubeconfig.or(file.kubeconfig),
             listen: listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             lease_duration: Duration::from_secs(lease),
+            gateway_services: gateway_services.or(file.gateway_services).unwrap_or(true),
         };
         let log = log.or(file.log).unwrap_or_else(|| "info".to_owned());
         let format = log_format.or(file.log_format).unwrap_or(LogFormat::Text);

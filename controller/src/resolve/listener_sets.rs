@@ -127,7 +127,8 @@ impl SetState<'_> {
         }
         if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
             verdict.refuse(Reason::ParentNotAccepted, why);
-        } else if !listeners.iter().any(|listener| listener.accepted.good()) {
+        } else if !listeners.iter().any(ListenerState::served) {
+            // Unlike a Gateway, a set of which nothing can be served is not accepted, also for want of a certificate.
             verdict.refuse(
                 Reason::ListenersNotValid,
                 format!("no listener is valid: {}", invalid(listeners)),
@@ -147,7 +148,7 @@ impl SetState<'_> {
             Condition::new(type_, status, reason, message, generation)
         };
         let verdict = self.verdict(listeners, gateway);
-        let some_invalid = listeners.iter().any(|listener| !listener.accepted.good());
+        let some_invalid = !listeners.iter().all(ListenerState::served);
         let accepted = if verdict.good() && some_invalid {
             condition(
                 ConditionType::Accepted,
@@ -170,12 +171,7 @@ impl SetState<'_> {
             (Some((Reason::ParentNotAccepted, why)), _) | (None, Some((_, why))) => {
                 Some((Reason::ParentNotProgrammed, why))
             }
-            (Some(fault), _) => Some(fault),
-            (None, None) if listeners.iter().any(ListenerState::served) => None,
-            (None, None) => Some((
-                Reason::ListenersNotValid,
-                "no listener can be served; see status.listeners",
-            )),
+            (fault, _) => fault,
         };
         let programmed = match fault {
             Some((reason, why)) => condition(
@@ -207,7 +203,8 @@ pub(super) fn invalid(listeners: &[ListenerState<'_>]) -> String {
     let faults: Vec<String> = listeners
         .iter()
         .filter_map(|listener| {
-            let (_, message) = listener.accepted.fault()?;
+            let without_tls = || listener.resolved.fault().filter(|_| listener.without_tls);
+            let (_, message) = listener.accepted.fault().or_else(without_tls)?;
             Some(format!("listener {:?}: {message}", listener.spec.name))
         })
         .collect();

@@ -15,6 +15,7 @@ pub struct Setup {
     pub(super) other_source: bool,
     pub(super) envoy: Option<PathBuf>,
     pub(super) small_disks: bool,
+    pub(super) pool: Option<String>,
 }
 
 impl Setup {
@@ -45,6 +46,13 @@ impl Setup {
     #[must_use]
     pub fn small_disks(mut self) -> Self {
         self.small_disks = true;
+        self
+    }
+
+    /// Its Gateways have addresses of their own in this network, not the loopback's, and their ports are not mapped.
+    #[must_use]
+    pub fn address_pool(mut self, network: &str) -> Self {
+        self.pool = Some(network.to_owned());
         self
     }
 

@@ -36,7 +36,7 @@ pub(super) fn binary(name: &str) -> PathBuf {
 }
 
 /// Every object of a channel, in the order of the files' names. They are read from the Go module that
-/// `tests/upstream/go.mod` pins.
+/// `tests/conformance/go.mod` pins.
 pub(super) fn crds(channel: Channel) -> Vec<Value> {
     let directory = gateway_api().join("config/crd").join(match channel {
         Channel::Standard => "standard",
@@ -68,13 +68,13 @@ pub(super) fn crds(channel: Channel) -> Vec<Value> {
 fn gateway_api() -> PathBuf {
     let output = Command::new("go")
         .args(["mod", "download", "-json", "sigs.k8s.io/gateway-api"])
-        .current_dir(workspace().join("tests/upstream"))
+        .current_dir(workspace().join("tests/conformance"))
         .output()
         .expect("the Gateway API's definitions are in a Go module: install Go");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "go mod download in tests/upstream: {errors}"
+        "go mod download in tests/conformance: {errors}"
     );
     let module: Value = serde_json::from_slice(&output.stdout).expect("go prints JSON");
     let directory = module["Dir"].as_str();

@@ -1,7 +1,7 @@
-//! Ends the cluster's processes when the test cannot do it itself.
+//! Ends processes when the test that started them cannot do it itself.
 //!
 //! A small shell waits for the end of a pipe whose other end only the test's process holds. However that process
-//! ends, the kernel closes the pipe, and the shell kills its own process group. The servers are in that group,
+//! ends, the kernel closes the pipe, and the shell kills its own process group. Those processes are in that group,
 //! and as long as the shell lives its number belongs to nobody else: no stranger can be hit.
 
 use std::os::unix::process::CommandExt as _;
@@ -12,14 +12,15 @@ use std::process::{Child, Command, Stdio};
 const SCRIPT: &str = "read -r _; kill -KILL 0";
 
 /// The leader of a process group that ends with this process.
-pub(super) struct Guard {
+#[derive(Debug)]
+pub struct Guard {
     shell: Child,
     group: i32,
 }
 
 impl Guard {
     /// Starts it; `directory` is only there to be seen in the list of processes.
-    pub(super) fn start(directory: &Path) -> Self {
+    pub fn start(directory: &Path) -> Self {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "guard"])
             .arg(directory)
@@ -34,7 +35,7 @@ impl Guard {
     }
 
     /// Starts a command as a member of the group.
-    pub(super) fn spawn(&self, command: &mut Command) -> Child {
+    pub fn spawn(&self, command: &mut Command) -> Child {
         command
             .process_group(self.group)
             .spawn()

@@ -108,6 +108,16 @@ fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
     }
     assert_eq!(said(conditions, ConditionType::Conflicted), Said::True);
 
+    let elsewhere = "{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x, namespace: other}]}}";
+    let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", elsewhere)));
+    assert_eq!(says(&resolution, "s"), no_listener);
+    let conditions = &status(&resolution, "web", "s").listeners[0].conditions;
+    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(
+        said(conditions, ConditionType::ResolvedRefs),
+        Said::False(Reason::RefNotPermitted)
+    );
+
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", "")));
     assert_eq!(says(&resolution, "s"), both(Reason::Invalid));
 

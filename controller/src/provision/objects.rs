@@ -1,0 +1,137 @@
+//! The Service and the EndpointSlices that a Gateway should have. Pure.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use sesame_proto::digest::sha256;
+
+use super::Basis;
+use crate::api::NamespacedName;
+use crate::cluster::published::{GATEWAY_LABEL, gateway_id};
+use crate::world::Kind;
+
+/// The specification's label for what is created for a Gateway.
+const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+const MANAGED_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "sesame-controller";
+/// Annotation: a digest of all that we say of the object, so that what we no longer say is noticed.
+pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
+/// The longest name of a Service, and value of a label.
+const MAX_LABEL: usize = 63;
+/// The most ports that an EndpointSlice may have.
+const MAX_PORTS: usize = 100;
+
+/// Which object.
+pub(super) type Key = (Kind, NamespacedName);
+
+/// An object that is to be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Object {
+    pub(super) key: Key,
+    pub(super) value: Value,
+}
+
+/// Everything that there should be of a Gateway; the Service comes first.
+pub(super) fn objects(basis: &Basis) -> Vec<Object> {
+    let name = service_name(basis);
+    let ports: Vec<Value> = basis
+        .ports
+        .iter()
+        .map(|(transport, port)| {
+            let name = format!("{}-{port}", transport.to_lowercase());
+            json!({"name": name, "protocol": transport, "port": port})
+        })
+        .collect();
+    let spec = json!({"type": "ClusterIP", "clusterIP": "None", "ports": ports});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "spec": spec});
+    let mut all = vec![object(basis, Kind::Service, name.clone(), &[], service)];
+    for (family, suffix) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
+        let of_family = |ip: &&IpAddr| ip.is_ipv4() == (family == "IPv4");
+        let endpoints: Vec<Value> = basis
+            .addresses
+            .iter()
+            .filter(of_family)
+            .map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}}))
+            .collect();
+        if endpoints.is_empty() {
+            continue;
+        }
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "addressType": family,
+            "endpoints": endpoints,
+            "ports": ports.iter().take(MAX_PORTS).collect::<Vec<_>>(),
+        });
+        let labels = [(SERVICE_LABEL, name.as_str()), (MANAGED_LABEL, MANAGER)];
+        let name = format!("{name}-{suffix}");
+        all.push(object(basis, Kind::EndpointSlice, name, &labels, slice));
+    }
+    all
+}
+
+fn object(
+    basis: &Basis,
+    kind: Kind,
+    name: String,
+    labels: &[(&str, &str)],
+    mut value: Value,
+) -> Object {
+    let Basis {
+        gateway,
+        uid,
+        class: _,
+        labels: wanted,
+        annotations,
+        ports: _,
+        addresses: _,
+    } = basis;
+    // Ours are not for the Gateway's author to say.
+    let mut all: BTreeMap<&str, String> = BTreeMap::new();
+    all.extend(wanted.iter().map(|(n, v)| (n.as_str(), v.clone())));
+    all.extend(labels.iter().map(|(n, v)| (*n, (*v).to_owned())));
+    all.insert(NAME_LABEL, name_label(gateway));
+    all.insert(GATEWAY_LABEL, gateway_id(gateway));
+    value["metadata"] = json!({
+        "name": name,
+        "namespace": gateway.namespace,
+        "labels": all,
+        "annotations": annotations,
+        "ownerReferences": [{
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "Gateway",
+            "name": gateway.name,
+            "uid": uid,
+            "controller": true,
+        }],
+    });
+    let digest = sha256(value.to_string().as_bytes());
+    value["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
+    Object {
+        key: (kind, NamespacedName::new(&gateway.namespace, &name)),
+        value,
+    }
+}
+
+/// `<gateway>-<class>`, as the specification recommends; a digest where that is no name of a Service.
+fn service_name(basis: &Basis) -> String {
+    let name = format!("{}-{}", basis.gateway.name, basis.class);
+    let good = name.len() <= MAX_LABEL
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && !name.contains('.');
+    if good {
+        name
+    } else {
+        format!("gateway-{}", gateway_id(&basis.gateway))
+    }
+}
+
+fn name_label(gateway: &NamespacedName) -> String {
+    if gateway.name.len() <= MAX_LABEL {
+        gateway.name.clone()
+    } else {
+        gateway_id(gateway)
+    }
+}

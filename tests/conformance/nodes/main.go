@@ -1,0 +1,75 @@
+// Command nodes stands in for the nodes and the controllers of a cluster: it turns Deployments into Pods, Pods into
+// processes, Services into EndpointSlices, and clears away what belongs to nothing any more. It does what the conformance
+// suite needs and no more: each Pod is one container, and an image is one of the few programs that are known here.
+//
+// It makes a bridge and addresses, so it must be run in a network of its own.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+func main() {
+	var err error
+	switch {
+	case len(os.Args) > 2 && os.Args[1] == "pod":
+		err = becomePod(os.Args[2], os.Args[3:])
+	case len(os.Args) > 1 && os.Args[1] == "dns":
+		err = answerNames()
+	default:
+		err = run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nodes:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	echo := flag.String("echo", "", "the suite's echo server")
+	directory := flag.String("directory", "", "for the files of volumes")
+	flag.Parse()
+	log.SetLogger(zap.New(zap.WriteTo(os.Stderr)))
+	access, err := config.GetConfig()
+	if err != nil {
+		return err
+	}
+	access.WarningHandler = rest.NoWarnings{}
+	all, err := manager.New(access, manager.Options{Metrics: server.Options{BindAddress: "0"}})
+	if err != nil {
+		return err
+	}
+	network, err := newNetwork()
+	if err != nil {
+		return fmt.Errorf("the network of pods: %w", err)
+	}
+	node := &node{
+		client:    all.GetClient(),
+		reader:    all.GetAPIReader(),
+		network:   network,
+		directory: *directory,
+		echo:      *echo,
+		pods:      map[podKey]*pod{},
+	}
+	for what, add := range map[string]func(manager.Manager) error{
+		"node":        node.add,
+		"deployments": addDeployments,
+		"slices":      addSlices,
+		"namespaces":  addNamespaces,
+	} {
+		if err := add(all); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return all.Start(signals.SetupSignalHandler())
+}

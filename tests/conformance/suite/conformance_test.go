@@ -1,0 +1,80 @@
+// Package suite runs the Gateway API's conformance suite as it is. Nothing here changes what is tested: the features are
+// those that the GatewayClass claims.
+package suite
+
+import (
+	"flag"
+	"fmt"
+	"math/rand"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/gateway-api/conformance"
+	confv1 "sigs.k8s.io/gateway-api/conformance/apis/v1"
+	"sigs.k8s.io/gateway-api/conformance/tests"
+	"sigs.k8s.io/gateway-api/conformance/utils/suite"
+	"sigs.k8s.io/yaml"
+)
+
+// All profiles of gateways; those of meshes are not Sesame's.
+var profiles = []suite.ConformanceProfileName{
+	suite.GatewayHTTPConformanceProfileName,
+	suite.GatewayGRPCConformanceProfileName,
+	suite.GatewayTLSConformanceProfileName,
+	suite.GatewayTCPConformanceProfileName,
+	suite.GatewayUDPConformanceProfileName,
+}
+
+var seed = flag.Int64("shuffle", 0, "Runs the tests in an order that this number decides; 0 is the suite's own")
+
+var standard = flag.Bool("standard", false, "Leaves out what the definitions of the standard channel cannot say")
+
+func TestConformance(t *testing.T) {
+	options := conformance.DefaultOptions(t)
+	if len(options.ConformanceProfiles) == 0 {
+		options.ConformanceProfiles = profiles
+	}
+	if *standard {
+		options.SupportedFeatures = standardFeatures(t, options)
+	}
+	implementation := &options.Implementation
+	implementation.Organization = "projectsesame"
+	implementation.Project = "sesame"
+	implementation.URL = "https://projectsesame.io"
+	implementation.Contact = []string{"CONTRIBUTING.md in the source tree"}
+	options.Hook = func(t *testing.T, test suite.ConformanceTest, _ *suite.ConformanceTestSuite) {
+		switch {
+		case t.Failed():
+			fmt.Printf("==> failed: %s\n", test.ShortName)
+		case !t.Skipped():
+			fmt.Printf("==> passed: %s\n", test.ShortName)
+		}
+	}
+	running, err := suite.NewConformanceTestSuite(options)
+	require.NoError(t, err, "the suite")
+	// After all tests, also those that run beside others.
+	t.Cleanup(func() {
+		report, err := running.Report()
+		require.NoError(t, err, "the report")
+		// The suite has them in any order.
+		slices.SortFunc(report.ProfileReports, func(a, b confv1.ProfileReport) int {
+			return strings.Compare(a.Name, b.Name)
+		})
+		summarize(os.Stdout, report)
+		if options.ReportOutputPath == "" {
+			return
+		}
+		text, err := yaml.Marshal(report)
+		require.NoError(t, err, "the report")
+		require.NoError(t, os.WriteFile(options.ReportOutputPath, text, 0o644))
+	})
+	all := slices.Clone(tests.ConformanceTests)
+	if *seed != 0 {
+		rand.New(rand.NewSource(*seed)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	}
+	running.Setup(t, all)
+	require.NoError(t, running.Run(t, all))
+}

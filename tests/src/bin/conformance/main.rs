@@ -1,0 +1,83 @@
+//! `make conformance`: the Gateway API's conformance suite, as it is, against a real API server, a controller and an
+//! agent with the rights of `controller/deploy`.
+//!
+//! There are no nodes. `tests/conformance/nodes` stands in for them: it runs the suite's backends, each in a network of its
+//! own. The whole runs in a network of its own, too, where the agent has an address for each Gateway. Whatever was started
+//! ends with this program, however that ends.
+
+mod leftovers;
+mod progress;
+mod stage;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+
+use stage::Stage;
+
+/// Runs the Gateway API's conformance suite against Sesame on this machine.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Where the suite, `nodes` and `echo-basic` were built to, and where logs and the report go.
+    #[arg(long, default_value = "target/conformance")]
+    directory: PathBuf,
+    /// The release channel of the Gateway API's definitions.
+    #[arg(long, value_enum, default_value_t = ChannelArg::Experimental)]
+    channel: ChannelArg,
+    /// How many times the suite is run, one after the other on the same cluster.
+    #[arg(long, default_value_t = 1)]
+    runs: u32,
+    /// The suite's own arguments, such as `--run-test=HTTPRouteCORS` or `--disable-parallel-tests`.
+    #[arg(last = true)]
+    suite: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ChannelArg {
+    /// What is stable.
+    Standard,
+    /// Everything.
+    Experimental,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    sesame_tests::network::enter_own().context("a network of its own")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(run(&args))
+}
+
+async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        passed = conform(args) => Ok(if passed? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+        _ = interrupted.recv() => Ok(ExitCode::from(130)),
+        _ = terminated.recv() => Ok(ExitCode::from(143)),
+    }
+}
+
+async fn conform(args: &Args) -> anyhow::Result<bool> {
+    eprintln!("a cluster, a controller, an agent and nodes");
+    let mut stage = Stage::start(&args.directory, args.channel).await?;
+    let mut passed = true;
+    for _ in 0..args.runs {
+        passed &= stage.suite(&args.suite).await?;
+        if !args
+            .suite
+            .iter()
+            .any(|argument| argument.contains("cleanup"))
+        {
+            passed &= stage.tidy().await?;
+        }
+    }
+    stage.stop()?;
+    eprintln!("logs and the report: {}", args.directory.display());
+    Ok(passed)
+}

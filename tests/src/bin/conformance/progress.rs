@@ -1,0 +1,27 @@
+//! What the suite prints, for the terminal: one line for each test, and its summary. All of it goes into a file.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Child;
+
+use anyhow::Context as _;
+
+/// Follows the suite to its end; says whether everything passed.
+pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
+    let output = suite.stdout.take().context("the suite's output")?;
+    let mut summary = false;
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        log.write_all(&line)?;
+        log.write_all(b"\n")?;
+        let line = String::from_utf8_lossy(&line);
+        // The summary is from its heading to the result of the whole.
+        summary = (summary || line.starts_with("Gateway API v")) && !line.starts_with("--- ");
+        if summary {
+            println!("{line}");
+        } else if let Some(result) = line.strip_prefix("==> ") {
+            println!("{result}");
+        }
+    }
+    Ok(suite.wait()?.success())
+}

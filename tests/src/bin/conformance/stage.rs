@@ -1,0 +1,195 @@
+//! The cluster, the controller, the agent and what stands in for nodes.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::cluster::{Channel, Guard, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
+use sesame_tests::envoy::workspace;
+use sesame_tests::wait::eventually;
+
+use super::{ChannelArg, leftovers, progress};
+
+/// What Gateways have their addresses from. Each is on the loopback device of this network.
+const POOL: &str = "203.0.113.0/24";
+/// One that nobody asks for, and one that is nowhere: for Gateways that say which address they want.
+const USABLE: &str = "203.0.113.200";
+const UNUSABLE: &str = "198.51.100.1";
+const CLASS: &str = "sesame";
+const NODE: &str = "/api/v1/nodes/node";
+
+pub(crate) struct Stage {
+    directory: PathBuf,
+    channel: Channel,
+    kubeconfig: PathBuf,
+    agent: AgentUnderTest,
+    controller: ControllerUnderTest,
+    nodes: Child,
+    guard: Guard,
+    cluster: TestCluster,
+}
+
+impl Stage {
+    pub(crate) async fn start(directory: &Path, channel: ChannelArg) -> anyhow::Result<Self> {
+        let directory = directory
+            .canonicalize()
+            .with_context(|| format!("{}: `make conformance` builds it", directory.display()))?;
+        add_addresses()?;
+        let cluster = TestCluster::start().await;
+        let channel = match channel {
+            ChannelArg::Standard => Channel::Standard,
+            ChannelArg::Experimental => Channel::Experimental,
+        };
+        cluster.install_crds(channel).await;
+        deploy(&cluster).await;
+        let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
+        let class = format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata:\n  name: {CLASS}\n\
+             spec:\n  controllerName: projectsesame.io/gateway-controller\n"
+        );
+        for text in [std::fs::read_to_string(rbac)?, class] {
+            let applied = cluster.apply(&text).await;
+            applied.map_err(|error| anyhow::anyhow!("{error}"))?;
+        }
+        let controller = ControllerUnderTest::start(&cluster, &[]).await;
+        controller.wait_ready().await;
+        let agent = follow(&cluster).await;
+        let kubeconfig = cluster.kubeconfig(&User::Admin).await;
+        let guard = Guard::start(&directory);
+        let nodes = guard.spawn(
+            logged(&directory, "nodes")?
+                .env("KUBECONFIG", &kubeconfig)
+                .arg("--echo")
+                .arg(directory.join("echo-basic"))
+                .arg("--directory")
+                .arg(agent.runtime().with_file_name("volumes")),
+        );
+        let stage = Self {
+            directory,
+            channel,
+            kubeconfig,
+            agent,
+            controller,
+            nodes,
+            guard,
+            cluster,
+        };
+        let admin = stage.cluster.admin();
+        eventually("there is a node", sesame_tests::agent::SOON, async || {
+            let node = admin.get(NODE).await.map_err(|error| error.to_string())?;
+            let ready = node["status"]["addresses"].is_array();
+            ready.then_some(()).ok_or_else(|| node.to_string())
+        })
+        .await;
+        Ok(stage)
+    }
+
+    /// Runs the suite; says whether everything passed.
+    pub(crate) async fn suite(&mut self, arguments: &[String]) -> anyhow::Result<bool> {
+        let mut command = Command::new(self.directory.join("suite"));
+        command
+            .env("KUBECONFIG", &self.kubeconfig)
+            .current_dir(&self.directory)
+            .args(["-test.v", "-test.timeout=0", "-test.run=^TestConformance$"])
+            .arg(format!("--gateway-class={CLASS}"))
+            .arg(format!("--usable-address={USABLE}"))
+            .arg(format!("--unusable-address={UNUSABLE}"))
+            .arg(format!("--standard={}", self.channel == Channel::Standard))
+            .arg(format!("--version=v{}", env!("CARGO_PKG_VERSION")))
+            .arg(format!(
+                "--report-output={}",
+                self.directory.join("report.yaml").display()
+            ))
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(self.directory.join("suite-errors.log"))?);
+        let child = self.guard.spawn(&mut command);
+        let log = File::create(self.directory.join("suite.log"))?;
+        tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
+    }
+
+    /// Whether nothing is left of a run that cleaned up.
+    pub(crate) async fn tidy(&self) -> anyhow::Result<bool> {
+        let left = leftovers::wait_gone(self.cluster.admin(), &self.agent).await?;
+        for what in &left {
+            println!("left over: {what}");
+        }
+        Ok(left.is_empty())
+    }
+
+    /// An orderly end; the logs stay.
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        self.keep_logs()?;
+        ensure!(self.agent.stop().success(), "the agent did not stop well");
+        Ok(())
+    }
+
+    fn keep_logs(&self) -> anyhow::Result<()> {
+        for (name, text) in [
+            ("controller.log", self.controller.log()),
+            ("agent.log", self.agent.log()),
+        ] {
+            std::fs::write(self.directory.join(name), text)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = self.keep_logs();
+        // Its pods are in the same process group, which the guard ends.
+        let _ = self.nodes.kill();
+        let _ = self.nodes.wait();
+    }
+}
+
+/// An agent that serves whatever the controller publishes.
+async fn follow(cluster: &TestCluster) -> AgentUnderTest {
+    let user = User::service_account(NAMESPACE, "sesame-agent");
+    let config = cluster.kubeconfig(&user).await;
+    let mut agent = Setup::with_ports(&[])
+        .without_manifests()
+        .address_pool(POOL)
+        .prepare();
+    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+    agent.add_flags(&["--host", "node", "--concurrency", "1"]);
+    agent.restart();
+    agent
+}
+
+/// Every address of the pool, on the loopback device.
+fn add_addresses() -> anyhow::Result<()> {
+    let mut batch = String::new();
+    for last in 1..=254 {
+        writeln!(batch, "address add 203.0.113.{last}/32 dev lo")?;
+    }
+    let mut ip = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("ip of iproute2")?;
+    ip.stdin
+        .take()
+        .context("a pipe")?
+        .write_all(batch.as_bytes())?;
+    ensure!(ip.wait()?.success(), "addresses for Gateways");
+    Ok(())
+}
+
+/// A program of the directory, whose output goes into a file there.
+fn logged(directory: &Path, name: &str) -> anyhow::Result<Command> {
+    let log = File::create(directory.join(name).with_extension("log"))?;
+    let mut command = Command::new(directory.join(name));
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    Ok(command)
+}

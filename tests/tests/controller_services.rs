@@ -1,0 +1,116 @@
+//! A Gateway's Service in the cluster: made, kept as it should be, and gone with the Gateway.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use serde_json::{Value, json};
+use sesame_tests::cluster::{Channel, Client, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, deploy};
+use sesame_tests::manifests::{edge, http_listener, yaml};
+use sesame_tests::wait::eventually;
+
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
+const OTHER: &str = "/api/v1/namespaces/default/services/other-edge";
+const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/edge-edge-ipv4";
+
+async fn wait(
+    admin: &Client,
+    what: &str,
+    path: &str,
+    good: impl Fn(Option<&Value>) -> bool,
+) -> Value {
+    eventually(what, SOON, async || match admin.get(path).await {
+        Ok(object) if good(Some(&object)) => Ok(object),
+        Err(error) if error.to_string().contains("404") && good(None) => Ok(Value::Null),
+        other => Err(format!("{other:?}")),
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched() {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let admin = cluster.admin();
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let gateway = objects.iter_mut().find(|o| o["kind"] == "Gateway");
+    let gateway = gateway.expect("the Gateway");
+    gateway["spec"]["infrastructure"] =
+        json!({"labels": {"team": "a", "tier": "b"}, "annotations": {"note": "c"}});
+    cluster.apply(&yaml(&objects)).await.expect("applied");
+
+    let service = wait(admin, "there is a Service", SERVICE, |service| {
+        service.is_some()
+    })
+    .await;
+    let labels = &service["metadata"]["labels"];
+    assert_eq!(labels["team"], "a", "{service:#}");
+    assert_eq!(labels["gateway.networking.k8s.io/gateway-name"], "edge");
+    assert_eq!(service["metadata"]["annotations"]["note"], "c");
+    assert_eq!(service["spec"]["clusterIP"], "None");
+    assert_eq!(service["spec"]["ports"][0]["port"], 80);
+
+    // An address that the status tells is what the name stands for.
+    let status = json!({"status": {"addresses": [{"type": "IPAddress", "value": "192.0.2.7"}]}});
+    let path = format!("{GATEWAY}/status");
+    admin.merge(&path, &status).await.expect("a status");
+    let slice = wait(admin, "the address is told", SLICE, |slice| slice.is_some()).await;
+    assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.7"]));
+    assert_eq!(
+        slice["metadata"]["labels"]["kubernetes.io/service-name"],
+        "edge-edge"
+    );
+
+    // A label that is taken back goes; what somebody else changes comes back.
+    let less = json!({"spec": {"infrastructure": {"labels": {"tier": null}}}});
+    admin.merge(GATEWAY, &less).await.expect("changed");
+    wait(admin, "the label goes", SERVICE, |service| {
+        service.is_some_and(|s| s["metadata"]["labels"]["tier"].is_null())
+    })
+    .await;
+    let other = json!({"metadata": {"labels": {"team": "z"}}});
+    admin.merge(SERVICE, &other).await.expect("changed");
+    let service = wait(admin, "the label comes back", SERVICE, |service| {
+        service.is_some_and(|s| s["metadata"]["labels"]["team"] == "a")
+    })
+    .await;
+
+    // A restart writes nothing.
+    controller.restart();
+    controller.wait_ready().await;
+    let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other-edge", "namespace": "default"},
+        "spec": {"clusterIP": "None"}});
+    let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "other", "namespace": "default"},
+        "spec": {"gatewayClassName": "edge", "listeners": [http_listener("http", 80, "")]}});
+    cluster
+        .apply(&yaml(&[foreign.clone(), other]))
+        .await
+        .expect("applied");
+    eventually("it is said that the name is taken", SOON, async || {
+        let log = controller.log();
+        if log.contains("there is one of this name that is not ours") {
+            Ok(())
+        } else {
+            Err(controller.log_tail())
+        }
+    })
+    .await;
+    let taken = admin.get(OTHER).await.expect("it is there");
+    assert!(taken["metadata"]["labels"].is_null(), "{taken:#}");
+    let now = admin.get(SERVICE).await.expect("it is there");
+    assert_eq!(
+        now["metadata"]["resourceVersion"],
+        service["metadata"]["resourceVersion"]
+    );
+
+    admin.delete(GATEWAY).await.expect("deleted");
+    for path in [SERVICE, SLICE] {
+        wait(admin, "it goes with its Gateway", path, |object| {
+            object.is_none()
+        })
+        .await;
+    }
+    admin.get(OTHER).await.expect("another's stays");
+}
