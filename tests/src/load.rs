@@ -50,6 +50,7 @@ impl Plan {
 
 /// Running load.
 pub struct Load {
+    start: Instant,
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     workers: JoinSet<Worked>,
@@ -104,6 +105,7 @@ impl Load {
             workers.spawn(worker.run());
         }
         Self {
+            start,
             stop,
             sent,
             workers,
@@ -113,6 +115,11 @@ impl Load {
     /// How many requests were sent so far.
     pub fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Since it was started: the times of failures count from there.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// Waits until `count` more requests were sent.
