@@ -260,6 +260,37 @@ async fn envoy_dies_and_only_what_comes_until_it_listens_again_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_is_refused_and_told_why() {
+    let backend = Backend::start("a").await;
+    let agent = start(&backend).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
+    let path = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let elsewhere = path(elsewhere.path().to_owned());
+    let (state, runtime) = (path(agent.state()), path(agent.runtime()));
+    let manifests = path(agent.manifests());
+    for (state, runtime) in [(&state, &elsewhere), (&elsewhere, &runtime)] {
+        let output = agent.command(&[
+            "run",
+            "--manifests",
+            &manifests,
+            "--state-dir",
+            state,
+            "--runtime-dir",
+            runtime,
+        ]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{text}");
+        assert!(
+            text.contains("another agent") || text.contains("(process "),
+            "{text}"
+        );
+    }
+    load.pass(50).await;
+    load.stop().await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_the_agent_and_its_envoy() {
     let backend = Backend::start("a").await;
     let mut agent = start(&backend).await;

@@ -33,7 +33,7 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_route_switches_its_backend_many_times_without_a_failed_request() {
-    let switches = count("SESAME_SWITCHES", 200, 1000);
+    let switches = count("SESAME_SWITCHES", 100, 1000);
     let mut objects = Vec::new();
     let mut backends = Vec::new();
     for name in ["a", "b"] {
@@ -172,7 +172,7 @@ async fn endpoints_beyond_the_budget_change_without_a_failed_request() {
 }
 
 async fn endpoints_change(setup: Setup, how: &str) {
-    let changes = count("SESAME_ENDPOINT_CHANGES", 50, 1000);
+    let changes = count("SESAME_ENDPOINT_CHANGES", 30, 1000);
     let slices = |endpoints: &[SocketAddr]| yaml(&endpoint_slices("churned", endpoints));
     let mut current = Backend::start("backend-0").await;
     let agent = setup.start(&[

@@ -133,7 +133,7 @@ impl StateDir {
     /// Beyond this many bytes in all, only as many as a start needs.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates it, and removes what an interrupted write left. Keeps `keep` generations, at least two.
+    /// Opens or creates it to write, and removes what an interrupted write left. Keeps `keep` generations, at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
@@ -147,6 +147,14 @@ impl StateDir {
             }
         }
         Ok(state)
+    }
+
+    /// Looks at one that somebody else may be writing to: changes nothing, and it need not be there.
+    pub fn view(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            keep: Self::KEEP,
+        }
     }
 
     /// Keeps a generation, makes it the accepted one and drops the oldest. Returns its number.
