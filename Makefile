@@ -66,6 +66,10 @@ soak: $(ENVOY) ## Restarts under load, many in a row (SESAME_RESTARTS=50)
 	SESAME_RESTARTS=$(or $(SESAME_RESTARTS),50) $(CARGO) test --locked --package sesame-tests --test restart_hot -- \
 	  --nocapture --test-threads 1
 
+.PHONY: fuzz
+fuzz: ## Hostile input for everything that the agent reads (FUZZ_SECONDS=600, SESAME_SEED=1)
+	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(CARGO) test --locked --package sesame-tests --test fuzz -- --nocapture
+
 .PHONY: bench-cluster
 bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a controller
 	$(CARGO) build --locked --release --workspace --bins

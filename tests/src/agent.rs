@@ -131,7 +131,8 @@ impl AgentUnderTest {
         if self.setup.small_disks {
             line.extend(disks::on_small_ones(&[self.runtime(), self.state()]));
         }
-        line.push(agent_binary().to_string_lossy().into_owned());
+        let binary = self.setup.agent.clone().unwrap_or_else(agent_binary);
+        line.push(binary.to_string_lossy().into_owned());
         line.push("run".to_owned());
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]);

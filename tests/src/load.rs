@@ -5,7 +5,9 @@
 //! connection was never sent and is sent again on a new one; everything else that is not the expected
 //! answer is a failure with its time and cause.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use crate::client::{Connection, Reply, Request};
 const KEPT: usize = 200;
 
 /// Load ends by itself after this time.
-const LONGEST: Duration = Duration::from_secs(600);
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// What load is made of.
 #[derive(Clone)]
@@ -48,9 +50,10 @@ impl Plan {
 
 /// Running load.
 pub struct Load {
+    start: Instant,
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
-    workers: JoinSet<Vec<Failure>>,
+    workers: JoinSet<Worked>,
 }
 
 /// One failed request.
@@ -73,6 +76,15 @@ pub struct LoadReport {
     pub failed: usize,
     /// The first failures, by time.
     pub failures: Vec<Failure>,
+    /// The longest that a worker went from one good answer to the next.
+    pub longest_gap: Duration,
+}
+
+/// What one worker has seen.
+#[derive(Default)]
+struct Worked {
+    failures: Vec<Failure>,
+    longest_gap: Duration,
 }
 
 impl Load {
@@ -93,6 +105,7 @@ impl Load {
             workers.spawn(worker.run());
         }
         Self {
+            start,
             stop,
             sent,
             workers,
@@ -102,6 +115,11 @@ impl Load {
     /// How many requests were sent so far.
     pub fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Since it was started: the times of failures count from there.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// Waits until `count` more requests were sent.
@@ -122,8 +140,11 @@ impl Load {
     pub async fn stop(mut self) -> LoadReport {
         self.stop.store(true, Ordering::Relaxed);
         let mut failures = Vec::new();
+        let mut longest_gap = Duration::ZERO;
         while let Some(seen) = self.workers.join_next().await {
-            failures.extend(seen.expect("a worker does not panic"));
+            let seen = seen.expect("a worker does not panic");
+            failures.extend(seen.failures);
+            longest_gap = longest_gap.max(seen.longest_gap);
         }
         failures.sort_by_key(|failure| failure.at);
         let failed = failures.len();
@@ -132,11 +153,44 @@ impl Load {
             requests: self.requests(),
             failed,
             failures,
+            longest_gap,
         }
     }
 }
 
 impl LoadReport {
+    /// Says the figures; also appends them, as a row of a table, to the file that `$SESAME_FIGURES` names.
+    pub fn tell(&self, scenario: &str) {
+        let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
+        for Failure { cause, .. } in &self.failures {
+            let start = cause
+                .char_indices()
+                .nth(60)
+                .map_or(cause.len(), |(at, _)| at);
+            *causes.entry(cause[..start].trim()).or_default() += 1;
+        }
+        let causes: Vec<String> = causes
+            .iter()
+            .map(|(cause, n)| format!("{n} × {cause}"))
+            .collect();
+        let row = format!(
+            "| {scenario} | {} | {} | {} | {} ms |\n",
+            self.requests,
+            self.failed,
+            causes.join("; "),
+            self.longest_gap.as_millis()
+        );
+        eprint!("{row}");
+        if let Some(path) = std::env::var_os("SESAME_FIGURES") {
+            let file = std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(path);
+            let written = file.and_then(|mut file| file.write_all(row.as_bytes()));
+            written.expect("write the figures");
+        }
+    }
+
     /// Panics unless requests were sent and none failed.
     pub fn assert_clean(&self) {
         assert!(self.requests > 0, "no request was sent");
@@ -185,9 +239,10 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(self) -> Vec<Failure> {
+    async fn run(self) -> Worked {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
-        let mut failures = Vec::new();
+        let mut worked = Worked::default();
+        let mut last_good = Instant::now();
         // One for each request: they may differ in server name and protocol.
         let mut kept: Vec<Option<Connection>> = self.plan.requests.iter().map(|_| None).collect();
         for index in (0..kept.len()).cycle() {
@@ -199,7 +254,11 @@ impl Worker {
                 .await;
             self.sent.fetch_add(1, Ordering::Relaxed);
             let cause = match result {
-                Ok(reply) if (self.plan.good)(&reply) => continue,
+                Ok(reply) if (self.plan.good)(&reply) => {
+                    worked.longest_gap = worked.longest_gap.max(last_good.elapsed());
+                    last_good = Instant::now();
+                    continue;
+                }
                 Ok(reply) => {
                     format!(
                         "status {}: {}",
@@ -209,7 +268,7 @@ impl Worker {
                 }
                 Err(error) => format!("{error:#}"),
             };
-            failures.push(Failure {
+            worked.failures.push(Failure {
                 at: self.start.elapsed(),
                 worker,
                 cause,
@@ -217,7 +276,7 @@ impl Worker {
             // A refused connection fails at once: do not spin.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        failures
+        worked
     }
 
     async fn once(&self, kept: &mut Option<Connection>, request: &Request) -> Result<Reply> {

@@ -279,6 +279,33 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     load.stop().await.assert_clean();
 }
 
+/// What was noted of the running Envoy says that it is further in its line than it is: a second one of the epoch after
+/// that finds no first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
+    let backend = Backend::start("a").await;
+    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=4");
+    let mut agent = serving(setup, &backend).await;
+    let load = load(&agent);
+    agent.kill9();
+    let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
+    for gateway in gateways.flatten() {
+        let path = gateway.path().join("envoy.pid.json");
+        let text = std::fs::read_to_string(&path).expect("a pid file");
+        let mut identity: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        identity["lineage"]["epoch"] = 1.into();
+        std::fs::write(path, identity.to_string()).expect("write");
+    }
+    agent.restart();
+    let first = live(&agent).await;
+    let output = restart(&agent, "auto").await;
+    assert!(output.status.success(), "{}", text(&output));
+    one_envoy(&agent).await;
+    assert_ne!(live(&agent).await, first);
+    works(&agent, &load).await;
+    load.stop().await.assert_clean_but_for_closed_ports(1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
     let backend = Backend::start("a").await;

@@ -106,6 +106,94 @@ async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
+    let backend = Backend::start("a").await;
+    let mut agent = Setup::with_ports(&[80]).start(&[
+        ("gateway.yaml", &gateway()),
+        ("services.yaml", &services(1, &backend)),
+    ]);
+    wait_answer(&agent, 0, 200).await;
+    wait_generations(&agent, 1).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "s-0.test", "/")]));
+    let held = |status: &Value| {
+        status["healthy"] == false && message(status).contains("hold no Gateway any more")
+    };
+    agent.remove("gateway.yaml");
+    agent.wait_status("it is held", held).await;
+    load.pass(50).await;
+    // Also by an agent that has only just come.
+    agent.restart();
+    agent.wait_status("it is held", held).await;
+    agent.write("gateway.yaml", &gateway());
+    agent
+        .wait_status("it is taken back", |status| status["healthy"] == true)
+        .await;
+    load.pass(50).await;
+    load.stop().await.assert_clean();
+    agent.remove("gateway.yaml");
+    agent.wait_status("it is held", held).await;
+    let output = tell(&agent, &["accept"]).await;
+    assert!(output.status.success());
+    wait_gone(&agent).await;
+    // And nothing brings it back.
+    agent.restart();
+    wait_gone(&agent).await;
+    agent.write("gateway.yaml", &gateway());
+    wait_answer(&agent, 0, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_sticks_to_having_no_gateway_is_believed() {
+    let backend = Backend::start("a").await;
+    let agent = Setup::with_ports(&[80])
+        .flag("--removal-hold-seconds=2")
+        .start(&[
+            ("gateway.yaml", &gateway()),
+            ("services.yaml", &services(1, &backend)),
+        ]);
+    wait_answer(&agent, 0, 200).await;
+    agent.remove("gateway.yaml");
+    agent
+        .wait_status("it is held", |status| status["healthy"] == false)
+        .await;
+    wait_gone(&agent).await;
+}
+
+async fn wait_gone(agent: &AgentUnderTest) {
+    agent
+        .wait_status("nothing is served", |status| {
+            status["source"]["available"] == true
+                && status["gateways"].as_array().is_some_and(Vec::is_empty)
+        })
+        .await;
+    assert!(agent.envoys().is_empty(), "{:?}", agent.envoys());
+}
+
+/// From the first moment on: what says that it is healthy serves.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_says_it_is_healthy_serves() {
+    let backend = Backend::start("a").await;
+    for _ in 0..5 {
+        let agent = Setup::with_ports(&[80]).start(&[
+            ("gateway.yaml", &gateway()),
+            ("services.yaml", &services(SERVICES, &backend)),
+        ]);
+        let request = agent.get(80, "s-11.test", "/");
+        sesame_tests::wait::eventually("a healthy agent", SOON, async || {
+            let status = agent.status().ok_or("there is no status")?;
+            if status["healthy"] != true {
+                return Err(status["reasons"].to_string());
+            }
+            let reply = request.send().await;
+            let served = reply.as_ref().is_ok_and(|reply| reply.status == 200);
+            assert!(served, "healthy, but: {reply:?}\n{status:#}");
+            Ok(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rollback_stays_until_it_is_taken_back() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80]).start(&[

@@ -1,49 +1,23 @@
-//! Envoy is replaced under load, every way there is: not one request may fail.
+//! Envoy is replaced under load, every way there is: not one request may fail, and streams live until the end of the
+//! drain.
 
 #![allow(clippy::expect_used, reason = "all of it is test code")]
 
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use sesame_tests::agent::{AgentUnderTest, Setup};
-use sesame_tests::backend::Backend;
-use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::mixed::{Mixed, Traffic};
+use sesame_tests::seeded::count;
 
-/// `$SESAME_RESTARTS` for longer runs.
+const DRAIN: Duration = Duration::from_secs(1);
+
 fn rounds() -> usize {
-    let given = std::env::var("SESAME_RESTARTS").ok();
-    given.and_then(|text| text.parse().ok()).unwrap_or(5)
+    count("SESAME_RESTARTS", 3, 20)
 }
 
-/// An agent that serves `host` from a backend, beside `more` Services that nobody asks for.
-async fn serving(setup: Setup, backend: &Backend, more: usize) -> AgentUnderTest {
-    let mut objects = edge(&[http_listener("http", 80, "")]);
-    objects.extend(served("app", &[backend.address()]));
-    objects.push(http_route("app", &["restart.test"], &[rule_to("app", &[])]));
-    for index in 0..more {
-        let name = format!("other-{index}");
-        objects.extend(served(&name, &[backend.address()]));
-        objects.push(http_route(
-            &name,
-            &[&format!("{name}.test")],
-            &[rule_to(&name, &[])],
-        ));
-    }
-    let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
-    let request = agent.get(80, "restart.test", "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
-    agent
-        .wait_status("all is served", |status| {
-            status["gateways"][0]["state"] == "Serving"
-        })
-        .await;
-    agent
-}
-
-fn load(agent: &AgentUnderTest) -> Load {
-    Load::start(&Plan::new(vec![agent.get(80, "restart.test", "/")]))
+fn setup() -> Setup {
+    Setup::with_ports(&Mixed::PORTS)
 }
 
 async fn restart(agent: &AgentUnderTest, strategy: &str) -> Output {
@@ -52,9 +26,11 @@ async fn restart(agent: &AgentUnderTest, strategy: &str) -> Output {
     agent.command_beside(&command).await
 }
 
-async fn restarts(agent: &AgentUnderTest, load: &Load, strategy: &str, by: &str) {
+async fn restarts(agent: &AgentUnderTest, traffic: &mut Traffic, strategy: &str, by: &str) {
     let before = pid(agent).await;
+    let begin = Instant::now();
     let output = restart(agent, strategy).await;
+    traffic.replaced(begin);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success() && text.contains(&format!("replaced by {by}")),
@@ -64,7 +40,7 @@ async fn restarts(agent: &AgentUnderTest, load: &Load, strategy: &str, by: &str)
     );
     eprintln!("{}", text.lines().last().unwrap_or_default());
     assert_ne!(pid(agent).await, before, "{text}");
-    load.pass(100).await;
+    traffic.load.pass(100).await;
 }
 
 /// The process that the agent looks after.
@@ -79,26 +55,33 @@ async fn pid(agent: &AgentUnderTest) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hot_restarts_in_a_row_drop_nothing() {
-    let backend = Backend::start("a").await;
-    let agent = serving(Setup::with_ports(&[80]), &backend, 0).await;
-    let load = load(&agent);
+    let mixed = Mixed::start(setup(), 0).await;
+    let mut traffic = mixed.traffic();
     for _ in 0..rounds() {
-        restarts(&agent, &load, "hot", "hot restart").await;
+        restarts(&mixed.agent, &mut traffic, "hot", "hot restart").await;
     }
-    load.stop().await.assert_clean();
+    let scenario = format!("{} hot restarts in a row", rounds());
+    traffic.end(&scenario, 0, DRAIN).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_in_a_row_drop_nothing() {
-    let backend = Backend::start("a").await;
-    let agent = serving(Setup::with_ports(&[80]), &backend, 0).await;
-    let load = load(&agent);
+    let mixed = Mixed::start(setup(), 0).await;
+    let mut traffic = mixed.traffic();
     for _ in 0..rounds() {
-        restarts(&agent, &load, "handover", "handover").await;
+        restarts(&mixed.agent, &mut traffic, "handover", "handover").await;
     }
-    load.stop()
-        .await
-        .assert_clean_but_for_closed_ports(rounds());
+    let scenario = format!("{} handovers in a row{}", rounds(), kernel());
+    traffic.end(&scenario, rounds(), DRAIN).await;
+}
+
+fn kernel() -> &'static str {
+    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req");
+    if setting.is_ok_and(|text| text.trim() == "1") {
+        ", tcp_migrate_req=1"
+    } else {
+        ", tcp_migrate_req=0"
+    }
 }
 
 /// The same where the kernel moves them: in a network namespace of its own, because the setting is one of a namespace.
@@ -116,17 +99,24 @@ fn handovers_drop_nothing_at_all_where_the_kernel_moves_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_ways_by_turns_with_hundreds_of_clusters_drop_nothing() {
-    let backend = Backend::start("a").await;
-    let setup = Setup::with_ports(&[80]).flag("--subscription-budget=16");
-    let agent = serving(setup, &backend, 300).await;
-    let load = load(&agent);
-    for (strategy, by) in [
-        ("auto", "hot restart"),
-        ("handover", "handover"),
-        ("hot", "hot restart"),
-    ] {
-        restarts(&agent, &load, strategy, by).await;
+async fn both_ways_by_turns_with_many_clusters_drop_nothing() {
+    let clusters = count("SESAME_CLUSTERS", 300, 3000);
+    let turns = count("SESAME_TURNS", 1, 4);
+    let mixed = Mixed::start(setup().flag("--subscription-budget=16"), clusters).await;
+    let mut traffic = mixed.traffic();
+    for _ in 0..turns {
+        for (strategy, by) in [
+            ("auto", "hot restart"),
+            ("handover", "handover"),
+            ("hot", "hot restart"),
+        ] {
+            restarts(&mixed.agent, &mut traffic, strategy, by).await;
+        }
     }
-    load.stop().await.assert_clean_but_for_closed_ports(1);
+    let scenario = format!(
+        "{} restarts by turns with {clusters} clusters{}",
+        3 * turns,
+        kernel()
+    );
+    traffic.end(&scenario, turns, DRAIN).await;
 }

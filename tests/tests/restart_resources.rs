@@ -137,3 +137,34 @@ async fn an_agent_out_of_descriptors_goes_on_when_it_has_some_again() {
         .await;
     load.stop().await.assert_clean();
 }
+
+/// Envoy and the agent have 256 each: whoever has a connection keeps it, and when others let go new ones are served.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_envoy_out_of_descriptors_serves_those_who_are_there() {
+    let backend = Backend::start("a").await;
+    let setup = Setup::with_ports(&[80]).wrapper(&["sh", "-c", r#"ulimit -n 256; exec "$0" "$@""#]);
+    let agent = setup.start(&[("all.yaml", &round(0, &backend))]);
+    wait_round(&agent, 0).await;
+    let load = Load::start(&Plan {
+        fresh: 0,
+        ..Plan::new(vec![agent.get(80, "full.test", "/always")])
+    });
+    load.pass(100).await;
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        // Those that Envoy has no descriptor for wait in the kernel.
+        let connected = tokio::net::TcpStream::connect(agent.address(80)).await;
+        held.push(connected.expect("connect"));
+    }
+    load.pass(500).await;
+    agent.write("all.yaml", &round(1, &backend));
+    load.pass(500).await;
+    drop(held);
+    wait_round(&agent, 1).await;
+    agent
+        .wait_status("all is well", |status| status["healthy"] == true)
+        .await;
+    let report = load.stop().await;
+    report.tell("256 descriptors, 300 connections held");
+    report.assert_clean();
+}

@@ -1,5 +1,7 @@
 //! SIGKILL at random moments of a change: afterwards `run` serves what was last accepted.
 
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
 use std::time::Duration;
 
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
@@ -7,34 +9,16 @@ use sesame_tests::backend::Backend;
 use sesame_tests::client::Reply;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::seeded::{Moments, count};
 
-const ROUNDS: usize = 12;
+fn rounds() -> usize {
+    count("SESAME_DEATHS", 9, 50)
+}
 
 /// The longest pause between a change and the kill: a change takes less.
 const LONGEST_PAUSE_MS: u64 = 150;
-
-/// A generator that is good enough to choose moments: `SplitMix64`.
-struct Moments(u64);
-
-impl Moments {
-    /// `$SESAME_SEED`, or always the same.
-    fn new() -> Self {
-        let seed = std::env::var("SESAME_SEED")
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(1);
-        eprintln!("SESAME_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
+/// A restart takes less, unless the machine is busy.
+const LONGEST_RESTART_MS: u64 = 900;
 
 /// What is configured in one round, and nothing of the round before: its own Service, route and answer header.
 fn round(number: usize, backend: &Backend) -> String {
@@ -58,7 +42,11 @@ fn served_round(reply: &Reply) -> Option<usize> {
 }
 
 async fn start(backend: &Backend) -> AgentUnderTest {
-    let agent = Setup::with_ports(&[80]).start(&[
+    start_with(Setup::with_ports(&[80]), backend).await
+}
+
+async fn start_with(setup: Setup, backend: &Backend) -> AgentUnderTest {
+    let agent = setup.start(&[
         (
             "gateway.yaml",
             &yaml(&edge(&[http_listener("http", 80, "")])),
@@ -103,7 +91,7 @@ async fn whatever_is_killed_in_a_change_the_accepted_configuration_is_served_aft
     let backend = Backend::start("a").await;
     let mut agent = start(&backend).await;
     let mut moments = Moments::new();
-    for number in 1..=ROUNDS {
+    for number in 1..=rounds() {
         let victim = ["Envoy", "the agent", "both"][number % 3];
         let pause = Duration::from_millis(moments.below(LONGEST_PAUSE_MS));
         agent.write("round.yaml", &round(number, &backend));
@@ -130,9 +118,9 @@ async fn the_agent_dies_and_not_one_request_fails() {
     let backend = Backend::start("a").await;
     let mut agent = start(&backend).await;
     let mut moments = Moments::new();
-    let before = agent.envoys();
+    let before = pids(&agent);
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
-    for number in 1..=ROUNDS {
+    for number in 1..=rounds() {
         agent.write("round.yaml", &round(number, &backend));
         tokio::time::sleep(Duration::from_millis(moments.below(LONGEST_PAUSE_MS))).await;
         agent.kill9();
@@ -141,15 +129,165 @@ async fn the_agent_dies_and_not_one_request_fails() {
         agent.restart();
         wait_round(&agent, number).await;
     }
-    load.stop().await.assert_clean();
-    let pids = |envoys: &[sesame_tests::processes::Process]| {
-        envoys.iter().map(|envoy| envoy.pid).collect::<Vec<_>>()
-    };
+    let report = load.stop().await;
+    report.tell(&format!("agent killed {} times in a change", rounds()));
+    report.assert_clean();
     assert_eq!(
-        pids(&agent.envoys()),
-        pids(&before),
+        pids(&agent),
+        before,
         "the new agent adopts the Envoy that runs"
     );
+}
+
+/// In a restart, at any moment of it: the next agent ends what was begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
+    let backend = Backend::start("a").await;
+    let mut agent = start(&backend).await;
+    let mut moments = Moments::new();
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let rounds = count("SESAME_DEATHS_IN_RESTARTS", 4, 50);
+    let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
+    for number in 1..=rounds {
+        one_envoy(&agent).await;
+        live(&agent).await;
+        let mut order = std::process::Command::new(sesame_tests::agent::agent_binary())
+            .args(["restart", "--runtime-dir", &runtime, "--strategy", "hot"])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("the agent's binary runs");
+        let pause = Duration::from_millis(moments.below(LONGEST_RESTART_MS));
+        tokio::time::sleep(pause).await;
+        eprintln!("round {number}: the agent dies {pause:?} after a restart was ordered");
+        agent.kill9();
+        load.pass(50).await;
+        agent.restart();
+        agent.write("round.yaml", &round(number, &backend));
+        wait_round(&agent, number).await;
+        let _ = order.wait();
+    }
+    one_envoy(&agent).await;
+    let report = load.stop().await;
+    report.tell(&format!("agent killed {rounds} times in a hot restart"));
+    report.assert_clean_but_for_closed_ports(rounds);
+}
+
+/// Another version of the agent is another file, which is started when the one before was stopped, however.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
+    let backend = Backend::start("a").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let installed = directory.path().join("sesame-agent");
+    let install = || {
+        let new = directory.path().join("new");
+        std::fs::copy(sesame_tests::agent::agent_binary(), &new).expect("copy the agent");
+        std::fs::rename(new, &installed).expect("rename the agent");
+    };
+    install();
+    let mut agent = start_with(Setup::with_ports(&[80]).agent(&installed), &backend).await;
+    let before = pids(&agent);
+    let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
+    for number in 1..=3 {
+        // While the old one runs, whose file is gone then.
+        install();
+        agent.write("round.yaml", &round(2 * number - 1, &backend));
+        wait_round(&agent, 2 * number - 1).await;
+        agent.restart();
+        agent.write("round.yaml", &round(2 * number, &backend));
+        wait_round(&agent, 2 * number).await;
+    }
+    assert_eq!(pids(&agent), before, "its Envoy is the same");
+    // Another bootstrap is what such an agent may have: it has a running Envoy replaced.
+    live(&agent).await;
+    agent.kill9();
+    forge_bootstrap(&agent);
+    agent.restart();
+    let status = agent
+        .wait_status("another Envoy runs", |status| {
+            let pid = status["gateways"][0]["envoy"]["pid"].as_i64();
+            status["gateways"][0]["envoy"]["state"] == "Live"
+                && pid.is_some_and(|pid| !before.iter().any(|before| i64::from(*before) == pid))
+        })
+        .await;
+    assert_eq!(status["healthy"], true, "{status:#}");
+    one_envoy(&agent).await;
+    let report = load.stop().await;
+    report.tell("agent upgraded three times, then another bootstrap");
+    report.assert_clean();
+}
+
+/// What was noted of the running Envoy says that it was started with another bootstrap.
+fn forge_bootstrap(agent: &AgentUnderTest) {
+    let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
+    for gateway in gateways.flatten() {
+        let path = gateway.path().join("envoy.pid.json");
+        let text = std::fs::read_to_string(&path).expect("a pid file");
+        let mut identity: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        identity["bootstrap_digest"] = "00".into();
+        std::fs::write(path, identity.to_string()).expect("write");
+    }
+}
+
+/// Envoy itself dies: what is in flight is lost, and what comes until another one listens; nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_dies_and_only_what_comes_until_it_listens_again_fails() {
+    let backend = Backend::start("a").await;
+    let agent = start(&backend).await;
+    let mut moments = Moments::new();
+    let deaths = count("SESAME_ENVOY_DEATHS", 3, 20);
+    let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
+    let mut outages = Vec::new();
+    for _ in 0..deaths {
+        live(&agent).await;
+        tokio::time::sleep(Duration::from_millis(moments.below(LONGEST_PAUSE_MS))).await;
+        let begin = load.elapsed();
+        agent.kill9_envoy();
+        wait_round(&agent, 0).await;
+        outages.push((begin, load.elapsed()));
+        load.pass(100).await;
+    }
+    let report = load.stop().await;
+    report.tell(&format!("Envoy killed {deaths} times"));
+    for failure in &report.failures {
+        let expected = outages
+            .iter()
+            .any(|(begin, end)| (*begin..=*end).contains(&failure.at));
+        assert!(expected, "{failure:?} is none of {outages:?}");
+    }
+    let mut spans: Vec<Duration> = outages.iter().map(|(begin, end)| *end - *begin).collect();
+    spans.sort();
+    eprintln!("from a death to the first answer: {spans:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_is_refused_and_told_why() {
+    let backend = Backend::start("a").await;
+    let agent = start(&backend).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
+    let path = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let elsewhere = path(elsewhere.path().to_owned());
+    let (state, runtime) = (path(agent.state()), path(agent.runtime()));
+    let manifests = path(agent.manifests());
+    for (state, runtime) in [(&state, &elsewhere), (&elsewhere, &runtime)] {
+        let output = agent.command(&[
+            "run",
+            "--manifests",
+            &manifests,
+            "--state-dir",
+            state,
+            "--runtime-dir",
+            runtime,
+        ]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{text}");
+        assert!(
+            text.contains("another agent") || text.contains("(process "),
+            "{text}"
+        );
+    }
+    load.pass(50).await;
+    load.stop().await.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,4 +313,17 @@ async fn one_envoy(agent: &AgentUnderTest) {
         }
     })
     .await;
+}
+
+async fn live(agent: &AgentUnderTest) {
+    agent
+        .wait_status("an Envoy is live, and all is served", |status| {
+            status["gateways"][0]["envoy"]["state"] == "Live"
+                && status["gateways"][0]["state"] == "Serving"
+        })
+        .await;
+}
+
+fn pids(agent: &AgentUnderTest) -> Vec<i32> {
+    agent.envoys().iter().map(|envoy| envoy.pid).collect()
 }

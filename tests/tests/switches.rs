@@ -8,12 +8,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     edge, endpoint_slices, http_listener, http_route, path, rule_to, served, service, yaml,
 };
-
-/// How often a route changes its backend.
-const SWITCHES: usize = 200;
-
-/// How often a Service changes its endpoints.
-const ENDPOINT_CHANGES: usize = 100;
+use sesame_tests::seeded::count;
 
 fn gateway() -> String {
     yaml(&edge(&[http_listener("http", 80, "")]))
@@ -37,7 +32,8 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_switches_its_backend_200_times_without_a_failed_request() {
+async fn a_route_switches_its_backend_many_times_without_a_failed_request() {
+    let switches = count("SESAME_SWITCHES", 100, 1000);
     let mut objects = Vec::new();
     let mut backends = Vec::new();
     for name in ["a", "b"] {
@@ -52,7 +48,7 @@ async fn a_route_switches_its_backend_200_times_without_a_failed_request() {
     ]);
     wait_backend(&agent, "switch.test", "a").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/")]));
-    for switch in 0..SWITCHES {
+    for switch in 0..switches {
         let to = if switch % 2 == 0 { "b" } else { "a" };
         // As tools do it, and as editors do it.
         if switch % 5 == 0 {
@@ -62,7 +58,9 @@ async fn a_route_switches_its_backend_200_times_without_a_failed_request() {
         }
         wait_backend(&agent, "switch.test", to).await;
     }
-    load.stop().await.assert_clean();
+    let report = load.stop().await;
+    report.tell(&format!("{switches} switches of a route's backend"));
+    report.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,11 +99,83 @@ async fn a_route_switches_to_services_that_come_and_go_without_a_failed_request(
     load.stop().await.assert_clean();
 }
 
+/// Clusters by tens, and listeners beside them, come and go while others are used.
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoints_change_100_times_without_a_failed_request() {
+async fn clusters_and_listeners_come_and_go_without_a_failed_request() {
+    let clusters = count("SESAME_CLUSTERS_CHANGED", 60, 300);
+    let backend = Backend::start("only").await;
+    let gateway = |second: bool| {
+        let mut listeners = vec![http_listener("http", 80, "")];
+        if second {
+            listeners.push(http_listener("second", 81, ""));
+        }
+        yaml(&edge(&listeners))
+    };
+    let kept = |name: &str| {
+        let mut objects = served(name, &[backend.address()]);
+        let host = format!("{name}.test");
+        objects.push(http_route(name, &[&host], &[rule_to(name, &[])]));
+        yaml(&objects)
+    };
+    // What comes and goes may be more than half.
+    let agent = Setup::with_ports(&[80, 81])
+        .flag("--max-removal-share=100")
+        .start(&[
+            ("gateway.yaml", &gateway(false)),
+            ("kept.yaml", &kept("kept")),
+        ]);
+    wait_backend(&agent, "kept.test", "only").await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "kept.test", "/")]));
+    let tens = clusters.div_ceil(10);
+    for round in 0..2 * tens {
+        // All are added, ten by ten, then removed in the same order.
+        let (ten, adds) = (round % tens, round < tens);
+        let names: Vec<String> = (0..10).map(|index| format!("more-{ten}-{index}")).collect();
+        let file = format!("more-{ten}.yaml");
+        agent.write("gateway.yaml", &gateway(round % 2 == 0));
+        let host = format!("{}.test", names[9]);
+        let status = if adds {
+            let texts: Vec<String> = names.iter().map(|name| kept(name)).collect();
+            agent.write(&file, &texts.concat());
+            200
+        } else {
+            agent.remove(&file);
+            404
+        };
+        let request = agent.get(80, &host, "/");
+        agent
+            .wait_served(&request, |reply| reply.status == status)
+            .await;
+        let second = agent.get(81, "kept.test", "/");
+        if round % 2 == 0 {
+            agent
+                .wait_served(&second, |reply| reply.status == 200)
+                .await;
+        }
+    }
+    let report = load.stop().await;
+    report.tell(&format!(
+        "{clusters} clusters added and removed, a listener {tens} times"
+    ));
+    report.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_in_files_change_without_a_failed_request() {
+    endpoints_change(Setup::with_ports(&[80]), "by file").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_beyond_the_budget_change_without_a_failed_request() {
+    let setup = Setup::with_ports(&[80]).flag("--subscription-budget=2");
+    endpoints_change(setup, "inline").await;
+}
+
+async fn endpoints_change(setup: Setup, how: &str) {
+    let changes = count("SESAME_ENDPOINT_CHANGES", 30, 1000);
     let slices = |endpoints: &[SocketAddr]| yaml(&endpoint_slices("churned", endpoints));
     let mut current = Backend::start("backend-0").await;
-    let agent = Setup::with_ports(&[80]).start(&[
+    let agent = setup.start(&[
         ("gateway.yaml", &gateway()),
         ("service.yaml", &yaml(&[service("churned", "")])),
         ("slices.yaml", &slices(&[current.address()])),
@@ -120,7 +190,7 @@ async fn endpoints_change_100_times_without_a_failed_request() {
     ]);
     wait_backend(&agent, "churn.test", "backend-0").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "churn.test", "/")]));
-    for change in 1..=ENDPOINT_CHANGES {
+    for change in 1..=changes {
         // A new endpoint comes, serves beside the old one, then alone; the old one ends as a good pod does.
         let name = format!("backend-{change}");
         let next = Backend::start(&name).await;
@@ -133,7 +203,9 @@ async fn endpoints_change_100_times_without_a_failed_request() {
         only(&agent, &load, &next).await;
         std::mem::replace(&mut current, next).close().await;
     }
-    load.stop().await.assert_clean();
+    let report = load.stop().await;
+    report.tell(&format!("{changes} endpoint changes, {how}"));
+    report.assert_clean();
 }
 
 /// Waits until the old endpoint is out: were it still in, 20 requests in a row to the new one are one chance in a

@@ -6,6 +6,7 @@
 //! leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by rename.
 
 pub mod budget;
+mod durable;
 mod files;
 pub mod lock;
 mod on_disk;
@@ -19,11 +20,11 @@ mod transaction;
 mod wait;
 mod wire;
 
+pub(crate) use durable::replace_file;
 pub(crate) use files::create_directory;
 pub use on_disk::OnDisk;
 pub use report::{Outcome, Refusal, Report, StepReport};
 pub use request::{ApplyError, Opened, Wanted};
-pub(crate) use state::replace_file;
 pub use subscription::{Kind, Subscription};
 pub use transaction::Applier;
 pub use wait::Patience;

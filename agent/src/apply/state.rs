@@ -10,9 +10,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -20,7 +19,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sesame_proto::digest::sha256;
 
-use super::files::create_directory;
+use super::durable;
 use super::on_disk::entries;
 
 /// Larger ones are not ours. The largest snapshot that fits into a cluster is far below.
@@ -140,20 +139,28 @@ impl StateDir {
     /// Beyond this many bytes in all, only as many as a start needs.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates it, and removes what an interrupted write left. Keeps `keep` generations, at least two.
+    /// Opens or creates it to write, and removes what an interrupted write left. Keeps `keep` generations, at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
             keep: keep.max(2),
         };
         let generations = state.generations();
-        create_directory(&generations).map_err(at(&generations))?;
+        durable::create_directory(&generations).map_err(at(&generations))?;
         for path in entries(&generations).map_err(at(&generations))? {
             if number_of(&path).is_none() && path.is_dir() {
-                fs::remove_dir_all(&path).map_err(at(&path))?;
+                durable::remove_directory(&path).map_err(at(&path))?;
             }
         }
         Ok(state)
+    }
+
+    /// Looks at one that somebody else may be writing to: changes nothing, and it need not be there.
+    pub fn view(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            keep: Self::KEEP,
+        }
     }
 
     /// Keeps a generation, makes it the accepted one and drops the oldest. Returns its number.
@@ -190,17 +197,16 @@ impl StateDir {
             .map_err(|error| at(&generations)(io::Error::other(error)))?;
         let staged = generations.join(format!("{number}.new"));
         if staged.is_dir() {
-            fs::remove_dir_all(&staged).map_err(at(&staged))?;
+            durable::remove_directory(&staged).map_err(at(&staged))?;
         }
-        create_directory(&staged).map_err(at(&staged))?;
+        durable::create_directory(&staged).map_err(at(&staged))?;
         for (name, bytes) in [(SNAPSHOT, snapshot), (KEYS, keys), (META, meta.as_slice())] {
             let path = staged.join(name);
-            write_synced(&path, bytes).map_err(at(&path))?;
+            durable::write_file(&path, bytes).map_err(at(&path))?;
         }
-        sync_directory(&staged)?;
+        durable::sync_directory(&staged).map_err(at(&staged))?;
         let path = generations.join(number.to_string());
-        fs::rename(&staged, &path).map_err(at(&path))?;
-        sync_directory(&generations)?;
+        durable::rename(&staged, &path).map_err(at(&path))?;
         self.point_to(number)?;
         self.drop_oldest(number)?;
         Ok(number)
@@ -295,7 +301,7 @@ impl StateDir {
 
     fn point_to(&self, number: u64) -> Result<(), StateError> {
         let path = self.directory.join(ACCEPTED);
-        replace_file(&path, format!("{number}\n").as_bytes()).map_err(at(&path))
+        durable::replace_file(&path, format!("{number}\n").as_bytes()).map_err(at(&path))
     }
 
     /// The two newest stay, whatever their size.
@@ -306,7 +312,7 @@ impl StateDir {
             bytes += size(&path);
             let excess = index >= self.keep || (index >= 2 && bytes > Self::MAX_BYTES);
             if excess && *number != accepted {
-                fs::remove_dir_all(&path).map_err(at(&path))?;
+                durable::remove_directory(&path).map_err(at(&path))?;
             }
         }
         Ok(())
@@ -338,36 +344,6 @@ fn size(directory: &Path) -> u64 {
         .filter_map(|file| file.metadata().ok())
         .map(|meta| meta.len())
         .sum()
-}
-
-/// Replaces a small file so that a power cut leaves the old or the new one.
-pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut staged = path.as_os_str().to_owned();
-    staged.push(".new");
-    write_synced(Path::new(&staged), bytes)?;
-    fs::rename(&staged, path)?;
-    match path.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
-}
-
-/// All files alike are for this user only.
-fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-fn sync_directory(path: &Path) -> Result<(), StateError> {
-    File::open(path)
-        .and_then(|d| d.sync_all())
-        .map_err(at(path))
 }
 
 fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {

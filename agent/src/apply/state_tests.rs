@@ -1,5 +1,6 @@
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::super::durable::{STEPS, Step};
 use super::*;
 
 fn accepted<'a>(revision: &'a str, snapshot: &'a [u8]) -> Accepted<'a> {
@@ -176,5 +177,113 @@ fn keys_are_for_this_user_only() {
     {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{}", path.display());
+    }
+}
+
+/// What a disk may hold after the power was cut behind these steps: what was synced, and of the rest anything.
+fn cut_off(steps: &[Step], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
+    let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
+    let synced_after = |index: usize, step: Step| steps[index..].contains(&step);
+    let mut kept = |index: usize, path: &Path| {
+        let parent = path.parent().unwrap().to_owned();
+        synced_after(index, Step::SyncDirectory(parent)) || chance()
+    };
+    let mut halves = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        // A step that needs one that is lost is lost too.
+        match step {
+            Step::MakeDirectory(path) if kept(index, path) => {
+                let _ = fs::create_dir(there(path));
+            }
+            Step::Write(path, bytes) => {
+                let whole = synced_after(index, Step::SyncFile(path.clone()));
+                // Of one that was there only the content is at stake.
+                if there(path).exists() || kept(index, path) {
+                    let _ = fs::write(there(path), bytes);
+                    halves.extend((!whole).then(|| there(path)));
+                }
+            }
+            Step::Rename(from, to) if kept(index, to) => {
+                let _ = fs::rename(there(from), there(to));
+            }
+            Step::Remove(path) if kept(index, path) => {
+                let _ = fs::remove_dir_all(there(path));
+            }
+            _ => {}
+        }
+    }
+    for path in halves {
+        if chance()
+            && let Ok(file) = File::options().write(true).open(&path)
+        {
+            let length = file.metadata().unwrap().len();
+            file.set_len(length / 2).unwrap();
+        }
+    }
+}
+
+/// A hundred times at random, in a sequence of writes from the very first.
+#[test]
+fn whenever_the_power_is_cut_the_last_accepted_or_the_one_before_is_found() {
+    let seed = std::env::var("SESAME_SEED").ok();
+    let seed: u64 = seed.and_then(|text| text.parse().ok()).unwrap_or(1);
+    let cuts: u32 = if std::env::var_os("SESAME_SOAK").is_some() {
+        2000
+    } else {
+        100
+    };
+    eprintln!("SESAME_SEED={seed}");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("written");
+    fs::create_dir(&root).unwrap();
+    let own = root.join("gateways/0123");
+    STEPS.take();
+    // How many steps there were when each was accepted.
+    let mut accepted_at = Vec::new();
+    let state = StateDir::open(&own, 3).unwrap();
+    for revision in ["a", "b", "c", "d", "e", "f"] {
+        state
+            .accept(accepted(revision, revision.as_bytes()))
+            .unwrap();
+        accepted_at.push((STEPS.with_borrow(Vec::len), revision));
+    }
+    let steps = STEPS.take();
+    let mut state = seed;
+    let mut random = move |bound: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    for cut in 0..cuts {
+        let at = usize::try_from(random(steps.len() as u64 + 1)).unwrap();
+        let disk = directory.path().join(format!("cut{cut}"));
+        fs::create_dir(&disk).unwrap();
+        cut_off(&steps[..at], &root, &disk, &mut || random(2) == 0);
+        let found = StateDir::open(disk.join("gateways/0123"), 3).unwrap();
+        let got = revision(&found);
+        let done = accepted_at.iter().filter(|(end, _)| *end <= at).count();
+        // The last of which the agent knew that it was kept, the one before, or the one that was being kept.
+        let last = done.checked_sub(1);
+        let allowed: Vec<Option<&str>> = [last.and_then(|l| l.checked_sub(1)), last, Some(done)]
+            .into_iter()
+            .map(|index| {
+                index
+                    .and_then(|index| accepted_at.get(index))
+                    .map(|(_, r)| *r)
+            })
+            .collect();
+        let expected = match got.as_deref() {
+            // Before the first was kept there may be none.
+            None => done == 0,
+            found => allowed.contains(&found),
+        };
+        assert!(
+            expected,
+            "cut {cut} behind step {at}, {done} accepted: {got:?}"
+        );
+        // And the next start goes on from there.
+        found.accept(accepted("next", b"next")).unwrap();
+        assert_eq!(revision(&found).as_deref(), Some("next"));
     }
 }

@@ -121,6 +121,11 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Whether a command line says something that could be done; nothing is done.
+pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
+    Cli::try_parse_from(arguments).is_ok()
+}
+
 fn start_logging(logging: &Logging) -> anyhow::Result<()> {
     // kube says as errors what is said here in better words, once. Who names it gets it.
     let filter = EnvFilter::try_new(format!("kube_client=off,{}", logging.log))

@@ -211,7 +211,7 @@ impl Actor {
                 );
             }
             if let (Way::Hot, Some(sink)) = (way, &mut self.sink) {
-                sink.settled().await;
+                sink.settled(&self.admin).await;
             }
             let attempt = Attempt {
                 config: &config,

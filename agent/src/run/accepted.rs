@@ -64,7 +64,11 @@ pub(super) fn load_all(
 /// Forgets a Gateway that was withdrawn: a cold start must not bring it back.
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
-    if let Err(error) = std::fs::remove_dir_all(&directory)
+    // All of it at once: half of it may be an older generation.
+    let withdrawn = directories.withdrawn();
+    let removed =
+        std::fs::rename(&directory, &withdrawn).and_then(|()| std::fs::remove_dir_all(&withdrawn));
+    if let Err(error) = removed
         && error.kind() != std::io::ErrorKind::NotFound
     {
         tracing::warn!(%gateway, %error, directory = %directory.display(), "the withdrawn Gateway's accepted configuration cannot be removed");
@@ -78,7 +82,7 @@ pub(super) fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> 
 }
 
 fn generation(directory: &Path) -> anyhow::Result<Option<Generation>> {
-    let loaded = StateDir::open(directory, StateDir::KEEP)?.load_accepted()?;
+    let loaded = StateDir::view(directory).load_accepted()?;
     for damage in &loaded.damage {
         tracing::warn!(directory = %directory.display(), "{damage}");
     }

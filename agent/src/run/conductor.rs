@@ -29,6 +29,7 @@ use super::source::Inputs;
 #[cfg(feature = "cluster")]
 use super::source::Source;
 use super::wanted::{HostSettings, Wanted};
+use super::withdrawal::Withdrawal;
 use super::{AGENT_SOCKET, RunOptions, accepted, health, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
@@ -69,11 +70,14 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         directories: directories.clone(),
     };
     let (known_sender, mut known) = watch::channel(Known::default());
+    let (released, accepts) = watch::channel(0);
+    let hold = (options.most_removed < 100).then_some(options.hold);
     let started = options.source.start(Inputs {
         resolve: options.resolve.clone(),
         host,
         known: known_sender,
         accepted,
+        withdrawal: Withdrawal::new(hold, accepts),
     })?;
 
     let socket = directories.runtime().join(AGENT_SOCKET);
@@ -132,6 +136,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             takeover: options.takeover,
             most_removed: options.most_removed,
             hold: options.hold,
+            released: released.clone(),
             seen: seen_sender,
         };
         Running {

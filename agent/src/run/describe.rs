@@ -49,7 +49,14 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     let mut reasons: Vec<String> = Vec::new();
     if let Some(held) = &known.held {
         reasons.push(held.clone());
+    } else if !known.available {
+        reasons.push("the source has not been read yet".to_owned());
     }
+    let not_begun = known
+        .gateways
+        .keys()
+        .filter(|name| !seen.contains_key(*name));
+    reasons.extend(not_begun.map(|name| format!("Gateway {name} is only just begun with")));
     for gateway in &gateways {
         if gateway.state != GatewayState::Serving {
             reasons.push(format!(
@@ -123,9 +130,15 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
     // After a start from the files that are there nothing is published until the source has something newer.
     let restored = newest.filter(|wanted| wanted.restored && seen.applied.is_none());
     let answered = restored.is_some() || seen.answered_revision() == wanted;
+    let serves = seen.live && (seen.loaded || seen.applied.is_some());
     let refused: Vec<RefusedReport> = seen.affected.refused.iter().map(Into::into).collect();
     let (state, message) = if !seen.live {
         (GatewayState::Down, seen.trouble_or(seen.why_not_running()))
+    } else if !serves && seen.refusal.is_empty() && seen.trouble.is_none() {
+        (
+            GatewayState::Applying,
+            "Envoy has not taken its first configuration yet".to_owned(),
+        )
     } else if let Some(held) = &seen.held {
         (GatewayState::Degraded, held.clone())
     } else if let Some(held) = known.held.as_ref().filter(|_| answered) {
@@ -188,7 +201,7 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
         refusal: seen.refusal.clone(),
         draining: seen.draining.clone(),
         envoy: EnvoyReport {
-            serves: seen.live && (seen.loaded || seen.applied.is_some()),
+            serves,
             state: seen.envoy_state.clone(),
             pid: seen.envoy_pid,
             version: seen.envoy_version.clone(),

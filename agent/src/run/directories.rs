@@ -106,6 +106,11 @@ impl Directories {
         self.state.join("last-good")
     }
 
+    /// Where the state of a Gateway goes to be removed.
+    pub(super) fn withdrawn(&self) -> PathBuf {
+        self.state.join("withdrawn")
+    }
+
     /// The states of all Gateways there are.
     pub(super) fn gateway_states(&self) -> Vec<PathBuf> {
         Self::states_below(&self.state)

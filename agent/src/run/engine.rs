@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::report::ProblemReport;
 use super::transitions::Transitions;
 use super::wanted::{HostSettings, Offer, Origin, WantedGateways, render_all};
+use super::withdrawal::Withdrawal;
 use crate::source::manifests::{Manifests, ScanReport};
 use crate::source::supply::Awaited;
 use crate::source::watch::{Change, Watch};
@@ -35,6 +36,8 @@ pub(super) struct Known {
     pub(super) available: bool,
     /// Why what was accepted before is served instead of what the source says now.
     pub(super) held: Option<String>,
+    /// Whether nothing of what is served is in the source any more, which waits for somebody to say that it is meant.
+    pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
     pub(super) awaited: Arc<BTreeMap<NamespacedName, Awaited>>,
 }
@@ -50,13 +53,17 @@ pub(super) struct Engine {
     pub(super) accepted: Vec<ResolvedGateway>,
     /// What the last resolution found, beside the conditions.
     pub(super) found: Vec<ProblemReport>,
+    /// What is to happen when no Gateway is left.
+    pub(super) withdrawal: Withdrawal,
+    /// To wait on in a thread.
+    pub(super) runtime: tokio::runtime::Handle,
 }
 
 impl Engine {
     /// Runs until the watch ends. The first change is everything.
     pub(super) fn run(mut self, mut watch: Watch) {
         self.restore();
-        while let Some(change) = watch.changes.blocking_recv() {
+        while let Some(change) = self.next(&mut watch) {
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
@@ -66,6 +73,21 @@ impl Engine {
                 tracing::warn!(%error, "the last good manifests cannot be kept for the next start");
             }
         }
+    }
+
+    /// The next change, also of what is held.
+    fn next(&mut self, watch: &mut Watch) -> Option<Change> {
+        let Self {
+            runtime,
+            withdrawal,
+            ..
+        } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                change = watch.changes.recv() => change,
+                () = withdrawal.decided() => Some(Change::Paths(Vec::new())),
+            }
+        })
     }
 
     /// Wants what was accepted before, until the manifests say otherwise.
@@ -88,15 +110,18 @@ impl Engine {
 
     fn take(&mut self, scan: &ScanReport, change: &Change) {
         if !scan.available {
+            self.withdrawal.holds(false);
             self.hold(
                 scan,
                 "the manifests cannot be read; what was accepted last is served",
             );
             return;
         }
-        if self.manifests.file_count() == 0 && !self.known.borrow().gateways.is_empty() {
-            // A directory that is not mounted yet looks just like this.
-            self.hold(scan, "the manifests hold no object at all; what was accepted last is served until one appears");
+        let serves = !self.known.borrow().gateways.is_empty();
+        // A directory that is not mounted yet looks just like this: no time makes it meant.
+        if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
+            self.hold(scan, "the manifests hold no object at all; what was accepted last is served until one appears, or `sesame-agent accept` lets it go");
+            self.known.send_modify(|known| known.withdrawn = true);
             return;
         }
         let first = self.known.borrow().world.is_none();
@@ -111,17 +136,23 @@ impl Engine {
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let before = self.known.borrow().gateways.clone();
         let offers: Vec<Offer> = gateways.into_iter().map(Offer::from).collect();
-        let gateways = render_all(
-            &offers,
-            &self.host,
-            &before,
-            Origin::Source(&cause(change, first)),
-        );
+        let held = self.withdrawal.holds(serves && offers.is_empty());
+        let gateways = if held.is_some() {
+            before.clone()
+        } else {
+            render_all(
+                &offers,
+                &self.host,
+                &before,
+                Origin::Source(&cause(change, first)),
+            )
+        };
         report_changes(&before, &gateways);
         self.known.send_modify(|known| {
             known.gateways = gateways;
             known.available = true;
-            known.held = None;
+            known.withdrawn = held.is_some();
+            known.held = held;
         });
         // From here on nothing is in the way of a change.
         drop((before, offers));
@@ -170,6 +201,7 @@ impl Engine {
         }
         self.known.send_modify(|known| {
             known.available = scan.available;
+            known.withdrawn = false;
             known.held = Some(why.to_owned());
         });
         self.publish_problems(scan);

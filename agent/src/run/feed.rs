@@ -58,6 +58,11 @@ impl Feed {
         self.other().is_some()
     }
 
+    /// Whether the source has no Gateway left, which is held.
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.known.borrow().withdrawn
+    }
+
     fn other(&self) -> Option<Arc<Wanted>> {
         let known = self.known.borrow();
         let newest = known.gateways.get(&self.gateway)?;

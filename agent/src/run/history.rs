@@ -73,7 +73,7 @@ impl History {
                 directory.display()
             );
         }
-        let state = StateDir::open(&directory, StateDir::KEEP)?;
+        let state = StateDir::view(&directory);
         Ok(Self { directory, state })
     }
 
@@ -102,7 +102,7 @@ impl History {
 
 /// One generation of a Gateway's own directory.
 pub(super) fn load(directory: &Path, number: u64) -> anyhow::Result<ResolvedGateway> {
-    accepted::read(&StateDir::open(directory, StateDir::KEEP)?.load(number)?)
+    accepted::read(&StateDir::view(directory).load(number)?)
 }
 
 /// The objects, and parts of objects, by which two generations differ.

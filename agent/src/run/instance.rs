@@ -42,6 +42,8 @@ pub(super) struct Instance {
     pub(super) takeover: Duration,
     pub(super) most_removed: u8,
     pub(super) hold: Duration,
+    /// Counts how often somebody has said that it is meant that no Gateway is left.
+    pub(super) released: watch::Sender<u64>,
     pub(super) seen: watch::Sender<Seen>,
 }
 
@@ -153,6 +155,10 @@ impl Instance {
                         if done {
                             self.note_replaced(Ok(())).await;
                         }
+                    }
+                    What::Accept if feed.is_withdrawn() => {
+                        self.released.send_modify(|count| *count += 1);
+                        listener.end(Ok("what is not wanted any more is let go".to_owned()));
                     }
                     What::Accept => {
                         listener.end(changed(Ok(desire.accept().to_owned()), &mut moved));

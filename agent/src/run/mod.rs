@@ -36,6 +36,7 @@ mod source;
 pub(crate) mod system_ca;
 mod transitions;
 mod wanted;
+mod withdrawal;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -10,6 +10,7 @@ use super::engine::{Engine, Known};
 use super::report::SourceReport;
 use super::snapshots::SnapshotEngine;
 use super::wanted::HostSettings;
+use super::withdrawal::Withdrawal;
 #[cfg(feature = "cluster")]
 use crate::source::cluster;
 use crate::source::last_good::LastGood;
@@ -38,6 +39,8 @@ pub(super) struct Inputs {
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
+    /// What is to happen when no Gateway is left, where that may be a mistake.
+    pub(super) withdrawal: Withdrawal,
 }
 
 /// What else a started source has to offer.
@@ -84,6 +87,7 @@ impl Source {
             host,
             known,
             accepted,
+            withdrawal,
         } = inputs;
         match self {
             Self::Manifests(dir) => {
@@ -96,6 +100,8 @@ impl Source {
                     known,
                     accepted,
                     found: Vec::new(),
+                    withdrawal,
+                    runtime: tokio::runtime::Handle::current(),
                 };
                 let watch = Watch::start(dir, Timing::default(), tree::is_manifest)
                     .context("cannot start watching the manifests")?;

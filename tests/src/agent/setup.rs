@@ -16,6 +16,7 @@ pub struct Setup {
     pub(super) envoy: Option<PathBuf>,
     pub(super) small_disks: bool,
     pub(super) pool: Option<String>,
+    pub(super) agent: Option<PathBuf>,
 }
 
 impl Setup {
@@ -60,6 +61,13 @@ impl Setup {
     #[must_use]
     pub fn envoy(mut self, binary: &Path) -> Self {
         self.envoy = Some(binary.to_owned());
+        self
+    }
+
+    /// Another file of the agent than the usual one.
+    #[must_use]
+    pub fn agent(mut self, binary: &Path) -> Self {
+        self.agent = Some(binary.to_owned());
         self
     }
 

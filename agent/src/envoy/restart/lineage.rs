@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 /// Where Envoy's shared memory is.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Envoy multiplies by ten, in 32 bits.
-const BASE_IDS: u64 = 400_000_000;
+/// Envoy multiplies by ten, in 32 bits with a sign: beyond, its sockets would have other names than are said here.
+const BASE_IDS: u64 = 200_000_000;
 /// From the end of the drain to the end of the first Envoy.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// The longest name of a socket in the directory, with its separator and one more byte: `/hot_udp_parent_4000000009`.
+/// The longest name of a socket in the directory, with its separator and one more byte: `/hot_udp_parent_2000000009`.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 27;
 
 /// A place in a line of Envoys.
@@ -160,6 +160,7 @@ mod tests {
             first.sockets(directory),
             first.next().next().next().sockets(directory)
         );
+        assert!(i32::try_from(BASE_IDS * 10 + 2).is_ok());
         let longest = first.next().sockets(directory);
         assert!(
             longest

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::Lineage;
+use crate::envoy::admin::Admin;
 
 /// Reads the sockets of an Envoy that has ended, until dropped.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Sink {
 
 /// How long an answer may take that was asked for before the question's owner died.
 const ANSWER: Duration = Duration::from_secs(4);
+/// How often the thread is asked: connecting and asking are events apart.
+const ROUNDS: usize = 3;
 /// The rest of an answer that comes in several messages.
 const REST: Duration = Duration::from_millis(100);
 
@@ -55,10 +58,27 @@ impl Sink {
         Ok(sink)
     }
 
-    /// Waits until the first Envoy has given the answer that it may owe.
-    pub(crate) async fn settled(&mut self) {
-        // Neither is an error: none may be owed.
-        let _ = timeout(ANSWER, self.answered.wait_for(|answered| *answered)).await;
+    /// Waits until the first Envoy has given the answer that it may owe. The thread that gives it is the one that
+    /// answers the admin interface: if it does that, one thing after the other, it has come to the rest as well.
+    pub(crate) async fn settled(&mut self, admin: &Admin) {
+        let came_to_it = async {
+            for _ in 0..ROUNDS {
+                admin.reconnect().await;
+                if admin.ready().await.is_err() {
+                    // It has given the admin interface away: there is only waiting.
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let settled = async {
+            tokio::select! {
+                // Nobody is left who could tell if this fails.
+                _ = self.answered.wait_for(|answered| *answered) => {}
+                () = came_to_it => {}
+            }
+        };
+        // No error: none may be owed.
+        let _ = timeout(ANSWER, settled).await;
         sleep(REST).await;
     }
 }

@@ -1,0 +1,37 @@
+//! How long tests are, and the moments that they choose at random.
+
+/// `short`, or `full` with `$SESAME_SOAK`, or what the variable `name` says.
+pub fn count(name: &str, short: usize, full: usize) -> usize {
+    let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let usual = if std::env::var_os("SESAME_SOAK").is_some() {
+        full
+    } else {
+        short
+    };
+    given.unwrap_or(usual)
+}
+
+/// A generator that is good enough to choose moments: `SplitMix64`.
+pub struct Moments(u64);
+
+impl Moments {
+    /// `$SESAME_SEED`, or always the same.
+    #[allow(clippy::new_without_default, reason = "it prints the seed")]
+    pub fn new() -> Self {
+        let seed = std::env::var("SESAME_SEED")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(1);
+        eprintln!("SESAME_SEED={seed}");
+        Self(seed)
+    }
+
+    /// A number from 0 to below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}

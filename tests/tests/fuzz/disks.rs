@@ -1,0 +1,278 @@
+//! What lies on disk: mounted snapshots, the state directory, what an earlier agent and its Envoy left.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use prost::Message as _;
+use sesame_agent::apply::state::{Accepted, StateDir};
+use sesame_agent::apply::{Applier, Wanted};
+use sesame_agent::envoy::identity::{Identity, PID_FILE};
+use sesame_agent::envoy::log::{EnvoyLog, Mark};
+use sesame_agent::layout::XdsLayout;
+use sesame_agent::render::{self, Options};
+use sesame_agent::run::history::History;
+use sesame_agent::source::snapshot_dirs::SnapshotDirs;
+use sesame_proto::keys;
+use sesame_proto::{digest, directory};
+
+use super::campaign::{run, scratch};
+use super::edit::Form;
+use super::seeds;
+
+/// The files below a directory, and what is in them.
+struct Tree {
+    root: PathBuf,
+    files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Tree {
+    fn of(root: &Path) -> Self {
+        let mut files = Vec::new();
+        let mut pending = vec![root.to_owned()];
+        while let Some(path) = pending.pop() {
+            for entry in fs::read_dir(path).expect("a directory").flatten() {
+                if entry.path().is_dir() {
+                    pending.push(entry.path());
+                } else {
+                    let bytes = fs::read(entry.path()).expect("a file");
+                    files.push((entry.path(), bytes));
+                }
+            }
+        }
+        files.sort();
+        Self {
+            root: root.to_owned(),
+            files,
+        }
+    }
+
+    /// Each file, behind a byte that says which it is.
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        let numbered = (0u8..).zip(&self.files);
+        numbered
+            .map(|(number, (_, bytes))| [&[number][..], bytes].concat())
+            .collect()
+    }
+
+    /// Everything as it was, but for the one file that the input says.
+    fn put(&self, input: &[u8]) -> &Path {
+        let (which, bytes) = input.split_first().unwrap_or((&0, &[]));
+        let which = usize::from(*which) % self.files.len();
+        for (index, (path, good)) in self.files.iter().enumerate() {
+            let bytes = if index == which { bytes } else { good };
+            if fs::read(path).is_ok_and(|now| now == *bytes) {
+                continue;
+            }
+            fs::create_dir_all(path.parent().expect("below the root")).expect("a directory");
+            fs::write(path, bytes).expect("write");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("a mode");
+        }
+        &self.files[which].0
+    }
+
+    /// Removes what somebody made meanwhile.
+    fn tidy(&self) {
+        for (path, _) in Self::of(&self.root).files {
+            if !self.files.iter().any(|(known, _)| *known == path) {
+                fs::remove_file(path).expect("remove");
+            }
+        }
+    }
+}
+
+#[test]
+fn snapshot_directory() {
+    let root = scratch();
+    let gateway = seeds::two()[0];
+    directory::write_keys(root.path(), &gateway.keys).expect("keys");
+    directory::write(root.path(), &gateway.snapshot).expect("a snapshot");
+    let tree = Tree::of(root.path());
+    run("snapshot_directory", Form::Proto, &tree.seeds(), |input| {
+        tree.put(input);
+        let supply = SnapshotDirs::new(root.path()).scan();
+        for supplied in supply.gateways.values() {
+            let Some(complete) = &supplied.complete else {
+                continue;
+            };
+            let found = digest::revision(&complete.resolved.snapshot);
+            if found != complete.revision {
+                return Err(format!(
+                    "revision {found} is taken for {}",
+                    complete.revision
+                ));
+            }
+            if complete.resolved.keys != gateway.keys {
+                return Err("other keys are taken".to_owned());
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    });
+}
+
+/// One file is damaged, whichever and however: one of the two that were accepted is found, and the next is kept.
+#[test]
+fn state_directory() {
+    let root = scratch();
+    let kept: Vec<(Vec<u8>, Vec<u8>)> = seeds::two()
+        .map(|g| (packed(&g.snapshot.encode_to_vec()), keys::encode(&g.keys)))
+        .to_vec();
+    let state = StateDir::open(root.path(), 5).expect("a state directory");
+    for (snapshot, keys) in &kept {
+        state.accept(accepted(snapshot, keys)).expect("kept");
+    }
+    fs::write(root.path().join("pinned"), "1\n").expect("write");
+    let tree = Tree::of(root.path());
+    run("state_directory", Form::Text, &tree.seeds(), |input| {
+        tree.put(input);
+        let state = StateDir::open(root.path(), 5).map_err(|error| error.to_string())?;
+        let loaded = state.load_accepted().map_err(|error| error.to_string())?;
+        let Some(generation) = loaded.generation else {
+            return Err(format!("nothing is found: {:?}", loaded.damage));
+        };
+        let found = (generation.snapshot.to_vec(), generation.keys.to_vec());
+        if !kept.contains(&found) {
+            return Err(format!("what nobody accepted: {:?}", generation.meta));
+        }
+        let _ = state.list();
+        let number = state
+            .accept(accepted(&kept[0].0, &kept[0].1))
+            .map_err(|error| error.to_string())?;
+        if state.accepted() != Some(number) {
+            return Err("what is accepted next is not kept".to_owned());
+        }
+        fs::remove_dir_all(root.path().join("generations").join(number.to_string()))
+            .expect("remove");
+        tree.tidy();
+        Ok(loaded.damage.is_empty())
+    });
+}
+
+/// The same with digests that fit: what a hand has edited.
+#[test]
+fn kept_generations() {
+    let mut inputs = Vec::new();
+    for gateway in seeds::gateways().iter().take(50) {
+        let plain = gateway.snapshot.encode_to_vec();
+        inputs.extend([packed(&plain), plain]);
+    }
+    let root = scratch();
+    let directory = root.path().join("gateways").join("0123456789abcdef");
+    run("kept_generations", Form::Proto, &inputs, |input| {
+        let _ = fs::remove_dir_all(&directory);
+        let state = StateDir::open(&directory, 5).expect("a state directory");
+        let compressed = packed(input);
+        let good = packed(&[]);
+        for (snapshot, keys) in [(input, &[][..]), (&compressed, &[]), (&good, input)] {
+            state
+                .accept(accepted(snapshot, keys))
+                .map_err(|error| error.to_string())?;
+        }
+        fs::write(directory.join("pinned"), input).expect("write");
+        let history = History::open(root.path(), None).map_err(|error| error.to_string())?;
+        let _ = (history.pinned(), history.accepted());
+        let understood = (1..=3).fold(false, |any, number| {
+            history.difference(number, 2).is_ok() || any
+        });
+        Ok(understood)
+    });
+}
+
+fn packed(plain: &[u8]) -> Vec<u8> {
+    zstd::bulk::compress(plain, 1).expect("compressed")
+}
+
+fn accepted<'a>(snapshot: &'a [u8], keys: &'a [u8]) -> Accepted<'a> {
+    Accepted {
+        revision: "r",
+        cause: "a test",
+        time: Timestamp::UNIX_EPOCH,
+        addresses: &[],
+        snapshot,
+        keys,
+    }
+}
+
+/// What an agent finds that starts beside what an earlier one left: Envoy's files, its pid file, its log.
+#[test]
+fn runtime_directory() {
+    let root = scratch();
+    let layout = XdsLayout::new(root.path().join("xds"));
+    let gateway = seeds::two()[0];
+    let options = Options {
+        addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
+        port_map: BTreeMap::new(),
+        subscription_budget: 100,
+        layout: layout.clone(),
+        admin_socket: root.path().join("admin.sock"),
+        trusted_hops: 0,
+        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+    };
+    let rendered = render::render(&gateway.snapshot, &gateway.keys, &options);
+    let wanted = || Wanted {
+        rendered: &rendered,
+        serials: const { &BTreeMap::new() },
+        may_empty: false,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let log = EnvoyLog::new(root.path().join("envoy.log"));
+    let (mut applier, _) = runtime
+        .block_on(Applier::open(layout.clone(), log.clone(), None))
+        .expect("opened");
+    runtime
+        .block_on(applier.apply(wanted(), None))
+        .expect("written");
+    fs::write(root.path().join(PID_FILE), PID).expect("write");
+    fs::write(log.path(), LOG).expect("write");
+    let tree = Tree::of(root.path());
+    let whole = applier.on_disk().content.clone();
+    run("runtime_directory", Form::Text, &tree.seeds(), |input| {
+        let changed = tree.put(input);
+        let understood = match changed.file_name().and_then(|name| name.to_str()) {
+            Some(PID_FILE) => Identity::read(changed).is_some(),
+            Some("envoy.log") => {
+                let _ = log.last_words(Mark::default());
+                !log.complaints_since(Mark::default()).is_empty()
+            }
+            _ => {
+                let opened = runtime.block_on(Applier::open(layout.clone(), log.clone(), None));
+                let (mut applier, opened) = opened.map_err(|error| error.to_string())?;
+                runtime
+                    .block_on(applier.apply(wanted(), None))
+                    .map_err(|error| error.to_string())?;
+                if applier.on_disk().content != whole {
+                    return Err("what is damaged is not written anew".to_owned());
+                }
+                opened.junk.is_empty() && opened.undone == 0
+            }
+        };
+        tree.tidy();
+        Ok(understood)
+    });
+}
+
+const PID: &str = r#"{
+  "pid": 1,
+  "start_time": 4242,
+  "executable": {"path": "/usr/bin/envoy", "device": 1, "inode": 2, "modified": 3},
+  "bootstrap_digest": "00",
+  "arguments": ["--config-path", "/run/sesame/bootstrap.pb"],
+  "lineage": {"base_id": 4711, "epoch": 3},
+  "stopping": false
+}"#;
+
+const LOG: &str = "[2026-01-01T00:00:00.000][info][main] starting
+[2026-01-01T00:00:00.100][warning][config] lds: listener 'listener/0.0.0.0:80' config rejected: cannot bind '0.0.0.0:80': Address already in use
+[2026-01-01T00:00:00.200][warning][config] Filesystem config update rejected: Error adding/updating cluster(s) Service/ns/bad/80: Invalid TLS
+certificate
+[2026-01-01T00:00:00.300][critical][main] error initializing configuration '/run/sesame/bootstrap.pb': missing
+-----BEGIN PRIVATE KEY-----
+AAAA
+-----END PRIVATE KEY-----
+";

@@ -1,0 +1,41 @@
+//! Real inputs: the golden cases, and what is made from them.
+
+use std::sync::LazyLock;
+
+use sesame_agent::source::last_good::LastGood;
+use sesame_agent::source::manifests::Manifests;
+use sesame_controller::resolve::{Options, ResolvedGateway, resolve};
+use sesame_tests::golden::{self, INPUT};
+
+use super::campaign::scratch;
+
+/// The inputs of the golden cases.
+pub(crate) fn manifests() -> Vec<Vec<u8>> {
+    let cases = golden::cases().expect("golden cases");
+    let inputs = cases.iter().filter_map(|case| case.committed(INPUT));
+    inputs.map(String::into_bytes).collect()
+}
+
+/// The Gateways that they make.
+pub(crate) fn gateways() -> &'static [ResolvedGateway] {
+    static GATEWAYS: LazyLock<Vec<ResolvedGateway>> = LazyLock::new(|| {
+        let dir = scratch();
+        let file = dir.path().join("all.yaml");
+        let mut gateways = Vec::new();
+        for text in manifests() {
+            std::fs::write(&file, text).expect("write");
+            let mut manifests = Manifests::new(dir.path(), LastGood::none());
+            manifests.scan();
+            gateways.extend(resolve(manifests.world(), &Options::default()).gateways);
+        }
+        gateways
+    });
+    &GATEWAYS
+}
+
+/// One of them that has keys, and one more.
+pub(crate) fn two() -> [&'static ResolvedGateway; 2] {
+    let gateways = gateways();
+    let with_keys = gateways.iter().find(|gateway| !gateway.keys.is_empty());
+    [with_keys.expect("a golden case with keys"), &gateways[0]]
+}
