@@ -14,6 +14,8 @@ pub mod cli;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 #[cfg(feature = "cluster")]
+mod connection;
+#[cfg(feature = "cluster")]
 mod engine;
 #[cfg(feature = "cluster")]
 mod lead;

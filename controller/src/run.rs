@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::connection::Connection;
 use crate::engine::{Engine, Mode};
 use crate::lead::Elector;
 use crate::provision::Provisioner;
@@ -26,6 +25,7 @@ use crate::watch::fetch::{Fetcher, References};
 use crate::watch::kinds::Watches;
 
 /// What the process is told.
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) options: Options,
     pub(crate) namespace: String,
@@ -43,13 +43,48 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
         .enable_all()
         .build()
         .context("start the runtime")?;
-    let outcome = runtime.block_on(controller(settings));
+    let outcome = runtime.block_on(async {
+        let mut stop = Stop::listen()?;
+        while controller(settings.clone(), &mut stop).await? == End::Outdated {}
+        Ok(())
+    });
     // The engine's thread may be in the middle of a resolution, whose outcome nobody waits for.
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome
 }
 
-async fn controller(settings: Settings) -> Result<()> {
+/// Why everything was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The process was told to stop.
+    Told,
+    /// The API server is reached another way now: all begins anew.
+    Outdated,
+}
+
+/// The signals that tell the process to stop.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn listen() -> Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("wait for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("wait for SIGINT")?,
+        })
+    }
+
+    async fn told(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     let Settings {
         options,
         namespace,
@@ -59,13 +94,12 @@ async fn controller(settings: Settings) -> Result<()> {
         lease_duration,
         gateway_services,
     } = settings;
-    let client = client(kubeconfig).await?;
+    let connection = Connection::open(kubeconfig).await?;
+    let client = connection.client.clone();
     let metrics = Arc::new(Metrics::new());
     let listener = serve::bind(listen)
         .await
         .with_context(|| format!("--listen {listen}"))?;
-    let mut terminate = signal(SignalKind::terminate()).context("wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("wait for SIGINT")?;
 
     let (inputs, engine_inputs) = std::sync::mpsc::channel();
     let (touch, touched) = mpsc::unbounded_channel();
@@ -74,7 +108,7 @@ async fn controller(settings: Settings) -> Result<()> {
     let (statuses, changes) = mpsc::unbounded_channel();
     let (leading, is_leading) = watch::channel(false);
     let (failures, failed) = watch::channel(Failures::new());
-    let (stop, mut stopped) = watch::channel(false);
+    let (step_down, mut stopping) = watch::channel(false);
 
     let controller_name = options.controller_name.clone();
     let engine = Engine {
@@ -149,40 +183,30 @@ async fn controller(settings: Settings) -> Result<()> {
     };
     let election = elector.run(async move {
         // An error means that the sender is gone, which is the end as well.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
+        let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
-    tokio::select! {
+    let end = tokio::select! {
         () = &mut election => anyhow::bail!("the election ended by itself"),
         Some(ended) = tasks.join_next() => {
             ended.context("a task failed")?;
             anyhow::bail!("a task ended by itself");
         }
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    tracing::info!("told to stop");
-    let _ = stop.send(true);
-    election.await;
-    Ok(())
-}
-
-async fn client(kubeconfig: Option<PathBuf>) -> Result<Client> {
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(&path)
-                .with_context(|| format!("--kubeconfig {}", path.display()))?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("--kubeconfig {}", path.display()))?
-        }
-        None => Config::infer().await.context(
-            "no cluster: run in a pod with a ServiceAccount, or set --kubeconfig or $KUBECONFIG",
-        )?,
+        () = stop.told() => End::Told,
+        () = connection.outdated() => End::Outdated,
     };
-    config.connect_timeout = Some(Duration::from_secs(5));
-    tracing::info!(url = %config.cluster_url, "the API server");
-    Client::try_from(config).context("a client of the API server")
+    tracing::info!(
+        "{}",
+        match end {
+            End::Told => "told to stop",
+            End::Outdated => "the way to the API server is another one now; beginning anew",
+        }
+    );
+    let _ = step_down.send(true);
+    election.await;
+    // Also so that the address is free again.
+    tasks.shutdown().await;
+    Ok(end)
 }
 
 /// Who this replica is: unique, also after a restart with the same name and process id.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sesame_controller::api::NamespacedName;
@@ -14,6 +15,9 @@ use sesame_tests::cluster::{TestCluster, User};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served};
 use sesame_tests::published::{self, HOST, Published, one, wait_told};
+
+/// How long an API server is away.
+const AWAY: Duration = Duration::from_secs(60);
 
 /// A cluster, a host that follows it, and requests all the time.
 struct Host {
@@ -92,6 +96,13 @@ fn serves(published: &Published) -> impl Fn(&Value) -> bool + use<> {
     }
 }
 
+/// It serves, and says that it does not know whether that is the newest.
+fn degraded(status: &Value) -> bool {
+    let gateway = &status["gateways"][0];
+    let message = gateway["message"].as_str().unwrap_or_default();
+    gateway["state"] == "Degraded" && message.contains("the cluster cannot be followed")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn history_that_is_gone_is_read_anew() {
     let mut host = Host::start().await;
@@ -124,6 +135,34 @@ async fn history_that_is_gone_is_read_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_minute_without_an_api_server_is_none_without_service() {
+    let mut host = Host::start().await;
+    let begun = Instant::now();
+    host.cluster.stop_apiserver();
+    host.agent
+        .wait_status("the cluster cannot be followed", degraded)
+        .await;
+    // Starts meanwhile have nothing but the disk.
+    for start in 1..=3 {
+        while begun.elapsed() < AWAY * start / 4 {
+            host.load.pass(100).await;
+        }
+        host.agent.kill9();
+        host.agent.restart();
+        host.agent
+            .wait_status("the cluster is still away", degraded)
+            .await;
+    }
+    while begun.elapsed() < AWAY {
+        host.load.pass(100).await;
+    }
+    host.cluster.start_apiserver().await;
+    let second = host.version("/two");
+    second.publish(host.cluster.admin()).await;
+    host.end(&second, "/two").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn new_authorities_and_tokens_are_taken_up() {
     let mut host = Host::start().await;
     host.cluster.rotate().await;
@@ -131,11 +170,7 @@ async fn new_authorities_and_tokens_are_taken_up() {
     second.publish(host.cluster.admin()).await;
     // Neither does it know this API server, nor would that know its token.
     host.agent
-        .wait_status("the cluster cannot be followed", |status| {
-            let gateway = &status["gateways"][0];
-            let message = gateway["message"].as_str().unwrap_or_default();
-            gateway["state"] == "Degraded" && message.contains("the cluster cannot be followed")
-        })
+        .wait_status("the cluster cannot be followed", degraded)
         .await;
     host.load.pass(100).await;
     // The same file, as whoever looks after it replaces it.

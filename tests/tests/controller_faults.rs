@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, SOON, condition, deploy, objects, publication,
+    ControllerUnderTest, SOON, condition, controller_user, deploy, objects, publication,
 };
 use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};
 use sesame_tests::wait::eventually;
@@ -159,6 +159,28 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
 }
 
 /// Without the right to write ConfigMaps: the Gateway says so, and what was published stays.
+#[tokio::test]
+async fn new_authorities_and_tokens_are_taken_up() {
+    let mut cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    let mut all = manifests::edge(&[http_listener("http", 80, "")]);
+    all.push(route(0));
+    let objects = manifests::yaml(&all);
+    cluster.apply(&objects).await.expect("objects");
+    wait_routes(&cluster, 1).await;
+
+    cluster.rotate().await;
+    let another = manifests::yaml(&[route(1)]);
+    cluster.apply(&another).await.expect("a route");
+    // The same file, as whoever looks after it replaces it.
+    cluster.kubeconfig(&controller_user()).await;
+    wait_routes(&cluster, 2).await;
+    assert!(leads(&controller).await, "{}", controller.log_tail());
+}
+
 async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     let role =
         "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";

@@ -1,0 +1,72 @@
+//! The way to the API server, and when it is another one than at the start.
+//!
+//! A client reads a token's file again by itself, but keeps the authorities that it was made with, and what a kubeconfig
+//! said. It never prints any of it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often the files are looked at. Who replaces them leaves the old ones good for much longer.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// A client, and where what it needs comes from.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    kubeconfig: Option<PathBuf>,
+    fingerprint: u64,
+}
+
+impl Connection {
+    /// By what the kubeconfig says, if one is given, or else what can be found.
+    pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
+        let (mut config, fingerprint) = read(kubeconfig.as_deref()).await?;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        tracing::info!(url = %config.cluster_url, "the API server");
+        Ok(Self {
+            client: Client::try_from(config).context("a client of the API server")?,
+            kubeconfig,
+            fingerprint,
+        })
+    }
+
+    /// Waits until the files say something else that can be used.
+    pub(crate) async fn outdated(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            match read(self.kubeconfig.as_deref()).await {
+                Ok((_, fingerprint)) if fingerprint == self.fingerprint => {}
+                Ok(_) => return,
+                Err(error) => tracing::warn!("{error:#}; what was read before is used"),
+            }
+        }
+    }
+}
+
+/// The configuration, and what tells one from another.
+async fn read(kubeconfig: Option<&Path>) -> Result<(Config, u64)> {
+    let mut hasher = DefaultHasher::new();
+    let config = match kubeconfig {
+        Some(path) => {
+            let at = || format!("--kubeconfig {}", path.display());
+            std::fs::read(path).with_context(at)?.hash(&mut hasher);
+            let file = Kubeconfig::read_from(path).with_context(at)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(at)?
+        }
+        None => Config::infer().await.context(
+            "no cluster: run in a pod with a ServiceAccount, or set --kubeconfig or $KUBECONFIG",
+        )?,
+    };
+    config.cluster_url.hash(&mut hasher);
+    config.root_cert.hash(&mut hasher);
+    Ok((config, hasher.finish()))
+}
