@@ -58,7 +58,15 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
         } else if one_each {
             own.remove(&need.gateway).into_iter().collect()
         } else {
-            pool.to_vec()
+            // What it had before stays first, for when it shares again.
+            let mut all = pool.to_vec();
+            all.sort_by_key(|ip| {
+                need.held
+                    .iter()
+                    .position(|held| held == ip)
+                    .unwrap_or(usize::MAX)
+            });
+            all
         };
         for ip in candidates {
             let conflict = need.ports.iter().find(|port| {
@@ -197,6 +205,15 @@ mod tests {
         assert_eq!(addresses(&more, &pool), [["10.0.0.2"], ["10.0.0.1"]]);
         let fewer = [holds("b", &["10.0.0.2"]), holds("c", &["10.0.0.3"])];
         assert_eq!(addresses(&fewer, &pool), [["10.0.0.2"], ["10.0.0.3"]]);
+        // Also one that was alone for a while.
+        let alone = addresses(&fewer[..1], &pool);
+        assert_eq!(
+            alone[0],
+            ["10.0.0.2", "10.0.0.1", "10.0.0.3", "10.0.0.4"].map(str::to_owned)
+        );
+        let held: Vec<&str> = alone[0].iter().map(String::as_str).collect();
+        let again = [need("a", &[], &[80]), holds("b", &held)];
+        assert_eq!(addresses(&again, &pool), [["10.0.0.1"], ["10.0.0.2"]]);
         // Not one that the host no longer offers, that two have, or that somebody asks for.
         let others = [
             holds("a", &["10.0.0.9"]),

@@ -46,7 +46,7 @@ pub(super) fn objects(basis: &Basis) -> Vec<Object> {
         .collect();
     let spec = json!({"type": "ClusterIP", "clusterIP": "None", "ports": ports});
     let service = json!({"apiVersion": "v1", "kind": "Service", "spec": spec});
-    let mut all = vec![object(basis, Kind::Service, name.clone(), &[], service)];
+    let mut all = vec![object(basis, Kind::Service, &name, &[], service)];
     for (family, suffix) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
         let of_family = |ip: &&IpAddr| ip.is_ipv4() == (family == "IPv4");
         let endpoints: Vec<Value> = basis
@@ -66,8 +66,14 @@ pub(super) fn objects(basis: &Basis) -> Vec<Object> {
             "ports": ports.iter().take(MAX_PORTS).collect::<Vec<_>>(),
         });
         let labels = [(SERVICE_LABEL, name.as_str()), (MANAGED_LABEL, MANAGER)];
-        let name = format!("{name}-{suffix}");
-        all.push(object(basis, Kind::EndpointSlice, name, &labels, slice));
+        let slice_name = format!("{name}-{suffix}");
+        all.push(object(
+            basis,
+            Kind::EndpointSlice,
+            &slice_name,
+            &labels,
+            slice,
+        ));
     }
     all
 }
@@ -75,7 +81,7 @@ pub(super) fn objects(basis: &Basis) -> Vec<Object> {
 fn object(
     basis: &Basis,
     kind: Kind,
-    name: String,
+    name: &str,
     labels: &[(&str, &str)],
     mut value: Value,
 ) -> Object {
@@ -110,7 +116,7 @@ fn object(
     let digest = sha256(value.to_string().as_bytes());
     value["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
     Object {
-        key: (kind, NamespacedName::new(&gateway.namespace, &name)),
+        key: (kind, NamespacedName::new(&gateway.namespace, name)),
         value,
     }
 }

@@ -5,6 +5,8 @@
 //! own. The whole runs in a network of its own, too, where the agent has an address for each Gateway. Whatever was started
 //! ends with this program, however that ends.
 
+#![allow(clippy::print_stdout, reason = "it talks to a person")]
+
 mod leftovers;
 mod progress;
 mod stage;

@@ -109,8 +109,12 @@ impl Stage {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(self.directory.join("suite-errors.log"))?);
-        let child = self.guard.spawn(&mut command);
         let log = File::create(self.directory.join("suite.log"))?;
+        #[allow(
+            clippy::zombie_processes,
+            reason = "the guard ends it if nothing waits for it any more"
+        )]
+        let child = self.guard.spawn(&mut command);
         tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
     }
 

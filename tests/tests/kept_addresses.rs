@@ -1,0 +1,109 @@
+//! Gateways that share a host's addresses: one keeps its own, whoever comes and goes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::client::Request;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, gateway, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::wait::eventually;
+
+/// A Gateway of the class `edge`.
+fn another(name: &str) -> String {
+    let mut gateway = gateway(name, &[http_listener("http", 80, "")]);
+    gateway["spec"]["gatewayClassName"] = json!("edge");
+    yaml(&[gateway])
+}
+
+/// Where each Gateway listens.
+async fn wait_addresses(agent: &AgentUnderTest, expected: &[(&str, &str)]) {
+    let expected: BTreeMap<String, Value> = expected
+        .iter()
+        .map(|(name, address)| (format!("default/{name}"), json!([address])))
+        .collect();
+    agent
+        .wait_status("each Gateway listens where it should", |status| {
+            let all = status["gateways"].as_array().into_iter().flatten();
+            let found: BTreeMap<String, Value> = all
+                .filter(|gateway| gateway["state"] == "Serving")
+                .map(|gateway| {
+                    let name = gateway["gateway"].as_str().unwrap_or_default();
+                    (name.to_owned(), gateway["addresses"].clone())
+                })
+                .collect();
+            found == expected
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart() {
+    let backend = Backend::start("a").await;
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("r", &["here.test"], &[rule_to("a", &[])]));
+    // `edge` is between the others by name.
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--address")
+        .flag("127.0.0.2")
+        .flag("--address")
+        .flag("127.0.0.3")
+        .start(&[("gateway.yaml", &yaml(&objects)), ("z.yaml", &another("z"))]);
+    wait_addresses(&agent, &[("edge", "127.0.0.1"), ("z", "127.0.0.2")]).await;
+    let request = agent.get(80, "here.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+
+    let load = Load::start(&Plan::new(vec![request]));
+    load.pass(100).await;
+    agent.write("a.yaml", &another("a"));
+    let three = [
+        ("a", "127.0.0.3"),
+        ("edge", "127.0.0.1"),
+        ("z", "127.0.0.2"),
+    ];
+    wait_addresses(&agent, &three).await;
+    agent.remove("z.yaml");
+    wait_addresses(&agent, &three[..2]).await;
+    agent.kill9();
+    agent.restart();
+    wait_addresses(&agent, &three[..2]).await;
+    // It comes back to an address that its Envoy has left.
+    agent.write("z.yaml", &another("z"));
+    wait_addresses(&agent, &three).await;
+    let at: SocketAddr = ([127, 0, 0, 2], agent.address(80).port()).into();
+    eventually("it is served there", SOON, async || {
+        let reply = Request::get(at, "here.test", "/").send().await;
+        let reply = reply.map_err(|error| format!("{error:#}"))?;
+        if reply.status == 404 {
+            Ok(())
+        } else {
+            Err(format!("status {}", reply.status))
+        }
+    })
+    .await;
+    load.pass(100).await;
+    load.stop().await.assert_clean();
+
+    // Nothing is left of one that goes, its keys least of all.
+    agent.remove("a.yaml");
+    agent.remove("z.yaml");
+    for directory in [agent.runtime(), agent.state()] {
+        eventually("only one Gateway has files", SOON, async || {
+            let all = std::fs::read_dir(directory.join("gateways")).map_err(|e| e.to_string())?;
+            let count = all.count();
+            if count == 1 {
+                Ok(())
+            } else {
+                Err(format!("{count} directories"))
+            }
+        })
+        .await;
+    }
+}
