@@ -191,6 +191,12 @@ impl LoadReport {
         }
     }
 
+    /// Says the figures, and panics unless requests were sent and none failed.
+    pub fn clean(&self, scenario: &str) {
+        self.tell(scenario);
+        self.assert_clean();
+    }
+
     /// Panics unless requests were sent and none failed.
     pub fn assert_clean(&self) {
         assert!(self.requests > 0, "no request was sent");

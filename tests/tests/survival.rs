@@ -130,8 +130,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
         wait_round(&agent, number).await;
     }
     let report = load.stop().await;
-    report.tell(&format!("agent killed {} times in a change", rounds()));
-    report.assert_clean();
+    report.clean(&format!("agent killed {} times in a change", rounds()));
     assert_eq!(
         pids(&agent),
         before,
@@ -212,8 +211,7 @@ async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
     assert_eq!(status["healthy"], true, "{status:#}");
     one_envoy(&agent).await;
     let report = load.stop().await;
-    report.tell("agent upgraded three times, then another bootstrap");
-    report.assert_clean();
+    report.clean("agent upgraded three times, then another bootstrap");
 }
 
 /// What was noted of the running Envoy says that it was started with another bootstrap.
