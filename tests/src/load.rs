@@ -247,7 +247,7 @@ struct Worker {
 impl Worker {
     async fn run(self) -> Worked {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
-        let mut worked = Worked::default();
+        let mut seen = Worked::default();
         let mut last_good = Instant::now();
         // One for each request: they may differ in server name and protocol.
         let mut kept: Vec<Option<Connection>> = self.plan.requests.iter().map(|_| None).collect();
@@ -261,7 +261,7 @@ impl Worker {
             self.sent.fetch_add(1, Ordering::Relaxed);
             let cause = match result {
                 Ok(reply) if (self.plan.good)(&reply) => {
-                    worked.longest_gap = worked.longest_gap.max(last_good.elapsed());
+                    seen.longest_gap = seen.longest_gap.max(last_good.elapsed());
                     last_good = Instant::now();
                     continue;
                 }
@@ -274,7 +274,7 @@ impl Worker {
                 }
                 Err(error) => format!("{error:#}"),
             };
-            worked.failures.push(Failure {
+            seen.failures.push(Failure {
                 at: self.start.elapsed(),
                 worker,
                 cause,
@@ -282,7 +282,7 @@ impl Worker {
             // A refused connection fails at once: do not spin.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        worked
+        seen
     }
 
     async fn once(&self, kept: &mut Option<Connection>, request: &Request) -> Result<Reply> {

@@ -252,7 +252,10 @@ async fn envoy_dies_and_only_what_comes_until_it_listens_again_fails() {
             .any(|(begin, end)| (*begin..=*end).contains(&failure.at));
         assert!(expected, "{failure:?} is none of {outages:?}");
     }
-    let mut spans: Vec<Duration> = outages.iter().map(|(begin, end)| *end - *begin).collect();
+    let mut spans: Vec<Duration> = outages
+        .iter()
+        .map(|(begin, end)| end.saturating_sub(*begin))
+        .collect();
     spans.sort();
     eprintln!("from a death to the first answer: {spans:?}");
 }
