@@ -215,7 +215,7 @@ impl LoadReport {
         assert!(self.requests > 0, "no request was sent");
         let mut causes = self.failures.iter().map(|failure| &failure.cause);
         assert!(
-            causes.all(|cause| cause.contains("reset by peer")),
+            causes.all(|cause| cause.to_lowercase().contains("connection reset")),
             "{self}"
         );
         // At most one connection of each of four workers, each time.

@@ -232,7 +232,7 @@ async fn envoy_dies_and_only_what_comes_until_it_listens_again_fails() {
     let backend = Backend::start("a").await;
     let agent = start(&backend).await;
     let mut moments = Moments::new();
-    let deaths = count("SESAME_ENVOY_DEATHS", 3, 20);
+    let deaths = count("SESAME_ENVOY_DEATHS", 3, 6);
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     let mut outages = Vec::new();
     for _ in 0..deaths {
