@@ -60,11 +60,22 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin bench
 	target/release/bench $(BENCH_FLAGS)
 
+# What `test` runs in a short form: restarts, deaths, changes and lacks under load, each as often as it says there.
+SOAK := switches restart_hot restart_streams restart_faults restart_drain restart_history restart_resources survival \
+  addresses budget bind_conflict bad_manifests
+FIGURES := $(CURDIR)/target/soak.md
+
 .PHONY: soak
-soak: $(ENVOY) ## Restarts under load, many in a row (SESAME_RESTARTS=50)
+soak: $(ENVOY) ## The long form of all tests under load, and a table of their figures (an hour)
 	$(CARGO) build --locked --workspace --bins
-	SESAME_RESTARTS=$(or $(SESAME_RESTARTS),50) $(CARGO) test --locked --package sesame-tests --test restart_hot -- \
-	  --nocapture --test-threads 1
+	@printf '%s\n' '| scenario | requests | failed | causes | longest gap |' '|---|---|---|---|---|' >$(FIGURES)
+	@status=0; \
+	export SESAME_SOAK=1 SESAME_FIGURES=$(FIGURES); \
+	$(CARGO) test --locked --no-fail-fast --package sesame-tests $(SOAK:%=--test %) -- --nocapture --test-threads 1 \
+	  || status=$$?; \
+	$(CARGO) test --locked --no-fail-fast --package sesame-agent --lib --test quarantine -- --test-threads 1 state:: culprits \
+	  || status=$$?; \
+	echo; cat $(FIGURES); exit $$status
 
 .PHONY: fuzz
 fuzz: ## Hostile input for everything that the agent reads (FUZZ_SECONDS=600, SESAME_SEED=1)

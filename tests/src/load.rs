@@ -191,6 +191,12 @@ impl LoadReport {
         }
     }
 
+    /// Says the figures, and panics unless requests were sent and none failed.
+    pub fn clean(&self, scenario: &str) {
+        self.tell(scenario);
+        self.assert_clean();
+    }
+
     /// Panics unless requests were sent and none failed.
     pub fn assert_clean(&self) {
         assert!(self.requests > 0, "no request was sent");
@@ -209,7 +215,7 @@ impl LoadReport {
         assert!(self.requests > 0, "no request was sent");
         let mut causes = self.failures.iter().map(|failure| &failure.cause);
         assert!(
-            causes.all(|cause| cause.contains("reset by peer")),
+            causes.all(|cause| cause.to_lowercase().contains("connection reset")),
             "{self}"
         );
         // At most one connection of each of four workers, each time.
@@ -241,7 +247,7 @@ struct Worker {
 impl Worker {
     async fn run(self) -> Worked {
         let worker = if self.keep { "keep-alive" } else { "fresh" };
-        let mut worked = Worked::default();
+        let mut seen = Worked::default();
         let mut last_good = Instant::now();
         // One for each request: they may differ in server name and protocol.
         let mut kept: Vec<Option<Connection>> = self.plan.requests.iter().map(|_| None).collect();
@@ -255,7 +261,7 @@ impl Worker {
             self.sent.fetch_add(1, Ordering::Relaxed);
             let cause = match result {
                 Ok(reply) if (self.plan.good)(&reply) => {
-                    worked.longest_gap = worked.longest_gap.max(last_good.elapsed());
+                    seen.longest_gap = seen.longest_gap.max(last_good.elapsed());
                     last_good = Instant::now();
                     continue;
                 }
@@ -268,7 +274,7 @@ impl Worker {
                 }
                 Err(error) => format!("{error:#}"),
             };
-            worked.failures.push(Failure {
+            seen.failures.push(Failure {
                 at: self.start.elapsed(),
                 worker,
                 cause,
@@ -276,7 +282,7 @@ impl Worker {
             // A refused connection fails at once: do not spin.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        worked
+        seen
     }
 
     async fn once(&self, kept: &mut Option<Connection>, request: &Request) -> Result<Reply> {

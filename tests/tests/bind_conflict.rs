@@ -108,7 +108,7 @@ async fn a_held_port_is_reported_with_its_holder_and_opened_when_it_is_free() {
     drop(held);
     serves(&agent, 81).await;
     wait_all_programmed(&agent, &["one", "two"]).await;
-    load.stop().await.assert_clean();
+    load.stop().await.clean("port held by another process");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -125,7 +125,7 @@ async fn endures(setup: Setup) {
     }
     // Nothing that did not change has moved.
     wait_backend(&agent, 1, &old).await;
-    load.stop().await.assert_clean();
+    load.stop().await.clean("inotify instances used up");
     assert_eq!(pids(&agent), envoy, "Envoy has not died");
     assert_eq!(agent.ended(), None, "the agent has not died");
 }

@@ -85,7 +85,9 @@ async fn a_full_or_read_only_state_directory_holds_no_change_up() {
     agent
         .wait_status("it is kept", |status| status["healthy"] == true)
         .await;
-    load.stop().await.assert_clean();
+    load.stop()
+        .await
+        .clean("state directory full, then read-only");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,7 +108,7 @@ async fn a_full_runtime_directory_leaves_what_is_served_and_the_change_comes_lat
             .wait_status("all is well", |status| status["healthy"] == true)
             .await;
     }
-    load.stop().await.assert_clean();
+    load.stop().await.clean("runtime directory full");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,7 +137,7 @@ async fn an_agent_out_of_descriptors_goes_on_when_it_has_some_again() {
     agent
         .wait_status("all is well", |status| status["healthy"] == true)
         .await;
-    load.stop().await.assert_clean();
+    load.stop().await.clean("agent out of descriptors");
 }
 
 /// Envoy and the agent have 256 each: whoever has a connection keeps it, and when others let go new ones are served.
@@ -164,7 +166,7 @@ async fn an_envoy_out_of_descriptors_serves_those_who_are_there() {
     agent
         .wait_status("all is well", |status| status["healthy"] == true)
         .await;
-    let report = load.stop().await;
-    report.tell("256 descriptors, 300 connections held");
-    report.assert_clean();
+    load.stop()
+        .await
+        .clean("256 descriptors, 300 connections held");
 }

@@ -59,8 +59,7 @@ async fn a_route_switches_its_backend_many_times_without_a_failed_request() {
         wait_backend(&agent, "switch.test", to).await;
     }
     let report = load.stop().await;
-    report.tell(&format!("{switches} switches of a route's backend"));
-    report.assert_clean();
+    report.clean(&format!("{switches} switches of a route's backend"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,10 +153,9 @@ async fn clusters_and_listeners_come_and_go_without_a_failed_request() {
         }
     }
     let report = load.stop().await;
-    report.tell(&format!(
+    report.clean(&format!(
         "{clusters} clusters added and removed, a listener {tens} times"
     ));
-    report.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,8 +202,7 @@ async fn endpoints_change(setup: Setup, how: &str) {
         std::mem::replace(&mut current, next).close().await;
     }
     let report = load.stop().await;
-    report.tell(&format!("{changes} endpoint changes, {how}"));
-    report.assert_clean();
+    report.clean(&format!("{changes} endpoint changes, {how}"));
 }
 
 /// Waits until the old endpoint is out: were it still in, 20 requests in a row to the new one are one chance in a

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::actor::Actor;
 use super::admin::AdminError;
 use super::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
+use super::process::Process;
 use super::restart::{
     self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Way, shared_memory,
 };
@@ -48,7 +49,7 @@ impl Actor {
             };
             match attempt.resume(running).await {
                 Ok(child) => {
-                    self.retire(parent, way);
+                    self.retire(parent, &child.process, way);
                     running = child;
                 }
                 Err(failed) => {
@@ -75,7 +76,7 @@ impl Actor {
                 self.note(&running.identity);
                 match self.replace(&running, &restart::Request::default()).await {
                     Ok((child, way)) => {
-                        self.retire(running, way);
+                        self.retire(running, &child.process, way);
                         return Some(child);
                     }
                     Err(error) => {
@@ -166,7 +167,7 @@ impl Actor {
             now: running.process.pid(),
             took: start.elapsed(),
         };
-        self.retire(parent, way);
+        self.retire(parent, &running.process, way);
         self.sink = None;
         self.admin.reconnect().await;
         tracing::info!(before = restarted.before, now = restarted.now, %way, took = ?restarted.took, "Envoy was replaced");
@@ -271,9 +272,10 @@ impl Actor {
         Ok(())
     }
 
-    fn retire(&mut self, parent: Running, way: Way) {
+    fn retire(&mut self, parent: Running, successor: &Process, way: Way) {
         self.retiring = Some(Retiring::start(
             parent,
+            successor,
             way,
             self.config.runtime_dir.clone(),
             self.config.drain_time,

@@ -14,7 +14,7 @@ use super::memory::{Culprit, Culprits, still_there};
 use super::piece::{Digest, Piece, Pieces};
 use super::search::{Limits, Search, SearchEnd};
 use super::sockets::Unbound;
-use super::words::{Named, named};
+use super::words::{Named, let_down_by_host, named};
 use crate::apply::{self, Applier, ApplyError, Kind, Outcome, Refusal, Report, Wanted};
 use crate::envoy::Admin;
 use crate::packed::{Packed, serials};
@@ -137,6 +137,12 @@ impl Quarantine {
                         report,
                         served: served.map(Box::new),
                     });
+                }
+                Outcome::Refused(refusal) if let_down_by_host(&refusal.envoy_words) => {
+                    format!(
+                        "Envoy cannot read its files: {}",
+                        refusal.envoy_words.join("; ")
+                    )
                 }
                 Outcome::Refused(refusal) => {
                     words.clone_from(&refusal.envoy_words);

@@ -18,6 +18,13 @@ pub(super) fn named(words: &[String]) -> Vec<Named> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
+/// Whether Envoy could not even read a file: it is out of descriptors, and nothing is wrong with what is in it.
+pub(super) fn let_down_by_host(words: &[String]) -> bool {
+    words
+        .iter()
+        .any(|words| words.contains("unable to read file: "))
+}
+
 fn one(words: &str) -> Option<Named> {
     const REJECTED: &str = "' config rejected: ";
     if let Some(rest) = words.strip_prefix("lds: listener '") {
@@ -39,6 +46,17 @@ fn one(words: &str) -> Option<Named> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_the_host_s_trouble() {
+        let lines = |line: &str| vec![line.to_owned()];
+        assert!(let_down_by_host(&lines(
+            "Filesystem config update failure: in /x/rds.pb, unable to read file: /x/rds.pb"
+        )));
+        assert!(!let_down_by_host(&lines(
+            "cds: cluster 'a' config rejected: no"
+        )));
+    }
 
     #[test]
     fn listeners_and_clusters_are_named_and_conflicts_of_ports_told_apart() {

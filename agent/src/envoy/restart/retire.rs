@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Lineage, OLD_ADMIN, Way, shared_memory};
 use crate::envoy::admin::Admin;
@@ -30,14 +30,15 @@ impl Retiring {
     /// Sees it off.
     pub(crate) fn start(
         parent: Running,
+        successor: &Process,
         way: Way,
         directory: PathBuf,
         drain_time: Duration,
     ) -> Self {
-        let process = parent.process.clone();
+        let (process, successor) = (parent.process.clone(), successor.clone());
         let task = tokio::spawn(async move {
             match way {
-                Way::Hot => ends_by_itself(&parent.process, drain_time).await,
+                Way::Hot => ends_by_itself(&parent.process, &successor, drain_time).await,
                 Way::Handover => {
                     drains(&parent.process, &directory, drain_time).await;
                     if let Some(line) = parent.identity.lineage {
@@ -79,16 +80,25 @@ impl Retiring {
     }
 }
 
-/// The successor tells it to end. A signal before that would take the successor down as well.
-async fn ends_by_itself(process: &Process, drain_time: Duration) {
-    let limit = Lineage::parent_ends_after(drain_time) + LATE;
-    if timeout(limit, process.wait()).await.is_err() {
-        tracing::warn!(
-            pid = process.pid(),
-            "the Envoy before has not ended in time; ending it"
-        );
-        end(process).await;
+/// The successor tells it to end. A signal before that would take the successor down as well, unless that has ended.
+async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
+    let start = Instant::now();
+    let told = Lineage::parent_ends_after(drain_time);
+    let nobody_tells = async {
+        successor.wait().await;
+        sleep_until(start + told).await;
+    };
+    tokio::select! {
+        _ = process.wait() => return,
+        () = nobody_tells => {}
+        () = sleep(told + LATE) => {
+            tracing::warn!(
+                pid = process.pid(),
+                "the Envoy before has not ended in time; ending it"
+            );
+        }
     }
+    end(process).await;
 }
 
 async fn drains(process: &Process, directory: &std::path::Path, drain_time: Duration) {
