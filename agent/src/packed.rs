@@ -3,14 +3,14 @@
 //! As values a snapshot takes seven times the memory, and between two changes nobody looks into it. Its parts are
 //! apart, so that what a change left alone is seen at a glance. It never prints a key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use prost::{Message as _, encoding};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{EndpointSet, Snapshot, Transport};
 
 /// A Gateway, its encoded snapshot and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,7 @@ pub struct Packed {
     endpoints: Bytes,
     rest: Bytes,
     addresses: Vec<String>,
+    ports: BTreeSet<(Transport, u32)>,
     serials: BTreeMap<String, String>,
     first_expiry: Option<i64>,
     counts: Counts,
@@ -46,6 +47,11 @@ impl Packed {
             endpoints: endpoints.into(),
             rest: rest.into(),
             addresses: snapshot.addresses.clone(),
+            ports: snapshot
+                .ports
+                .iter()
+                .map(|port| (port.transport(), port.port))
+                .collect(),
             serials: serials(snapshot),
             first_expiry: snapshot
                 .keys
@@ -66,6 +72,16 @@ impl Packed {
         }
     }
 
+    /// The same with other endpoints.
+    pub fn with_endpoints(&self, sets: &[EndpointSet]) -> Self {
+        let mut endpoints = Vec::new();
+        encoding::message::encode_repeated(ENDPOINTS, sets, &mut endpoints);
+        Self {
+            endpoints: endpoints.into(),
+            ..self.clone()
+        }
+    }
+
     /// Which parts are those of `before`.
     pub fn same_as(&self, before: &Self) -> Same {
         Same {
@@ -82,9 +98,17 @@ impl Packed {
 
     /// The snapshot as values.
     pub fn snapshot(&self) -> Snapshot {
-        #[expect(clippy::expect_used, clippy::missing_panics_doc, reason = "proven")]
-        Snapshot::decode(self.bytes().as_slice())
-            .expect("`new` encoded these bytes from a Snapshot")
+        decoded(&self.bytes())
+    }
+
+    /// The snapshot as values, but for its route tables, which are most of it.
+    pub fn without_route_tables(&self) -> Snapshot {
+        decoded(&[&self.rest[..], &self.endpoints].concat())
+    }
+
+    /// Its endpoint sets.
+    pub fn endpoints(&self) -> Vec<EndpointSet> {
+        decoded(&self.endpoints).endpoints
     }
 
     /// All of it as values.
@@ -104,6 +128,11 @@ impl Packed {
     /// Addresses that were asked for.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// What it listens on, as seen from outside.
+    pub fn ports(&self) -> &BTreeSet<(Transport, u32)> {
+        &self.ports
     }
 
     /// By key name: the serial number that a handshake must show.
@@ -127,6 +156,12 @@ impl Packed {
     }
 }
 
+/// Parts as values.
+fn decoded(bytes: &[u8]) -> Snapshot {
+    #[expect(clippy::expect_used, reason = "proven")]
+    Snapshot::decode(bytes).expect("`Packed` encoded these bytes from a Snapshot")
+}
+
 /// How much a snapshot serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -147,6 +182,23 @@ pub struct Same {
     pub endpoints: bool,
     /// Everything else: listeners, backends, trust bundles, key pairs.
     pub rest: bool,
+}
+
+/// The number of `endpoints` in `snapshot.proto`.
+const ENDPOINTS: u32 = 6;
+
+impl Same {
+    /// Whether it is the endpoints alone that differ.
+    pub fn only_endpoints_differ(self) -> bool {
+        matches!(
+            self,
+            Self {
+                route_tables: true,
+                endpoints: false,
+                rest: true
+            }
+        )
+    }
 }
 
 /// A snapshot's parts, encoded.
@@ -179,7 +231,7 @@ impl Parts {
         encoding::message::encode_repeated(3, ports, &mut parts.rest);
         encoding::message::encode_repeated(4, route_tables, &mut parts.route_tables);
         encoding::message::encode_repeated(5, backends, &mut parts.rest);
-        encoding::message::encode_repeated(6, endpoints, &mut parts.endpoints);
+        encoding::message::encode_repeated(ENDPOINTS, endpoints, &mut parts.endpoints);
         encoding::message::encode_repeated(7, keys, &mut parts.rest);
         encoding::message::encode_repeated(8, trust_bundles, &mut parts.rest);
         parts
@@ -237,6 +289,14 @@ mod tests {
         let packed = Packed::new(&resolved);
         assert_eq!(packed.snapshot(), resolved.snapshot);
         assert_eq!(packed.serials()["name"], "01");
+        let moved = packed.with_endpoints(&[EndpointSet::default(), EndpointSet::default()]);
+        assert_eq!(moved.endpoints().len(), 2);
+        let (snapshot, same) = (moved.without_route_tables(), moved.same_as(&packed));
+        assert_eq!((snapshot.route_tables.len(), snapshot.ports.len()), (0, 2));
+        assert_eq!(
+            (same.route_tables, same.endpoints, same.rest),
+            (true, false, true)
+        );
         resolved.snapshot.route_tables.clear();
         let same = Packed::new(&resolved).same_as(&packed);
         assert_eq!(

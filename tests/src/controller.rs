@@ -104,6 +104,7 @@ impl ControllerUnderTest {
             .args(["--lease-seconds", "3"])
             .args(["--log", "info,sesame_controller=debug"])
             .args(&self.flags)
+            .envs(deployed_environment())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log"))
             .stderr(log)
@@ -209,6 +210,20 @@ impl Drop for ControllerUnderTest {
             eprintln!("the controller's log ends:\n{}", self.log_tail());
         }
     }
+}
+
+/// The variables that `controller/deploy` gives a value.
+fn deployed_environment() -> Vec<(String, String)> {
+    let path = workspace().join("controller/deploy/deployment.yaml");
+    let text = std::fs::read_to_string(&path).expect("read the Deployment");
+    let deployment: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let variables = container["env"].as_array().expect("a list");
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    variables
+        .iter()
+        .filter_map(|variable| Some((text(&variable["name"])?, text(&variable["value"])?)))
+        .collect()
 }
 
 /// The binary beside the test: `cargo build` of the same profile has put it there.

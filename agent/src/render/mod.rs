@@ -196,6 +196,47 @@ pub fn render_after(
     }
 }
 
+/// Takes over everything but what says endpoints, of a snapshot that differs from the rendered one in nothing else. Its
+/// route tables are not looked at. None where more might differ for it; otherwise the outcome is that of [`render`].
+pub fn endpoints_after(
+    rendered: &Rendered,
+    snapshot: &Snapshot,
+    keys: &[KeyPair],
+    options: &Options,
+) -> Option<Rendered> {
+    // With problems something was left out, and something else may look different for it.
+    if !rendered.problems.is_empty() {
+        return None;
+    }
+    let mut problems = Vec::new();
+    let secrets = secrets::render(&snapshot.keys, keys, &snapshot.trust_bundles, &mut problems);
+    let secrets = by_name(&secrets);
+    let Snapshot {
+        ports,
+        backends,
+        endpoints,
+        ..
+    } = snapshot;
+    let mut context = Context {
+        options,
+        subscriptions: budget::plan(ports, backends, &secrets, options.subscription_budget),
+        secrets,
+        route_tables: BTreeMap::new(),
+        clusters: BTreeSet::new(),
+    };
+    endpoints::check(endpoints, &mut problems);
+    let (clusters, usable) = clusters::render(backends, endpoints, &context, &mut problems);
+    context.clusters = usable;
+    let endpoints = endpoints::render(backends, endpoints, &context);
+    let clusters = sorted(clusters, &mut problems);
+    let endpoints = sorted(endpoints, &mut problems);
+    problems.is_empty().then(|| Rendered {
+        clusters,
+        endpoints,
+        ..rendered.clone()
+    })
+}
+
 /// Renders a snapshot with its keys.
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rendered {
     // `addresses` are what was asked for; the host says in `options` what it listens on.

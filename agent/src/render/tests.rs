@@ -565,6 +565,56 @@ fn what_is_taken_over_is_what_would_be_rendered() {
 }
 
 #[test]
+fn what_endpoints_leave_alone_is_what_would_be_rendered() {
+    let (mut old, keys) = everything();
+    let gateway = NamespacedName::new("ns", "gw");
+    // Without problems, or nothing is taken over.
+    let found = render(&old, &keys, &options()).problems;
+    let wrong = |name: &str| found.iter().any(|problem| problem.object == name);
+    old.backends.retain(|backend| !wrong(&backend.name));
+    old.endpoints.retain(|set| !wrong(&set.name));
+    for host in old
+        .route_tables
+        .iter_mut()
+        .flat_map(|table| &mut table.virtual_hosts)
+    {
+        host.routes.retain(|route| !wrong(&route.name));
+    }
+    let some = old
+        .endpoints
+        .iter()
+        .position(|set| !set.endpoints.is_empty());
+    old.endpoints.swap(0, some.unwrap());
+    let changes: [fn(&mut Snapshot); 3] = [
+        |new| new.endpoints[0].endpoints.clear(),
+        |new| new.endpoints.truncate(1),
+        |new| new.endpoints[0].endpoints[0].address = "not an IP".to_owned(),
+    ];
+    for budget in [0, options().subscription_budget, 1000] {
+        let options = Options {
+            subscription_budget: budget,
+            ..options()
+        };
+        let before = render(&old, &keys, &options);
+        for change in changes {
+            let mut new = old.clone();
+            change(&mut new);
+            let whole = render(&new, &keys, &options);
+            let packed = Packed::new(&ResolvedGateway {
+                gateway: gateway.clone(),
+                snapshot: new,
+                keys: keys.clone(),
+            });
+            let after = endpoints_after(&before, &packed.without_route_tables(), &keys, &options);
+            let clean = before.problems.is_empty() && whole.problems.is_empty();
+            assert_eq!(after.is_some(), clean, "{:?}", before.problems);
+            assert!(after.is_none_or(|after| after == whole));
+        }
+        assert!(before.problems.is_empty(), "{:?}", before.problems);
+    }
+}
+
+#[test]
 fn a_change_of_routes_keys_or_bundles_leaves_listeners_alone() {
     let (mut snapshot, keys) = everything();
     let before = render(&snapshot, &keys, &options());

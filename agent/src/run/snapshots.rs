@@ -61,9 +61,9 @@ impl SnapshotEngine {
                 awaited.insert(name.clone(), waiting);
             }
             match complete {
-                Some(Complete { revision, resolved }) => {
+                Some(Complete { revision, packed }) => {
                     let offer = Offer {
-                        resolved,
+                        packed,
                         manifest_revision: Some(revision),
                     };
                     offers.insert(name, offer);
@@ -79,7 +79,7 @@ impl SnapshotEngine {
         for name in &kept {
             if let Some(wanted) = before.get(name) {
                 let offer = Offer {
-                    resolved: Arc::new(wanted.packed.resolved()),
+                    packed: Arc::clone(&wanted.packed),
                     manifest_revision: wanted.manifest_revision.clone(),
                 };
                 offers.insert(name.clone(), offer);

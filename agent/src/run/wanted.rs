@@ -1,6 +1,6 @@
 //! What each Gateway is to serve on this host: the pure step from resolved Gateways to Envoy's resources.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Snapshot, Transport};
+use sesame_proto::schema::{EndpointSet, Transport};
 use sha2::{Digest as _, Sha256};
 
 use super::addresses::{Assignment, Need, assign};
@@ -130,7 +130,7 @@ pub(super) type WantedGateways = BTreeMap<NamespacedName, Arc<Wanted>>;
 /// One Gateway on its way from a source.
 pub(super) struct Offer {
     /// What to serve.
-    pub(super) resolved: Arc<ResolvedGateway>,
+    pub(super) packed: Arc<Packed>,
     /// What the manifest calls it that it was read from, if it was.
     pub(super) manifest_revision: Option<String>,
 }
@@ -138,7 +138,7 @@ pub(super) struct Offer {
 impl From<ResolvedGateway> for Offer {
     fn from(resolved: ResolvedGateway) -> Self {
         Self {
-            resolved: Arc::new(resolved),
+            packed: Arc::new(Packed::new(&resolved)),
             manifest_revision: None,
         }
     }
@@ -154,12 +154,12 @@ pub(super) fn render_all(
     let needs: Vec<Need> = gateways
         .iter()
         .map(|offer| {
-            let gateway = &offer.resolved.gateway;
+            let gateway = offer.packed.gateway();
             let held = match before.get(gateway) {
                 Some(wanted) => &wanted.assignment.addresses[..],
                 None => host.held.get(gateway).map_or(&[][..], Vec::as_slice),
             };
-            need(gateway, &offer.resolved.snapshot, held, host)
+            need(&offer.packed, held, host)
         })
         .collect();
     let mut assignments = assign(&needs, &host.pool);
@@ -169,20 +169,19 @@ pub(super) fn render_all(
     gateways
         .iter()
         .map(|offer| {
-            let name = offer.resolved.gateway.clone();
+            let name = offer.packed.gateway().clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
-            let packed = Packed::new(&offer.resolved);
             let last = before.get(&name);
             let unchanged = last.filter(|wanted| {
                 wanted.manifest_revision == offer.manifest_revision
-                    && *wanted.packed == packed
+                    && wanted.packed == offer.packed
                     && wanted.assignment == assignment
                     && !wanted.restored
             });
             let wanted = unchanged.map_or_else(
                 || {
                     let last = last.map(|last| &**last);
-                    let wanted = render_one(offer, packed, assignment, host, budget, origin, last);
+                    let wanted = render_one(offer, assignment, host, budget, origin, last);
                     Arc::new(wanted)
                 },
                 Arc::clone,
@@ -194,7 +193,6 @@ pub(super) fn render_all(
 
 fn render_one(
     offer: &Offer,
-    packed: Packed,
     assignment: Assignment,
     host: &HostSettings,
     subscription_budget: usize,
@@ -202,10 +200,10 @@ fn render_one(
     before: Option<&Wanted>,
 ) -> Wanted {
     let Offer {
-        resolved,
+        packed,
         manifest_revision,
     } = offer;
-    let directories = host.directories.gateway(&resolved.gateway);
+    let directories = host.directories.gateway(packed.gateway());
     let options = render::Options {
         addresses: assignment.addresses.clone(),
         port_map: host.port_map.clone(),
@@ -215,23 +213,32 @@ fn render_one(
         trusted_hops: host.trusted_hops,
         system_ca: host.system_ca.clone(),
     };
-    let (snapshot, keys) = (&resolved.snapshot, &resolved.keys);
-    let rendered = match before.filter(|before| before.options == options) {
-        Some(before) => render::render_after(
-            render::Before {
-                rendered: &before.rendered,
-                same: packed.same_as(&before.packed),
-            },
-            snapshot,
-            keys,
-            &options,
-        ),
-        None => render::render(snapshot, keys, &options),
-    };
+    let before = before.filter(|before| before.options == options);
+    let rendered = before
+        .and_then(|before| {
+            let same = packed.same_as(&before.packed);
+            if same.only_endpoints_differ() {
+                let snapshot = packed.without_route_tables();
+                render::endpoints_after(&before.rendered, &snapshot, packed.keys(), &options)
+            } else {
+                None
+            }
+        })
+        .unwrap_or_else(|| {
+            let (snapshot, keys) = (packed.snapshot(), packed.keys());
+            match before {
+                Some(before) => {
+                    let (rendered, same) = (&before.rendered, packed.same_as(&before.packed));
+                    let before = render::Before { rendered, same };
+                    render::render_after(before, &snapshot, keys, &options)
+                }
+                None => render::render(&snapshot, keys, &options),
+            }
+        });
     Wanted {
         rendered,
         bootstrap: render::bootstrap(&options),
-        packed: Arc::new(packed),
+        packed: Arc::clone(packed),
         options,
         assignment,
         restored: matches!(origin, Origin::Accepted),
@@ -244,28 +251,18 @@ fn render_one(
     }
 }
 
-fn need(
-    gateway: &NamespacedName,
-    snapshot: &Snapshot,
-    held: &[IpAddr],
-    host: &HostSettings,
-) -> Need {
-    let ports: BTreeSet<(Transport, u32)> = snapshot
-        .ports
-        .iter()
-        .map(|port| {
-            let bound = host.port_map.get(&port.port).unwrap_or(&port.port);
-            (port.transport(), *bound)
-        })
-        .collect();
+fn need(packed: &Packed, held: &[IpAddr], host: &HostSettings) -> Need {
+    let bound = |(transport, port): &(Transport, u32)| {
+        (*transport, *host.port_map.get(port).unwrap_or(port))
+    };
     Need {
-        gateway: gateway.clone(),
-        requested: snapshot
-            .addresses
+        gateway: packed.gateway().clone(),
+        ports: packed.ports().iter().map(bound).collect(),
+        requested: packed
+            .addresses()
             .iter()
             .filter_map(|address| address.parse().ok())
             .collect(),
         held: held.to_vec(),
-        ports,
     }
 }

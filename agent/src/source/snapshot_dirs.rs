@@ -17,6 +17,8 @@ use sesame_proto::keys::{self, KeyPair};
 
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
+use crate::packed::Packed;
+
 use super::supply::{Awaited, Complete, Supplied, Supply, gateway_of, keys_of};
 
 const MAX_KEY_BYTES: u64 = 8 << 20;
@@ -162,7 +164,7 @@ impl Held {
         }
         match read(dir) {
             Ok(complete) => {
-                self.gateway = Some(complete.resolved.gateway.clone());
+                self.gateway = Some(complete.packed.gateway().clone());
                 self.supplied = Supplied {
                     complete: Some(self.same_or(complete)),
                     awaited: None,
@@ -179,7 +181,7 @@ impl Held {
     /// What is held already, if it is the same.
     fn same_or(&self, complete: Complete) -> Complete {
         match &self.supplied.complete {
-            Some(held) if *held.resolved == *complete.resolved => held.clone(),
+            Some(held) if held.packed == complete.packed => held.clone(),
             _ => complete,
         }
     }
@@ -222,11 +224,11 @@ fn read(dir: &Path) -> Result<Complete, String> {
     })?;
     Ok(Complete {
         revision: manifest.revision,
-        resolved: Arc::new(ResolvedGateway {
+        packed: Arc::new(Packed::new(&ResolvedGateway {
             gateway,
             snapshot,
             keys,
-        }),
+        })),
     })
 }
 

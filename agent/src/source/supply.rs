@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 
 use super::problem::Problem;
+use crate::packed::Packed;
 
 /// What there is, newest only.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub struct Complete {
     /// As the manifest says it.
     pub revision: String,
     /// Snapshot and keys.
-    pub resolved: Arc<ResolvedGateway>,
+    pub packed: Arc<Packed>,
 }
 
 /// A revision that is named, but of which something is missing or wrong.

@@ -70,7 +70,13 @@ impl Ord for Age<'_> {
         self.0
             .creation_timestamp
             .cmp(&other.0.creation_timestamp)
-            .then_with(|| self.text().cmp(other.text()))
+            .then_with(|| {
+                if self.0.namespace == other.0.namespace {
+                    self.0.name.cmp(&other.0.name)
+                } else {
+                    self.text().cmp(other.text())
+                }
+            })
     }
 }
 

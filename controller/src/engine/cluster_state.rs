@@ -1,5 +1,6 @@
 //! What is known of the cluster: the world, and what is still missing of it.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::EndpointSet;
@@ -55,8 +56,10 @@ pub(super) struct ClusterState {
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
-    /// What the last resolution could look at; none before the first.
-    relevant: Option<Relevant>,
+    /// Whether it was resolved once.
+    resolved: bool,
+    /// What the last resolution could look at, once somebody asks. Routes that have changed since are resolved anyway.
+    relevant: OnceCell<Relevant>,
     /// Secrets and ConfigMaps that are referred to, and whether they were read.
     referred: BTreeMap<ObjectKey, bool>,
 }
@@ -90,7 +93,8 @@ impl ClusterState {
 
     /// Takes note that the world was resolved as it is.
     pub(super) fn note_resolved(&mut self) {
-        self.relevant = Some(Relevant::of(&self.world));
+        self.resolved = true;
+        self.relevant = OnceCell::new();
     }
 
     /// Takes what is referred to now; says whether that is something else than before.
@@ -209,18 +213,18 @@ impl ClusterState {
         if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
             return;
         }
-        match (key.kind, &self.relevant) {
-            (_, None) => effect.world_changed = true,
-            (Kind::EndpointSlice, Some(relevant)) => {
-                let services = before.iter().chain(&object).filter_map(slices::service_of);
+        let mut versions = before.iter().chain(&object);
+        match key.kind {
+            Kind::EndpointSlice if self.resolved => {
                 effect
                     .services
-                    .extend(services.filter(|service| relevant.names(service)));
+                    .extend(versions.filter_map(slices::service_of));
             }
-            (_, Some(relevant)) => {
-                let mut versions = before.iter().chain(&object);
+            Kind::Service if self.resolved => {
+                let relevant = self.relevant.get_or_init(|| Relevant::of(&self.world));
                 effect.world_changed |= versions.any(|object| relevant.holds(object));
             }
+            _ => effect.world_changed = true,
         }
         if let Some(service) = before.as_ref().and_then(slices::service_of) {
             self.slices.remove(&service, &key.name.name);
@@ -351,12 +355,22 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_change_nothing_else_and_those_of_services_that_nobody_refers_to_nothing() {
+    fn endpoints_change_nothing_else_and_services_that_nobody_refers_to_nothing() {
         let mut state = ClusterState::default();
         take(&mut state, Kind::HttpRoute, Seen::One(route("a", "app")));
         state.note_resolved();
         let none: [&str; 0] = [];
-        assert_eq!(services(&mut state, Seen::One(slice("other"))), none);
+        let service = |name: &str, port: u16| {
+            Seen::One(observed(&format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{ports: [{{port: {port}}}]}}}}"
+            )))
+        };
+        assert!(!take(&mut state, Kind::Service, service("other", 80)));
+        assert!(take(&mut state, Kind::Service, service("app", 80)));
+        assert!(take(&mut state, Kind::Service, service("app", 81)));
+        state.note_resolved();
+        let changed = services(&mut state, Seen::One(slice("other")));
+        assert_eq!(changed, ["default/other"]);
         let changed = services(&mut state, Seen::One(slice("app")));
         assert_eq!(changed, ["default/app"]);
         assert_eq!(services(&mut state, Seen::One(slice("app"))), none);

@@ -94,12 +94,13 @@ impl Engine {
                 Task::Wait(None) => self.inputs.recv().map_err(RecvTimeoutError::from),
                 Task::Wait(Some(time)) => self.inputs.recv_timeout(time),
                 Task::Refresh => {
-                    let services = pending.take_services(Instant::now());
+                    let services = pending.take_services();
                     let sets = state.endpoint_sets(&services, &self.options);
                     match bundles.refresh(&sets) {
                         Refresh::Same => {}
                         Refresh::Offers(offers) => {
                             self.offers.send_replace(Some(Arc::new(offers)));
+                            pending.offered(Instant::now());
                         }
                         Refresh::Whole => pending.note(Effect::world(), Instant::now()),
                     }

@@ -97,11 +97,15 @@ impl Pending {
         Task::Wait(next.map(|next| next.saturating_duration_since(now)))
     }
 
-    /// The Services whose endpoints are offered now.
-    pub(super) fn take_services(&mut self, now: Instant) -> BTreeSet<NamespacedName> {
+    /// The Services whose endpoints are looked at now.
+    pub(super) fn take_services(&mut self) -> BTreeSet<NamespacedName> {
         self.refresh = None;
-        self.paused = Some(now + PAUSE);
         std::mem::take(&mut self.services)
+    }
+
+    /// Endpoints are offered now; most that change in a cluster are of no Gateway's, and nothing waits for those.
+    pub(super) fn offered(&mut self, now: Instant) {
+        self.paused = Some(now + PAUSE);
     }
 
     /// Everything that has arrived is looked at now; what cannot be done yet waits for more.
@@ -112,7 +116,9 @@ impl Pending {
     /// The whole world is resolved now, its endpoints too.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
-        let _ = self.take_services(now);
+        self.services.clear();
+        self.refresh = None;
+        self.offered(now);
     }
 }
 
@@ -135,7 +141,8 @@ mod tests {
         pending.note(endpoints_of("a"), at(0));
         assert_eq!(pending.task(at(0)), Task::Wait(Some(GATHER)));
         assert_eq!(pending.task(at(2)), Task::Refresh);
-        assert_eq!(pending.take_services(at(2)).len(), 1);
+        assert_eq!(pending.take_services().len(), 1);
+        pending.offered(at(2));
         assert_eq!(pending.task(at(2)), Task::Wait(None));
         pending.note(endpoints_of("b"), at(10));
         pending.note(endpoints_of("c"), at(100));
@@ -144,7 +151,10 @@ mod tests {
             Task::Wait(Some(PAUSE - Duration::from_millis(99)))
         );
         assert_eq!(pending.task(at(152)), Task::Refresh);
-        assert_eq!(pending.take_services(at(152)).len(), 2);
+        assert_eq!(pending.take_services().len(), 2);
+        // Nobody has them: the next ones wait for nothing.
+        pending.note(endpoints_of("d"), at(160));
+        assert_eq!(pending.task(at(162)), Task::Refresh);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which Services resolution looks at: in a busy cluster most endpoints that change are of others. Pure.
+//! Which Services resolution looks at. Pure.
 
 use std::collections::HashSet;
 
@@ -44,11 +44,6 @@ impl Relevant {
             AnyObject::Service(service) => self.0.contains(&service.metadata.key()),
             _ => true,
         }
-    }
-
-    /// Whether a route or policy refers to this Service.
-    pub(super) fn names(&self, service: &NamespacedName) -> bool {
-        self.0.contains(service)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Writes statuses, while this replica leads: one write of an object at a time, and few of all.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -292,17 +293,45 @@ fn differences<'a, K: Ord, V: PartialEq>(
     before: &'a BTreeMap<K, V>,
     after: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = &'a K> {
-    let gone = before.keys().filter(|key| !after.contains_key(*key));
-    let new = after
-        .iter()
-        .filter(|(key, value)| before.get(*key) != Some(*value))
-        .map(|(key, _)| key);
-    gone.chain(new)
+    // Both are in order: no key is looked for.
+    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let order = match (before.peek(), after.peek()) {
+                (Some((old, _)), Some((new, _))) => old.cmp(new),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return None,
+            };
+            let old = order.is_le().then(|| before.next()).flatten();
+            let new = order.is_ge().then(|| after.next()).flatten();
+            match (old, new) {
+                (Some((_, old)), Some((_, new))) if old == new => {}
+                (old, new) => return new.or(old).map(|(key, _)| key),
+            }
+        }
+    })
 }
 
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_new_or_other_differs_and_nothing_else() {
+        let map = |pairs: &[(u8, u8)]| BTreeMap::from_iter(pairs.iter().copied());
+        let before = map(&[(1, 1), (2, 1), (4, 1), (6, 1)]);
+        let after = map(&[(0, 1), (2, 1), (4, 2), (5, 1), (6, 1), (9, 1)]);
+        let found: Vec<u8> = differences(&before, &after).copied().collect();
+        assert_eq!(found, [0, 1, 4, 5, 9]);
+        assert_eq!(differences(&after, &after).next(), None);
+        assert_eq!(differences(&before, &map(&[])).count(), 4);
     }
 }

@@ -97,12 +97,13 @@ struct Entry<'w> {
 
 impl<'w> Backends<'w> {
     pub(super) fn new(world: &'w World, policies: Policies<'w>) -> Self {
+        let likely = world.services.len().min(world.http_routes.len());
         Self {
             slices: Slices::new(world),
             policies,
-            ports: HashMap::new(),
-            entries: Vec::new(),
-            by_name: HashMap::new(),
+            ports: HashMap::with_capacity(likely),
+            entries: Vec::with_capacity(likely),
+            by_name: HashMap::with_capacity(likely),
             policed: BTreeSet::new(),
         }
     }
@@ -327,10 +328,15 @@ fn backend(
             ),
         });
     };
-    let name = format!("Service/{key}/{number}");
+    let name = endpoints::set_name(key, number, "TCP");
     let mut backend = Backend {
         name: String::new(),
-        endpoints: endpoints::set_name(key, number, traffic.transport()),
+        endpoints: match traffic {
+            Traffic::Datagrams => endpoints::set_name(key, number, traffic.transport()),
+            Traffic::Http | Traffic::Grpc | Traffic::Connections | Traffic::Terminated => {
+                name.clone()
+            }
+        },
         protocol: protocol.into(),
         tls: tls.cloned(),
     };

@@ -1,6 +1,6 @@
 //! The Backends that the tables of one Gateway send to, as this Gateway reaches them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
 
@@ -25,15 +25,13 @@ pub(super) fn backends<'w>(
     cx: &mut Context<'w, '_>,
 ) -> Reached {
     let mut found: Vec<Backend> = Vec::new();
-    let mut endpoints: BTreeMap<String, EndpointSet> = BTreeMap::new();
+    let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     for name in names(served) {
         let Some((backend, set)) = all.named(name, cx) else {
             continue;
         };
-        if !endpoints.contains_key(&set.name) {
-            endpoints.insert(set.name.clone(), set.clone());
-        }
+        endpoints.push(set.clone());
         let shown = client_key.and_then(|key| backends::showing_key(backend, key));
         let backend = match shown {
             Some(shown) => {
@@ -48,15 +46,18 @@ pub(super) fn backends<'w>(
         found.sort_by(|a, b| a.name.cmp(&b.name));
         rename(served, &renamed);
     }
+    // Backends of one port share a set.
+    endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+    endpoints.dedup_by(|a, b| a.name == b.name);
     Reached {
         backends: found,
-        endpoints: endpoints.into_values().collect(),
+        endpoints,
     }
 }
 
-/// The names that the tables have.
-fn names(served: &Served) -> BTreeSet<&str> {
-    let mut names = BTreeSet::new();
+/// The names that the tables have, in order.
+fn names(served: &Served) -> Vec<&str> {
+    let mut names = Vec::new();
     for table in &served.route_tables {
         tables::backends_of(table, &mut names);
     }
@@ -67,9 +68,11 @@ fn names(served: &Served) -> BTreeSet<&str> {
         .flat_map(|listener| &listener.l4_routes);
     for backend in l4_routes.flat_map(|route| &route.backends) {
         if !backend.backend.is_empty() {
-            names.insert(backend.backend.as_str());
+            names.push(backend.backend.as_str());
         }
     }
+    names.sort_unstable();
+    names.dedup();
     names
 }
 

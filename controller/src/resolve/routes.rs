@@ -83,9 +83,10 @@ pub(super) fn attach_all<'w>(
         backends,
         regexes,
     };
-    let mut checked = Vec::new();
+    let routes = oldest_first(lookup.cx.world);
+    let mut checked = Vec::with_capacity(routes.len());
     let mut statuses = BTreeMap::new();
-    for route in oldest_first(lookup.cx.world) {
+    for route in routes {
         let own = route.metadata.namespace.as_str();
         let mut parents: Vec<(&'w ParentRef, Parent)> = Vec::new();
         for reference in route.parent_refs.iter().take(MAX_PARENTS) {

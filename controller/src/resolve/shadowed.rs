@@ -39,7 +39,7 @@ impl Place {
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Shadowed {
-    reached: HashSet<Place>,
+    reached: Vec<Place>,
     /// With what comes first.
     hidden: BTreeMap<Place, Place>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Shadowed {
 impl Shadowed {
     /// Requests can reach the match.
     pub(super) fn reached(&mut self, place: Place) {
-        self.reached.insert(place);
+        self.reached.push(place);
     }
 
     /// In one virtual host, all that the match asks for goes to `winner`.
@@ -58,6 +58,10 @@ impl Shadowed {
     /// Tells the author of each route of the first of its matches that is never reached.
     pub(super) fn tell(self, routes: &Routes, problems: &mut Problems) {
         let Self { reached, hidden } = self;
+        if hidden.is_empty() {
+            return;
+        }
+        let reached: HashSet<Place> = reached.into_iter().collect();
         let mut by_route: BTreeMap<usize, Vec<(Place, Place)>> = BTreeMap::new();
         for (place, winner) in hidden {
             if !reached.contains(&place) {

@@ -6,7 +6,7 @@
 //! there that belong to another HTTPS listener of the port are answered with 421.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sesame_proto::schema;
 use sesame_proto::schema::route::Action as RouteAction;
@@ -177,6 +177,10 @@ impl<'a> Owners<'a> {
 
     /// Whether all hosts of `domain` that no narrower listener has belong to `listener`.
     fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
+        // Alone it has all that it covers.
+        if self.0.len() == 1 {
+            return true;
+        }
         domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
     }
 }
@@ -235,12 +239,15 @@ impl VirtualHosts {
                 domains.insert(host.domain.key(), &host.domain);
             }
         }
+        let wide = |key: &&str| key.is_empty() || key.starts_with('.');
+        let only_exact = !by_domain.keys().any(wide);
         for domain in domains.into_values() {
             if !owners.owns(listener.hostname, domain) {
                 continue;
             }
             let covering = domain
                 .covering_keys()
+                .take(if only_exact { 1 } else { usize::MAX })
                 .filter_map(|key| by_domain.get(key))
                 .flatten();
             let mut candidates = Vec::new();
@@ -384,7 +391,7 @@ impl Candidate<'_> {
 }
 
 /// Adds the names of the Backends that a table sends to.
-pub(super) fn backends_of<'t>(table: &'t schema::RouteTable, names: &mut BTreeSet<&'t str>) {
+pub(super) fn backends_of<'t>(table: &'t schema::RouteTable, names: &mut Vec<&'t str>) {
     for route in table.virtual_hosts.iter().flat_map(|host| &host.routes) {
         if let Some(RouteAction::Forward(forward)) = &route.action {
             let weighted = forward

@@ -97,14 +97,14 @@ fn snapshot_directory() {
             let Some(complete) = &supplied.complete else {
                 continue;
             };
-            let found = digest::revision(&complete.resolved.snapshot);
+            let found = digest::revision(&complete.packed.snapshot());
             if found != complete.revision {
                 return Err(format!(
                     "revision {found} is taken for {}",
                     complete.revision
                 ));
             }
-            if complete.resolved.keys != gateway.keys {
+            if complete.packed.keys() != gateway.keys {
                 return Err("other keys are taken".to_owned());
             }
             return Ok(true);

@@ -133,18 +133,13 @@ pub(super) fn live_shards<'a>(
     named.collect()
 }
 
-/// The endpoint sets that the configuration uses. One that no shard has now stays as it was: the shards may be ahead
-/// of the manifest, or behind it.
+/// The endpoint sets of these names, which the configuration uses. One that no shard has now stays as it was `before`:
+/// the shards may be ahead of the manifest, or behind it.
 pub(super) fn endpoints(
     shards: &[&Live],
-    config: &Snapshot,
-    before: Option<&Snapshot>,
+    used: BTreeSet<&str>,
+    before: &[EndpointSet],
 ) -> Result<Vec<EndpointSet>, Wait> {
-    let used: BTreeSet<&str> = config
-        .backends
-        .iter()
-        .map(|b| b.endpoints.as_str())
-        .collect();
     let mut all = Snapshot::default();
     let sets = shards.iter().flat_map(|live| &live.sets);
     let sets = sets.filter(|set| used.contains(set.name.as_str())).cloned();
@@ -154,8 +149,7 @@ pub(super) fn endpoints(
         lost.remove(set.name.as_str());
     }
     let kept: Vec<EndpointSet> = before
-        .into_iter()
-        .flat_map(|snapshot| &snapshot.endpoints)
+        .iter()
         .filter(|set| lost.remove(set.name.as_str()))
         .cloned()
         .collect();

@@ -16,6 +16,7 @@ use super::fetch::{Fetched, Need};
 use super::pieces::{
     Live, Named, Wait, endpoints, entry, join, live_shards, read_manifest, wait_for_keys,
 };
+use crate::packed::Packed;
 use crate::source::supply::{Awaited, Complete, Supplied, keys_of};
 
 /// The most that the stored configuration of one Gateway may take.
@@ -234,33 +235,39 @@ impl Shelf {
             key_secrets,
         } = named;
         let before = self.complete.as_ref();
-        let held = before.filter(|complete| complete.revision == manifest.revision);
-        let (config, keys) = if let Some(Complete { resolved, .. }) = held {
-            (&resolved.snapshot, resolved.keys.clone())
+        let shards = |live| live_shards(gateway, manifest, live);
+        let earlier = before.map(|held| held.packed.endpoints());
+        let earlier = earlier.unwrap_or_default();
+        if let Some(held) = before.filter(|held| held.revision == manifest.revision) {
+            // A whole revision has the sets that it uses, and no others.
+            let used = earlier.iter().map(|set| set.name.as_str()).collect();
+            let sets = endpoints(&shards(&self.live)?, used, &earlier)?;
+            if sets != earlier {
+                let packed = Arc::new(held.packed.with_endpoints(&sets));
+                let revision = held.revision.clone();
+                self.complete = Some(Complete { revision, packed });
+            }
         } else {
             let config = match &mut self.joined {
                 Some(joined) => joined,
                 joined => joined.insert(join(manifest, &self.shards, &self.faults)?),
             };
-            let earlier = before.into_iter().flat_map(|held| &held.resolved.keys);
-            let keys = keys_of(config, self.keys.iter().chain(earlier))
+            let held = before.into_iter().flat_map(|held| held.packed.keys());
+            let keys = keys_of(config, self.keys.iter().chain(held))
                 .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
-            (&*config, keys)
-        };
-        let shards = live_shards(gateway, manifest, &self.live)?;
-        let sets = endpoints(&shards, config, before.map(|held| &held.resolved.snapshot))?;
-        if held.is_none() || config.endpoints != sets {
-            let mut snapshot = config.clone();
+            let backends = &config.backends;
+            let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
+            let sets = endpoints(&shards(&self.live)?, used, &earlier)?;
+            let mut snapshot = self.joined.take().unwrap_or_default();
             snapshot.endpoints = sets;
             self.complete = Some(Complete {
                 revision: manifest.revision.clone(),
-                resolved: Arc::new(ResolvedGateway {
+                packed: Arc::new(Packed::new(&ResolvedGateway {
                     gateway: gateway.clone(),
                     snapshot,
                     keys,
-                }),
+                })),
             });
-            self.joined = None;
         }
         self.tidy();
         Ok(())

@@ -160,7 +160,7 @@ fn pieces_make_the_snapshot_in_any_order() {
             shelf.advance();
         }
         let whole = complete(&shelf).expect("all pieces");
-        assert_eq!(whole.resolved.snapshot, original);
+        assert_eq!(whole.packed.snapshot(), original);
         assert_eq!(whole.revision, sharded.manifest.revision);
     }
 }
@@ -175,7 +175,7 @@ fn endpoints_ahead_of_the_manifest_or_behind_it_take_nothing_away() {
     take_live(&mut shelf, &live(&ahead));
     assert_eq!(shelf.advance(), None);
     let now = complete(&shelf).expect("complete");
-    assert_eq!(now.resolved.snapshot.endpoints, [set("a", "10.0.0.1")]);
+    assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.1")]);
 
     // The shards are behind: the new backend has no endpoints yet.
     take_live(&mut shelf, &live(&first));
@@ -193,7 +193,7 @@ fn endpoints_ahead_of_the_manifest_or_behind_it_take_nothing_away() {
     take_live(&mut shelf, &live(&ahead));
     shelf.advance();
     let now = complete(&shelf).expect("complete");
-    assert_eq!(now.resolved.snapshot.endpoints, [set("b", "10.0.0.2")]);
+    assert_eq!(now.packed.endpoints(), [set("b", "10.0.0.2")]);
     assert_eq!(reason(&shelf), "");
 }
 
@@ -206,7 +206,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     take_live(&mut shelf, &live(&second));
     assert_eq!(shelf.advance(), None);
     let now = complete(&shelf).expect("complete");
-    assert_eq!(now.resolved.snapshot.endpoints, [set("a", "10.0.0.9")]);
+    assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.9")]);
     // A shard of other bytes, and one that is gone, change nothing.
     let name = live(&first).metadata.name.expect("a name");
     shelf.take_live(
@@ -222,7 +222,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     shelf.drop_live(&name);
     shelf.advance();
     let now = complete(&shelf).expect("complete");
-    assert_eq!(now.resolved.snapshot.endpoints, [set("a", "10.0.0.9")]);
+    assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.9")]);
     // A shard may hold nothing but endpoints.
     let config = &first.shards[0];
     let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.to_vec());
@@ -293,7 +293,7 @@ fn keys_are_asked_for_once_and_only_when_there_are_secrets() {
         ..Fetched::default()
     });
     assert_eq!(shelf.advance(), None);
-    let keys = |shelf: &Shelf| complete(shelf).expect("complete").resolved.keys.clone();
+    let keys = |shelf: &Shelf| complete(shelf).expect("complete").packed.keys().to_vec();
     assert_eq!(keys(&shelf), std::slice::from_ref(&pair));
     // The next revision names the same key.
     shelf.take_manifest(&id, &manifest(&second.manifest, "2"));
