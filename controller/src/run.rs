@@ -37,7 +37,7 @@ pub(crate) struct Settings {
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(settings: Settings) -> Result<()> {
+pub(crate) fn run(settings: &Settings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -58,7 +58,7 @@ fn run(args: RunArgs) -> ExitCode {
     if let Err(error) = start_logging(&log, format) {
         return fail(&error, EXIT_WRONG_CALL);
     }
-    match crate::run::run(settings) {
+    match crate::run::run(&settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the controller cannot go on");
