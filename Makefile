@@ -42,7 +42,7 @@ demo: $(ENVOY) ## Serve tests/data/quickstart with two small backends until Ctrl
 	@exec target/release/demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: check unit ## All that a change must pass: what `check` does, then every test
+test: check unit conformance-run ## All that a change must pass: what `check` does, every test, the conformance suite
 
 .PHONY: check
 check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation
@@ -86,15 +86,17 @@ bench-cluster: $(ENVOY) $(KUBE) ## The same with a real API server and a control
 	$(CARGO) build --locked --release --workspace --bins
 	target/release/bench-cluster $(BENCH_FLAGS)
 
-.PHONY: conformance
-conformance: $(ENVOY) $(KUBE) ## The Gateway API's conformance suite; CONFORMANCE_FLAGS="-- --run-test=HTTPRouteCORS" runs one test
+.PHONY: conformance conformance-run
+conformance: conformance-run ## The Gateway API's conformance suite; CONFORMANCE_FLAGS="-- --run-test=HTTPRouteCORS" runs one test
+	$(if $(CONFORMANCE_FLAGS),,cp target/conformance/report.yaml $(CONFORMANCE_REPORT))
+
+conformance-run: $(ENVOY) $(KUBE)
 	$(CARGO) build --locked --workspace --bins
 	mkdir -p target/conformance
 	cd tests/conformance && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/target/conformance/ ./nodes \
 	  sigs.k8s.io/gateway-api/conformance/echo-basic
 	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
 	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
-	$(if $(CONFORMANCE_FLAGS),,cp target/conformance/report.yaml $(CONFORMANCE_REPORT))
 
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it

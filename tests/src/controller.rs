@@ -101,7 +101,11 @@ impl ControllerUnderTest {
             .arg(&self.kubeconfig)
             .args(["--namespace", NAMESPACE])
             .args(["--listen", &self.listen.to_string()])
-            .args(["--lease-seconds", "3"])
+            .args(if self.flags.iter().any(|flag| flag == "--lease-seconds") {
+                &[][..]
+            } else {
+                &["--lease-seconds", "3"][..]
+            })
             .args(["--log", "info,sesame_controller=debug"])
             .args(&self.flags)
             .envs(deployed_environment())

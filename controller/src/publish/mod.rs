@@ -15,6 +15,8 @@ mod plan;
 #[cfg(test)]
 mod plan_tests;
 mod publisher;
+mod retries;
 
 pub(crate) use self::bundle::Bundle;
-pub(crate) use self::publisher::{Failures, Publisher};
+pub(crate) use self::publisher::Publisher;
+pub(crate) use self::retries::Failures;

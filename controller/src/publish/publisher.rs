@@ -1,6 +1,6 @@
 //! Writes what the plan says, while this replica leads. The only place that writes ConfigMaps and Secrets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::objects::{self, Object, Owner};
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
+use super::retries::{FIRST_PAUSE, Failures, Retries, forget_settled, note_failure};
 use crate::api::NamespacedName;
 use crate::cluster::published::{GATEWAY_LABEL, Part};
 use crate::engine::Offers;
@@ -31,12 +32,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How many Gateways are written at a time, and how many objects of each.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
-/// A Gateway that could not be written is tried again after this, then after twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// Gateways that could not be published, and why.
-pub(crate) type Failures = BTreeMap<NamespacedName, String>;
 
 /// Name and version of an object, and what it is if it is one of ours.
 type Found = (String, u64, Option<Entry>);
@@ -49,15 +44,6 @@ pub(crate) struct Publisher {
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) failures: watch::Sender<Failures>,
     pub(crate) metrics: Arc<Metrics>,
-}
-
-/// What is tried again, by Gateway; none for what is left of Gateways that are gone.
-type Retries = BTreeMap<Option<NamespacedName>, Retry>;
-
-/// When a Gateway is tried again.
-struct Retry {
-    at: Instant,
-    pause: Duration,
 }
 
 impl Publisher {
@@ -109,7 +95,9 @@ impl Publisher {
             }
             open = false;
             let now = Instant::now();
-            let plans = plan(&published, &offers).into_iter().filter(|plan| {
+            let plans = plan(&published, &offers);
+            forget_settled(&mut retries, &self.failures, &plans);
+            let plans = plans.into_iter().filter(|plan| {
                 let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
                 retries.get(&name).is_none_or(|retry| retry.at <= now)
             });
@@ -382,34 +370,6 @@ fn take(
             published.remove(kind, &name, version)
         }
     }
-}
-
-fn note_failure(
-    retries: &mut Retries,
-    failures: &watch::Sender<Failures>,
-    gateway: Option<NamespacedName>,
-    failure: Option<String>,
-) {
-    let Some(why) = failure else {
-        retries.remove(&gateway);
-        if let Some(gateway) = gateway {
-            failures.send_if_modified(|failures| failures.remove(&gateway).is_some());
-        }
-        return;
-    };
-    let pause = match retries.get(&gateway) {
-        Some(retry) => (retry.pause * 2).min(LONGEST_PAUSE),
-        None => FIRST_PAUSE,
-    };
-    let at = Instant::now() + pause;
-    retries.insert(gateway.clone(), Retry { at, pause });
-    let Some(gateway) = gateway else {
-        tracing::warn!(%why, "what a Gateway left behind could not be removed; it is tried again");
-        return;
-    };
-    tracing::warn!(%gateway, %why, "publishing failed; what was published stays, and it is tried again");
-    failures
-        .send_if_modified(|failures| failures.insert(gateway, why.clone()).as_ref() != Some(&why));
 }
 
 async fn until(time: Option<Instant>) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,12 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // The one node, on which every pod is.
 const nodeName = "node"
+
+var errUnknownImage = errors.New("no image that is known here")
 
 type podKey = types.NamespacedName
 
@@ -105,6 +109,10 @@ func (n *node) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if running == nil || running.uid != object.UID {
 		n.forget(request.NamespacedName)
 		running, err = n.startPod(ctx, object)
+		if errors.Is(err, errUnknownImage) {
+			log.FromContext(ctx).Info("the pod stays pending", "why", err.Error())
+			return reconcile.Result{}, nil
+		}
 		if apierrors.IsNotFound(err) {
 			// What a volume is made of may come later than the Pod.
 			return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
@@ -154,7 +162,7 @@ func (n *node) program(image string) ([]string, error) {
 		self, err := os.Executable()
 		return []string{self, "dns"}, err
 	default:
-		return nil, fmt.Errorf("image %s is unknown here", image)
+		return nil, fmt.Errorf("%w: %s", errUnknownImage, image)
 	}
 }
 

@@ -56,7 +56,7 @@ impl Stage {
             let applied = cluster.apply(&text).await;
             applied.map_err(|error| anyhow::anyhow!("{error}"))?;
         }
-        let controller = ControllerUnderTest::start(&cluster, &[]).await;
+        let controller = ControllerUnderTest::start(&cluster, &["--lease-seconds", "15"]).await;
         controller.wait_ready().await;
         let agent = follow(&cluster).await;
         let kubeconfig = cluster.kubeconfig(&User::Admin).await;

@@ -1,0 +1,101 @@
+//! What could not be written, and when it is tried again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::plan::Plan;
+use crate::api::NamespacedName;
+
+/// A Gateway that could not be written is tried again after this, then after twice as long.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Gateways that could not be published, and why.
+pub(crate) type Failures = BTreeMap<NamespacedName, String>;
+
+/// What is tried again, by Gateway; none for what is left of Gateways that are gone.
+pub(super) type Retries = BTreeMap<Option<NamespacedName>, Retry>;
+
+/// When a Gateway is tried again.
+pub(super) struct Retry {
+    pub(super) at: Instant,
+    pause: Duration,
+}
+
+/// What failed and is no longer to be done is no failure: another change, or another replica, has made it needless.
+pub(super) fn forget_settled(
+    retries: &mut Retries,
+    failures: &watch::Sender<Failures>,
+    plans: &[Plan],
+) {
+    let planned: BTreeSet<Option<&NamespacedName>> = plans
+        .iter()
+        .map(|plan| plan.owner.as_ref().map(|owner| &owner.gateway))
+        .collect();
+    let settled: Vec<Option<NamespacedName>> = retries
+        .keys()
+        .filter(|gateway| !planned.contains(&gateway.as_ref()))
+        .cloned()
+        .collect();
+    for gateway in settled {
+        note_failure(retries, failures, gateway, None);
+    }
+}
+
+pub(super) fn note_failure(
+    retries: &mut Retries,
+    failures: &watch::Sender<Failures>,
+    gateway: Option<NamespacedName>,
+    failure: Option<String>,
+) {
+    let Some(why) = failure else {
+        retries.remove(&gateway);
+        if let Some(gateway) = gateway {
+            failures.send_if_modified(|failures| failures.remove(&gateway).is_some());
+        }
+        return;
+    };
+    let pause = match retries.get(&gateway) {
+        Some(retry) => (retry.pause * 2).min(LONGEST_PAUSE),
+        None => FIRST_PAUSE,
+    };
+    let at = Instant::now() + pause;
+    retries.insert(gateway.clone(), Retry { at, pause });
+    let Some(gateway) = gateway else {
+        tracing::warn!(%why, "what a Gateway left behind could not be removed; it is tried again");
+        return;
+    };
+    tracing::warn!(%gateway, %why, "publishing failed; what was published stays, and it is tried again");
+    failures
+        .send_if_modified(|failures| failures.insert(gateway, why.clone()).as_ref() != Some(&why));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publish::objects::Owner;
+
+    #[test]
+    fn a_failed_write_that_is_no_longer_needed_is_forgotten() {
+        let gateway = |name| NamespacedName::new("web", name);
+        let (failures, failed) = watch::channel(Failures::new());
+        let mut retries = Retries::new();
+        for of in [Some(gateway("a")), Some(gateway("b")), None] {
+            note_failure(&mut retries, &failures, of, Some("no answer".to_owned()));
+        }
+        let owner = Owner {
+            gateway: gateway("b"),
+            fleet: "default".to_owned(),
+        };
+        let plans = [Plan {
+            owner: Some(owner),
+            steps: Vec::new(),
+        }];
+        forget_settled(&mut retries, &failures, &plans);
+        assert_eq!(retries.keys().collect::<Vec<_>>(), [&Some(gateway("b"))]);
+        assert_eq!(failed.borrow().keys().collect::<Vec<_>>(), [&gateway("b")]);
+    }
+}
