@@ -15,6 +15,7 @@ mod plan;
 #[cfg(test)]
 mod plan_tests;
 mod publisher;
+mod seen;
 
 pub(crate) use self::bundle::Bundle;
 pub(crate) use self::publisher::{Failures, Publisher};
