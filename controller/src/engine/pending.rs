@@ -148,7 +148,7 @@ mod tests {
         pending.note(endpoints_of("c"), at(100));
         assert_eq!(
             pending.task(at(101)),
-            Task::Wait(Some(PAUSE - Duration::from_millis(99)))
+            Task::Wait(Some(Duration::from_millis(51)))
         );
         assert_eq!(pending.task(at(152)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 2);

@@ -17,7 +17,7 @@ use crate::watch::Seen;
 use crate::world::Kind;
 
 /// Two Gateways, whose routes share Services; ports of one number, of one name, and for datagrams.
-const OBJECTS: &str = r#"
+const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
 ---
@@ -45,7 +45,7 @@ const OBJECTS: &str = r#"
 {apiVersion: v1, kind: Service, metadata: {name: s2}, spec: {ports: [{port: 80}]}}
 ---
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
-"#;
+";
 
 fn observed(yaml: &str) -> Observed {
     let mut decoded = decode::decode(yaml, &Limits::default());

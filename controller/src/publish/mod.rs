@@ -16,6 +16,7 @@ mod plan;
 mod plan_tests;
 mod publisher;
 mod retries;
+mod seen;
 
 pub(crate) use self::bundle::Bundle;
 pub(crate) use self::publisher::Publisher;

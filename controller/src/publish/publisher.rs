@@ -9,7 +9,6 @@ use kube::api::{DeleteParams, PostParams};
 use kube::core::request::Request;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
@@ -20,6 +19,7 @@ use super::objects::{self, Object, Owner};
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
 use super::retries::{FIRST_PAUSE, Failures, Retries, forget_settled, note_failure};
+use super::seen::{Found, Stored, take};
 use crate::api::NamespacedName;
 use crate::cluster::published::{GATEWAY_LABEL, Part};
 use crate::engine::Offers;
@@ -32,9 +32,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How many Gateways are written at a time, and how many objects of each.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
-
-/// Name and version of an object, and what it is if it is one of ours.
-type Found = (String, u64, Option<Entry>);
 
 /// Everything the publisher's task owns.
 pub(crate) struct Publisher {
@@ -332,42 +329,6 @@ impl Written {
                 published.remove(kind, &name, u64::MAX);
             }
             Self::Nothing => {}
-        }
-    }
-}
-
-/// As much of a written object as is read: what else is in it was written here.
-#[derive(Deserialize)]
-struct Stored {
-    metadata: StoredMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StoredMetadata {
-    resource_version: String,
-}
-
-/// Takes what a watch saw; says whether it was not known.
-fn take(
-    published: &mut Published,
-    listed: &mut BTreeSet<&'static str>,
-    kind: &'static str,
-    seen: Seen<Found>,
-) -> bool {
-    match seen {
-        Seen::All(found) => {
-            let entries = found
-                .into_iter()
-                .filter_map(|(name, _, entry)| Some((name, entry?)))
-                .collect();
-            published.list(kind, entries);
-            listed.insert(kind);
-            true
-        }
-        Seen::One((name, _, Some(entry))) => published.put(&name, entry),
-        Seen::One((name, version, None)) | Seen::Gone((name, version, _)) => {
-            published.remove(kind, &name, version)
         }
     }
 }

@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_new_or_other_differs_and_nothing_else() {
-        let map = |pairs: &[(u8, u8)]| BTreeMap::from_iter(pairs.iter().copied());
+        let map = |pairs: &[(u8, u8)]| pairs.iter().copied().collect::<BTreeMap<_, _>>();
         let before = map(&[(1, 1), (2, 1), (4, 1), (6, 1)]);
         let after = map(&[(0, 1), (2, 1), (4, 2), (5, 1), (6, 1), (9, 1)]);
         let found: Vec<u8> = differences(&before, &after).copied().collect();

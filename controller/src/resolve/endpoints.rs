@@ -120,13 +120,16 @@ fn of_port(
         .collect()
 }
 
+/// Addresses and ports.
+type Found = Vec<(IpAddr, u16)>;
+
 /// Adds the endpoints of a slice to those that are ready, and to those that still serve while they terminate.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,
     options: &Options,
     problems: &mut Problems,
-    (ready, terminating): (&mut Vec<(IpAddr, u16)>, &mut Vec<(IpAddr, u16)>),
+    (ready, terminating): (&mut Found, &mut Found),
 ) {
     let EndpointSlice {
         metadata,

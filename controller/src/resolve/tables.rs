@@ -178,10 +178,8 @@ impl<'a> Owners<'a> {
     /// Whether all hosts of `domain` that no narrower listener has belong to `listener`.
     fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
         // Alone it has all that it covers.
-        if self.0.len() == 1 {
-            return true;
-        }
-        domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
+        self.0.len() == 1
+            || domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
     }
 }
 
@@ -239,15 +237,12 @@ impl VirtualHosts {
                 domains.insert(host.domain.key(), &host.domain);
             }
         }
-        let wide = |key: &&str| key.is_empty() || key.starts_with('.');
-        let only_exact = !by_domain.keys().any(wide);
         for domain in domains.into_values() {
             if !owners.owns(listener.hostname, domain) {
                 continue;
             }
             let covering = domain
                 .covering_keys()
-                .take(if only_exact { 1 } else { usize::MAX })
                 .filter_map(|key| by_domain.get(key))
                 .flatten();
             let mut candidates = Vec::new();
