@@ -73,6 +73,7 @@ impl Packed {
     }
 
     /// The same with other endpoints.
+    #[must_use]
     pub fn with_endpoints(&self, sets: &[EndpointSet]) -> Self {
         let mut endpoints = Vec::new();
         encoding::message::encode_repeated(ENDPOINTS, sets, &mut endpoints);

@@ -71,13 +71,13 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     };
     let (known_sender, mut known) = watch::channel(Known::default());
     let (released, accepts) = watch::channel(0);
-    let hold = (options.most_removed < 100).then_some(options.hold);
+    let patience = (options.most_removed < 100).then_some(options.hold);
     let started = options.source.start(Inputs {
         resolve: options.resolve.clone(),
         host,
         known: known_sender,
         accepted,
-        withdrawal: Withdrawal::new(hold, accepts),
+        withdrawal: Withdrawal::new(patience, accepts),
     })?;
 
     let socket = directories.runtime().join(AGENT_SOCKET);
