@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use serde_json::{Value, json};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::manifest_name;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{Channel, Client, TestCluster, User};
@@ -12,6 +14,7 @@ use sesame_tests::envoy::workspace;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::network;
+use sesame_tests::published::config_map_path;
 use sesame_tests::wait::eventually;
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
@@ -142,6 +145,20 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
         all.apply(&[route_to(service)]).await;
         all.wait("/", backend).await;
     }
+
+    // A thousand changes of endpoints are no news for the manifest.
+    let manifest = config_map_path(&manifest_name(&NamespacedName::new("default", "edge")));
+    let before = all.admin().get(&manifest).await.expect("a manifest");
+    for change in 0..1000 {
+        let backend = if change % 2 == 0 { &b } else { &a };
+        let slices = served("a", &[backend.address()]).split_off(1);
+        all.apply(&slices).await;
+    }
+    all.wait("/", &a).await;
+    let after = all.admin().get(&manifest).await.expect("a manifest");
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    assert_eq!(version(&after), version(&before));
+    load.pass(100).await;
 
     // Without an API server the agent starts again and goes on serving; what changes meanwhile arrives afterwards.
     all.cluster.stop_apiserver();
