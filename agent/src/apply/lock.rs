@@ -7,10 +7,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::files::create_directory;
+
+/// A process that a killed agent was just about to start has the lock until it is started.
+const LAST_BREATH: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why the lock was not given.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +45,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a directory, creating it if needed; never waits.
+    /// Takes the lock of a directory, creating it if needed; waits for nobody who lives.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("agent.lock");
         let failed = |source| LockError::Io {
@@ -56,15 +61,22 @@ impl Lock {
             .mode(0o600)
             .open(&path)
             .map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(LockError::Held {
-                    directory: directory.to_owned(),
-                    holder: holder(&file),
-                });
+        let begun = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let holder = holder(&path);
+                    if lives(&holder) || begun.elapsed() > LAST_BREATH {
+                        return Err(LockError::Held {
+                            directory: directory.to_owned(),
+                            holder,
+                        });
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(failed(error.into())),
             }
-            Err(error) => return Err(failed(error.into())),
         }
         file.set_len(0).map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
@@ -72,12 +84,22 @@ impl Lock {
     }
 }
 
-fn holder(file: &File) -> String {
+fn holder(path: &Path) -> String {
     let mut text = String::new();
-    match file.take(32).read_to_string(&mut text) {
+    let read = File::open(path).and_then(|file| file.take(32).read_to_string(&mut text));
+    match read {
         Ok(_) if !text.trim().is_empty() => text.trim().to_owned(),
         _ => "unknown".to_owned(),
     }
+}
+
+/// Whether the process may still be there; one of which nothing is known may.
+fn lives(holder: &str) -> bool {
+    let Ok(process) = holder.parse::<u32>() else {
+        return true;
+    };
+    let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    !std::fs::metadata(format!("/proc/{process}")).is_err_and(|error| gone(&error))
 }
 
 #[cfg(test)]
@@ -93,5 +115,18 @@ mod tests {
         assert!(error.contains(&own), "{error}");
         drop(first);
         Lock::acquire(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn what_a_dead_agent_still_had_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let inherited = Lock::acquire(directory.path()).unwrap();
+        // No process has this number.
+        std::fs::write(directory.path().join("agent.lock"), "4194305\n").unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| Lock::acquire(directory.path()));
+            drop(inherited);
+            waiting.join().unwrap().unwrap();
+        });
     }
 }
