@@ -112,15 +112,6 @@ impl Packed {
         decoded(&self.endpoints).endpoints
     }
 
-    /// All of it as values.
-    pub fn resolved(&self) -> ResolvedGateway {
-        ResolvedGateway {
-            gateway: self.gateway.clone(),
-            snapshot: self.snapshot(),
-            keys: self.keys.clone(),
-        }
-    }
-
     /// The snapshot's encoding.
     pub fn bytes(&self) -> Vec<u8> {
         [&self.rest[..], &self.route_tables, &self.endpoints].concat()

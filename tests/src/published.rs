@@ -129,6 +129,16 @@ impl Published {
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }
+
+    /// Whether an agent's status says that this is wanted and served.
+    pub fn is_served(&self) -> impl Fn(&Value) -> bool + use<> {
+        let revision = self.short().to_owned();
+        move |status| {
+            status["state"] == "Serving"
+                && status["appliedRevision"] == *revision
+                && status["wantedRevision"] == *revision
+        }
+    }
 }
 
 /// Writes one object.

@@ -75,15 +75,6 @@ async fn wait_backend(agent: &AgentUnderTest, name: &str) {
         .await;
 }
 
-fn serves(published: &Published) -> impl Fn(&Value) -> bool + use<> {
-    let revision = published.short().to_owned();
-    move |status| {
-        status["state"] == "Serving"
-            && status["appliedRevision"] == *revision
-            && status["wantedRevision"] == *revision
-    }
-}
-
 /// State and message of the first Gateway in `sesame-agent status`.
 fn says(status: &Value, state: &str, word: &str) -> bool {
     let gateway = &status["gateways"][0];
@@ -102,7 +93,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     first.publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
     wait(&agent, "/one").await;
-    let told = wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
+    let told = wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
     assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
     assert_eq!(told["envoyVersion"], "1.40.0", "{told:#}");
     assert!(
@@ -121,7 +112,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     let second = published(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "told of the second", serves(&second)).await;
+    wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
     // A port that somebody else holds.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
@@ -139,7 +130,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     assert!(reason.contains("Address already in use"), "{told:#}");
     assert_eq!(told["appliedRevision"], third.short(), "{told:#}");
     drop(held);
-    wait_told(&cluster, &edge, "told of its end", serves(&third)).await;
+    wait_told(&cluster, &edge, "told of its end", third.is_served()).await;
     load.stop().await.assert_clean();
 
     // An orderly end is told, and a new start.
@@ -148,7 +139,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     assert_eq!(stopped["status"]["state"], "Down", "{stopped:#}");
     agent.restart();
     wait(&agent, "/three").await;
-    wait_told(&cluster, &edge, "told of the new start", serves(&third)).await;
+    wait_told(&cluster, &edge, "told of the new start", third.is_served()).await;
 
     // Withdrawn, and back without anybody touching its endpoints.
     let manifest = config_map_path(&manifest_name(&edge));
@@ -156,7 +147,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     wait_withdrawn(&agent, &cluster, &edge).await;
     apply(cluster.admin(), &third.manifest).await;
     wait(&agent, "/three").await;
-    wait_told(&cluster, &edge, "told that it is back", serves(&third)).await;
+    wait_told(&cluster, &edge, "told that it is back", third.is_served()).await;
     cluster.admin().delete(&manifest).await.unwrap();
     wait_withdrawn(&agent, &cluster, &edge).await;
 }
@@ -191,7 +182,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
         .await;
     first.publish(cluster.admin()).await;
     wait(&agent, "/one").await;
-    wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
+    wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
     // The manifest is there, one of its shards is not.
@@ -233,7 +224,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
         .unwrap();
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "told of the second", serves(&second)).await;
+    wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
     // Endpoints that cannot be read leave those before.
     let mut broken = second.endpoints[0].clone();
@@ -259,7 +250,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
     first.publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
     wait(&agent, "/one").await;
-    wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
+    wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
 
     cluster.stop_apiserver();
     agent
@@ -298,7 +289,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
     let second = published(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     wait(&agent, "/two").await;
-    wait_told(&cluster, &edge, "told of the second", serves(&second)).await;
+    wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
     // Deleted while nobody could say so.
     cluster.stop_apiserver();
@@ -350,7 +341,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
         .await;
     std::fs::copy(cluster.kubeconfig(&user).await, &config).unwrap();
     wait(&agent, "/one").await;
-    wait_told(&cluster, &edge, "told of the first", serves(&first)).await;
+    wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
     let binding = format!(
@@ -458,7 +449,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     versions[0].publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
     wait_backend(&agent, "a").await;
-    let told = wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    let told = wait_told(&cluster, &edge, "told", versions[0].is_served()).await;
     let manifest = config_map_path(&manifest_name(&edge));
     let version = async || {
         let object = cluster.admin().get(&manifest).await.unwrap();
@@ -480,7 +471,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     );
     load.stop().await.assert_clean();
     assert_eq!(version().await, before, "the manifest is as it was");
-    let now = wait_told(&cluster, &edge, "told", serves(&versions[0])).await;
+    let now = wait_told(&cluster, &edge, "told", versions[0].is_served()).await;
     assert_eq!(
         now["appliedAt"], told["appliedAt"],
         "an endpoint is no news"

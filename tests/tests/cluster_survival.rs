@@ -41,7 +41,13 @@ impl Host {
         agent.add_flags(&["--host", HOST]);
         agent.restart();
         wait(&agent, "/one").await;
-        wait_told(&cluster, &edge_name(), "told of the first", serves(&first)).await;
+        wait_told(
+            &cluster,
+            &edge_name(),
+            "told of the first",
+            first.is_served(),
+        )
+        .await;
         let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
         load.pass(100).await;
         Self {
@@ -61,7 +67,13 @@ impl Host {
     async fn end(self, version: &Published, prefix: &str) {
         wait(&self.agent, prefix).await;
         let edge = edge_name();
-        wait_told(&self.cluster, &edge, "told of the newest", serves(version)).await;
+        wait_told(
+            &self.cluster,
+            &edge,
+            "told of the newest",
+            version.is_served(),
+        )
+        .await;
         self.load.pass(100).await;
         self.load.stop().await.assert_clean();
     }
@@ -85,15 +97,6 @@ async fn wait(agent: &AgentUnderTest, prefix: &str) {
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
-}
-
-fn serves(published: &Published) -> impl Fn(&Value) -> bool + use<> {
-    let revision = published.short().to_owned();
-    move |status| {
-        status["state"] == "Serving"
-            && status["appliedRevision"] == *revision
-            && status["wantedRevision"] == *revision
-    }
 }
 
 /// It serves, and says that it does not know whether that is the newest.

@@ -64,6 +64,7 @@ impl SnapshotEngine {
                 Some(Complete { revision, packed }) => {
                     let offer = Offer {
                         packed,
+                        snapshot: None,
                         manifest_revision: Some(revision),
                     };
                     offers.insert(name, offer);
@@ -80,6 +81,7 @@ impl SnapshotEngine {
             if let Some(wanted) = before.get(name) {
                 let offer = Offer {
                     packed: Arc::clone(&wanted.packed),
+                    snapshot: None,
                     manifest_revision: wanted.manifest_revision.clone(),
                 };
                 offers.insert(name.clone(), offer);

@@ -1,5 +1,6 @@
 //! What each Gateway is to serve on this host: the pure step from resolved Gateways to Envoy's resources.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Transport};
+use sesame_proto::schema::{EndpointSet, Snapshot, Transport};
 use sha2::{Digest as _, Sha256};
 
 use super::addresses::{Assignment, Need, assign};
@@ -131,6 +132,8 @@ pub(super) type WantedGateways = BTreeMap<NamespacedName, Arc<Wanted>>;
 pub(super) struct Offer {
     /// What to serve.
     pub(super) packed: Arc<Packed>,
+    /// Its snapshot as values, where it was just made.
+    pub(super) snapshot: Option<Snapshot>,
     /// What the manifest calls it that it was read from, if it was.
     pub(super) manifest_revision: Option<String>,
 }
@@ -139,6 +142,7 @@ impl From<ResolvedGateway> for Offer {
     fn from(resolved: ResolvedGateway) -> Self {
         Self {
             packed: Arc::new(Packed::new(&resolved)),
+            snapshot: Some(resolved.snapshot),
             manifest_revision: None,
         }
     }
@@ -201,6 +205,7 @@ fn render_one(
 ) -> Wanted {
     let Offer {
         packed,
+        snapshot,
         manifest_revision,
     } = offer;
     let directories = host.directories.gateway(packed.gateway());
@@ -213,25 +218,29 @@ fn render_one(
         trusted_hops: host.trusted_hops,
         system_ca: host.system_ca.clone(),
     };
-    let before = before.filter(|before| before.options == options);
+    let keys = packed.keys();
+    let before = before
+        .filter(|before| before.options == options)
+        .map(|before| render::Before {
+            rendered: &before.rendered,
+            same: packed.same_as(&before.packed),
+        });
     let rendered = before
+        .filter(|before| before.same.only_endpoints_differ())
         .and_then(|before| {
-            let same = packed.same_as(&before.packed);
-            if same.only_endpoints_differ() {
-                let snapshot = packed.without_route_tables();
-                render::endpoints_after(&before.rendered, &snapshot, packed.keys(), &options)
-            } else {
-                None
-            }
+            let snapshot = match snapshot {
+                Some(snapshot) => Cow::Borrowed(snapshot),
+                None => Cow::Owned(packed.without_route_tables()),
+            };
+            render::endpoints_after(before.rendered, &snapshot, keys, &options)
         })
         .unwrap_or_else(|| {
-            let (snapshot, keys) = (packed.snapshot(), packed.keys());
+            let snapshot = match snapshot {
+                Some(snapshot) => Cow::Borrowed(snapshot),
+                None => Cow::Owned(packed.snapshot()),
+            };
             match before {
-                Some(before) => {
-                    let (rendered, same) = (&before.rendered, packed.same_as(&before.packed));
-                    let before = render::Before { rendered, same };
-                    render::render_after(before, &snapshot, keys, &options)
-                }
+                Some(before) => render::render_after(before, &snapshot, keys, &options),
                 None => render::render(&snapshot, keys, &options),
             }
         });

@@ -254,11 +254,11 @@ impl ClusterState {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::api::decode::{self, Limits};
 
-    fn observed(yaml: &str) -> Observed {
+    pub(in crate::engine) fn observed(yaml: &str) -> Observed {
         let mut decoded = decode::decode(yaml, &Limits::default());
         let object = decoded
             .pop()

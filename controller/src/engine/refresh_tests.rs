@@ -6,10 +6,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::Input;
+use super::cluster_state::tests::observed;
 use super::cluster_state::{ClusterState, Observed};
 use super::offers::{Bundles, Offer, Offers, Refresh};
-use crate::api::NamespacedName;
-use crate::api::decode::{self, Limits};
+use crate::api::{NamespacedName, decode};
 use crate::publish::Bundle;
 use crate::resolve::{self, Options};
 use crate::serve::Metrics;
@@ -46,20 +46,6 @@ const OBJECTS: &str = r"
 ---
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
 ";
-
-fn observed(yaml: &str) -> Observed {
-    let mut decoded = decode::decode(yaml, &Limits::default());
-    let object = decoded
-        .pop()
-        .expect("a document")
-        .expect("an object")
-        .object;
-    Observed {
-        name: object.metadata().key(),
-        object: Ok(object),
-        stored: None,
-    }
-}
 
 fn take(state: &mut ClusterState, kind: Kind, seen: Seen<Observed>) -> (bool, Vec<NamespacedName>) {
     let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
