@@ -139,6 +139,22 @@ proptest! {
                 Refreshed::Whole => published = splitter.split(next.clone()).unwrap(),
             }
             prop_assert_eq!(&published, &split(&next).unwrap());
+
+            // Virtual hosts alone; sometimes so much longer that there are more shards.
+            let longer = usize::from(edit % 5) * endpoints * 100;
+            let hosts = next.route_tables[0].virtual_hosts.iter_mut();
+            let changed: Vec<_> = hosts
+                .step_by(endpoints + 1)
+                .map(|host| {
+                    host.routes[0].method = format!("N{edit}{}", "x".repeat(longer));
+                    ("http/80".to_owned(), host.clone())
+                })
+                .collect();
+            let expected = split(&next).unwrap();
+            match splitter.reroute(changed).unwrap() {
+                Some(rerouted) => prop_assert_eq!(rerouted, expected),
+                None => prop_assert_eq!(splitter.split(next.clone()).unwrap(), expected),
+            }
         }
     }
 
@@ -163,6 +179,23 @@ proptest! {
         let mut shards = stored(&sharded);
         shards.insert(sharded.manifest.endpoints[0].name.clone(), bytes);
         let _ = join(&sharded.manifest, &shards);
+    }
+}
+
+#[test]
+fn a_virtual_host_that_is_not_there_needs_the_whole() {
+    let mut splitter = Splitter::default();
+    let original = snapshot(40);
+    splitter.split(original.clone()).unwrap();
+    let host = original.route_tables[0].virtual_hosts[0].clone();
+    let none = VirtualHost {
+        domain: "none.example.com".to_owned(),
+        ..host.clone()
+    };
+    for (table, host) in [("http/80", none), ("http/81", host)] {
+        let rerouted = splitter.reroute(vec![(table.to_owned(), host)]);
+        assert_eq!(rerouted.unwrap(), None);
+        splitter.split(original.clone()).unwrap();
     }
 }
 

@@ -7,6 +7,7 @@ use sesame_proto::schema::EndpointSet;
 
 use super::Input;
 use super::relevant::Relevant;
+use super::reroute;
 use super::slices::{self, ByService};
 use crate::api::NamespacedName;
 use crate::report::Stored;
@@ -33,6 +34,8 @@ pub(super) struct Effect {
     pub(super) world_changed: bool,
     /// Services of which it may say other endpoints, and nothing else.
     pub(super) services: Vec<NamespacedName>,
+    /// Routes that are others now, as they were.
+    pub(super) routes: Vec<AnyObject>,
     /// Statuses as they are stored now.
     pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
 }
@@ -223,6 +226,9 @@ impl ClusterState {
             Kind::Service if self.resolved => {
                 let relevant = self.relevant.get_or_init(|| Relevant::of(&self.world));
                 effect.world_changed |= versions.any(|object| relevant.holds(object));
+            }
+            kind if self.resolved && reroute::is_of(kind) && versions.count() == 2 => {
+                effect.routes.extend(before.clone());
             }
             _ => effect.world_changed = true,
         }

@@ -2,8 +2,9 @@
 //!
 //! It resolves the whole world after a short quiet, and only a whole world: until every kind was listed once and
 //! every object referred to was read, there is nothing to publish, so that nothing is withdrawn because something is
-//! not known yet. Endpoints alone change nothing but endpoint shards, so those are made anew without resolving anything,
-//! with the outcome of a whole resolution. It never waits for a write.
+//! not known yet. Endpoints alone change nothing but endpoint shards, so those are made anew without resolving anything;
+//! a few routes that change are resolved with their neighbours alone. Both with the outcome of a whole resolution. It
+//! never waits for a write.
 
 mod cluster_state;
 mod offers;
@@ -11,10 +12,13 @@ mod pending;
 #[cfg(test)]
 mod refresh_tests;
 mod relevant;
+mod reroute;
+#[cfg(test)]
+mod reroute_tests;
 mod single;
 mod slices;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
@@ -27,7 +31,8 @@ use self::cluster_state::{ClusterState, Effect};
 use self::offers::{Bundles, Refresh};
 pub(crate) use self::offers::{Offer, Offers};
 use self::pending::{Pending, Task};
-use crate::report::{Judged, Stored};
+use self::reroute::{Before, Rerouted};
+use crate::report::{Judged, Rejudged, Stored};
 use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
 use crate::watch::fetch::{Answer, References};
@@ -68,7 +73,16 @@ pub(crate) struct StatusChange {
     /// Statuses as they are stored now; none of an object that is gone.
     pub(crate) stored: Vec<(ObjectKey, Option<Stored>)>,
     /// What is to be said now, when that may have changed.
-    pub(crate) judged: Option<Arc<Judged>>,
+    pub(crate) judgement: Option<Judgement>,
+}
+
+/// What is to be said.
+#[derive(Debug)]
+pub(crate) enum Judgement {
+    /// Of everything.
+    Whole(Arc<Judged>),
+    /// Of some routes; nothing else has changed.
+    Routes(Rejudged),
 }
 
 /// Everything the engine's thread owns.
@@ -87,6 +101,7 @@ impl Engine {
     pub(crate) fn run(self) {
         let mut state = ClusterState::default();
         let mut resolver = Resolver::default();
+        let mut of_neighbours = Resolver::default();
         let mut bundles = Bundles::default();
         let mut pending = Pending::new();
         loop {
@@ -114,18 +129,27 @@ impl Engine {
                     if !state.is_whole() {
                         continue;
                     }
-                    let judged = pending
-                        .unresolved
-                        .then(|| self.resolve(&state, &mut resolver, &mut bundles));
-                    if judged.is_some() {
+                    let mut judgement = None;
+                    let routes = std::mem::take(&mut pending.routes);
+                    if !pending.unresolved && !routes.is_empty() {
+                        let rejudged =
+                            self.reroute(&state, &routes, &mut of_neighbours, &mut bundles);
+                        judgement = rejudged.map(Judgement::Routes);
+                        pending.unresolved = judgement.is_none();
+                    }
+                    if pending.unresolved {
+                        let judged = self.resolve(&state, &mut resolver, &mut bundles);
+                        judgement = Some(Judgement::Whole(judged));
                         pending.resolved(Instant::now());
+                    }
+                    if judgement.is_some() {
                         state.note_resolved();
                     }
                     let change = StatusChange {
                         stored: std::mem::take(&mut pending.stored),
-                        judged,
+                        judgement,
                     };
-                    let nothing = change.stored.is_empty() && change.judged.is_none();
+                    let nothing = change.stored.is_empty() && change.judgement.is_none();
                     if !nothing && self.statuses.send(change).is_err() {
                         return;
                     }
@@ -156,6 +180,34 @@ impl Engine {
         if state.refer_to(&wanted) {
             self.references.send_replace(Arc::new(wanted));
         }
+    }
+
+    /// Offers what has become of routes that were others; none if only a whole resolution tells.
+    fn reroute(
+        &self,
+        state: &ClusterState,
+        before: &Before,
+        resolver: &mut Resolver,
+        bundles: &mut Bundles,
+    ) -> Option<Rejudged> {
+        // There, what Gateways there are decides which is served.
+        if self.mode == Mode::Single {
+            return None;
+        }
+        let start = Instant::now();
+        let Rerouted { hosts, statuses } =
+            reroute::reroute(state.world(), before, resolver, &self.options)?;
+        let mut revisions = BTreeMap::new();
+        if !hosts.is_empty() {
+            let offers = bundles.reroute(hosts)?;
+            revisions = offers::revisions(&offers);
+            self.offers.send_replace(Some(Arc::new(offers)));
+        }
+        self.metrics.rerouted(start.elapsed());
+        Some(Rejudged {
+            routes: statuses,
+            revisions,
+        })
     }
 
     fn resolve(

@@ -7,6 +7,7 @@ use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::{Refreshed, Splitter};
 
 use super::cluster_state::ClusterState;
+use super::reroute::GatewayHosts;
 use crate::api::NamespacedName;
 use crate::cluster::published::{DEFAULT_FLEET, FLEET_LABEL};
 use crate::publish::Bundle;
@@ -98,6 +99,18 @@ impl Bundles {
             failed: !unpublishable.is_empty(),
         };
         (offers, unpublishable)
+    }
+
+    /// Makes the same with these virtual hosts; none if only a whole resolution tells, which is to follow then.
+    pub(super) fn reroute(&mut self, hosts: Vec<GatewayHosts>) -> Option<Offers> {
+        for (name, hosts) in hosts {
+            let splitter = self.splitters.get_mut(&name)?;
+            let Some(Offer::Publish(bundle)) = self.offers.get_mut(&name) else {
+                return None;
+            };
+            *bundle = Arc::new(bundle.rerouted(hosts, splitter)?);
+        }
+        Some(self.offers.clone())
     }
 
     /// Makes the same with these endpoint sets, where a Gateway has them.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::cluster_state::Effect;
+use super::reroute::Before;
 use crate::api::NamespacedName;
 use crate::report::Stored;
 use crate::world::ObjectKey;
@@ -25,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(150);
 pub(super) struct Pending {
     /// Whether resolution may say something else than the last time.
     pub(super) unresolved: bool,
+    /// Routes that are others now, as they were when they were last resolved.
+    pub(super) routes: Before,
     /// Statuses that are stored otherwise.
     pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
     /// Services that have other endpoints.
@@ -53,6 +56,7 @@ impl Pending {
     pub(super) fn new() -> Self {
         Self {
             unresolved: true,
+            routes: Before::new(),
             stored: Vec::new(),
             services: BTreeSet::new(),
             arrived: None,
@@ -66,6 +70,7 @@ impl Pending {
         let Effect {
             world_changed,
             services,
+            routes,
             stored,
         } = effect;
         if !services.is_empty() {
@@ -73,11 +78,14 @@ impl Pending {
             let due = (now + GATHER).max(self.paused.unwrap_or(now));
             self.refresh.get_or_insert(due);
         }
-        if world_changed || !stored.is_empty() {
+        if world_changed || !routes.is_empty() || !stored.is_empty() {
             let (first, _) = self.arrived.unwrap_or((now, now));
             self.arrived = Some((first, now));
         }
         self.unresolved |= world_changed;
+        for route in routes {
+            self.routes.entry(route.key()).or_insert(route);
+        }
         self.stored.extend(stored);
     }
 
@@ -116,6 +124,7 @@ impl Pending {
     /// The whole world is resolved now, its endpoints too.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
+        self.routes.clear();
         self.services.clear();
         self.refresh = None;
         self.offered(now);

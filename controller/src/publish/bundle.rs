@@ -1,12 +1,12 @@
 //! A resolved Gateway as the objects that are to be published. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
 use sesame_proto::keys::{self, KeyPair};
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{Snapshot, VirtualHost};
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
 use super::objects::{Object, Owner};
@@ -45,19 +45,47 @@ impl Bundle {
             gateway,
             fleet: fleet.to_owned(),
         };
-        let gateway = &owner.gateway;
         let secrets = pack_keys(&keys)?;
-        let mut summary = summary(&snapshot, fleet, secrets.len());
-        let Sharded { manifest, shards } = splitter
+        let secrets = secrets.into_iter().enumerate().map(|(index, pairs)| {
+            let name = key_secret_name(&owner.gateway, index);
+            let bytes = keys::encode(&pairs).into();
+            let secret = Object::new(&owner, Part::Keys, name, bytes, BTreeMap::new());
+            Arc::new(secret)
+        });
+        let secrets = secrets.collect();
+        let sharded = splitter
             .split(snapshot)
             .map_err(|error| error.to_string())?;
+        Self::of(owner, secrets, sharded, splitter.config(), &[])
+    }
+
+    /// The same with other virtual hosts; none if only the whole Gateway tells. `splitter` is the Gateway's own.
+    pub(crate) fn rerouted(
+        &self,
+        hosts: Vec<(String, VirtualHost)>,
+        splitter: &mut Splitter,
+    ) -> Option<Self> {
+        let sharded = splitter.reroute(hosts).ok()??;
+        let secrets = self.parts.iter().filter(|part| part.part == Part::Keys);
+        let secrets = secrets.cloned().collect();
+        let owner = self.owner.clone();
+        Self::of(owner, secrets, sharded, splitter.config(), &self.parts).ok()
+    }
+
+    /// Puts it together; objects that are among `known` are taken from there.
+    fn of(
+        owner: Owner,
+        secrets: Vec<Arc<Object>>,
+        sharded: Sharded,
+        config: &Snapshot,
+        known: &[Arc<Object>],
+    ) -> Result<Self, String> {
+        let Sharded { manifest, shards } = sharded;
+        let known: HashMap<&str, &Arc<Object>> =
+            known.iter().map(|part| (&*part.name, part)).collect();
+        let mut summary = summary(config, &owner.fleet, secrets.len());
         summary.insert("revision".to_owned(), manifest.revision.clone());
         summary.insert("shards".to_owned(), manifest.config.len().to_string());
-        let secrets = secrets.into_iter().enumerate().map(|(index, pairs)| {
-            let name = key_secret_name(gateway, index);
-            let bytes = keys::encode(&pairs).into();
-            Object::new(&owner, Part::Keys, name, bytes, BTreeMap::new())
-        });
         let shards = shards.into_iter().enumerate().map(|(index, shard)| {
             let Shard { name, bytes } = shard;
             let part = if index < manifest.config.len() {
@@ -65,10 +93,13 @@ impl Bundle {
             } else {
                 Part::Endpoints
             };
-            let name = shard_name(gateway, &name);
-            Object::new(&owner, part, name, bytes, BTreeMap::new())
+            let name = shard_name(&owner.gateway, &name);
+            match known.get(&*name).filter(|known| known.bytes == bytes) {
+                Some(known) => Arc::clone(known),
+                None => Arc::new(Object::new(&owner, part, name, bytes, BTreeMap::new())),
+            }
         });
-        let parts = secrets.chain(shards).map(Arc::new).collect();
+        let parts = secrets.into_iter().chain(shards).collect();
         let bytes = Bytes::from(manifest.encode_to_vec());
         if bytes.len() > MAX_STORED_BYTES {
             return Err(format!(
@@ -77,7 +108,7 @@ impl Bundle {
                 bytes.len()
             ));
         }
-        let name = manifest_name(gateway);
+        let name = manifest_name(&owner.gateway);
         let manifest_object = Object::new(&owner, Part::Manifest, name, bytes, summary);
         Ok(Self {
             manifest: Arc::new(manifest_object),

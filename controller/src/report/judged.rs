@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::api::NamespacedName;
-use crate::status::Statuses;
+use crate::status::{RouteStatus, Statuses};
+use crate::world::ObjectKey;
 
 /// The outcome of one resolution, without what hosts say.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Judged {
     /// Of all objects of ours.
     pub(crate) statuses: Statuses,
@@ -14,4 +15,13 @@ pub(crate) struct Judged {
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
     /// Gateways of which nothing can be published, and why.
     pub(crate) unpublishable: BTreeMap<NamespacedName, String>,
+}
+
+/// What is said otherwise of some routes.
+#[derive(Debug, Default)]
+pub(crate) struct Rejudged {
+    /// Their statuses.
+    pub(crate) routes: Vec<(ObjectKey, RouteStatus)>,
+    /// What is to be published of each Gateway now; empty if that is the same.
+    pub(crate) revisions: BTreeMap<NamespacedName, String>,
 }

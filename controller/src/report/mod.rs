@@ -15,6 +15,6 @@ mod said;
 mod stored;
 mod write;
 
-pub(crate) use self::judged::Judged;
+pub(crate) use self::judged::{Judged, Rejudged};
 pub(crate) use self::reporter::Reporter;
 pub(crate) use self::stored::Stored;

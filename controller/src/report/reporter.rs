@@ -14,13 +14,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::agents::Agents;
-use super::judged::Judged;
+use super::judged::{Judged, Rejudged};
 use super::pace::Pace;
 use super::patch::patch;
 use super::said::status;
 use super::stored::Stored;
 use super::write::{self, Outcome};
-use crate::engine::StatusChange;
+use crate::engine::{Judgement, StatusChange};
 use crate::publish::Failures;
 use crate::serve::Metrics;
 use crate::world::{Kind, ObjectKey};
@@ -180,7 +180,7 @@ impl Reporter {
 
 impl Known {
     fn take(&mut self, change: StatusChange, agents: &mut Agents) {
-        let StatusChange { stored, judged } = change;
+        let StatusChange { stored, judgement } = change;
         for (key, stored) in stored {
             if let Some(stored) = stored {
                 self.put(key, stored);
@@ -191,11 +191,32 @@ impl Known {
                 self.written.remove(&key);
             }
         }
-        if let Some(judged) = judged {
-            let gateways = agents.note_revisions(&judged, Timestamp::now());
+        match judgement {
+            None => {}
+            Some(Judgement::Whole(judged)) => {
+                self.open_differences(&judged);
+                self.judged = Some(judged);
+                self.note_revisions(agents);
+            }
+            Some(Judgement::Routes(Rejudged { routes, revisions })) => {
+                // There was a whole judgement before, which nobody else holds by now.
+                let Some(judged) = self.judged.as_mut().map(Arc::make_mut) else {
+                    return;
+                };
+                self.open.extend(routes.iter().map(|(key, _)| key.clone()));
+                judged.statuses.routes.extend(routes);
+                if !revisions.is_empty() {
+                    judged.revisions = revisions;
+                    self.note_revisions(agents);
+                }
+            }
+        }
+    }
+
+    fn note_revisions(&mut self, agents: &mut Agents) {
+        if let Some(judged) = &self.judged {
+            let gateways = agents.note_revisions(judged, Timestamp::now());
             self.touch(gateways);
-            self.open_differences(&judged);
-            self.judged = Some(judged);
         }
     }
 

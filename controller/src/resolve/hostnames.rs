@@ -57,13 +57,7 @@ impl Hostname {
 
     /// Whether every host of `other` is one of this.
     pub(super) fn covers(&self, other: &Self) -> bool {
-        match self.0.strip_prefix('*') {
-            Some(suffix) => {
-                let key = other.key();
-                key.ends_with(suffix) && (key.len() > suffix.len() || other.is_wildcard())
-            }
-            None => self.0.is_empty() || self.0 == other.0,
-        }
+        covers(&self.0, &other.0)
     }
 
     /// The hosts of both; none if there are none.
@@ -89,6 +83,17 @@ impl Hostname {
     /// Greater is more specific: one host before many, then the longer name.
     pub(super) fn specificity(&self) -> (bool, usize) {
         (self.is_exact(), self.0.len())
+    }
+}
+
+/// Whether every host of the hostname `narrow` is one of `wide`, both as the API writes them.
+pub fn covers(wide: &str, narrow: &str) -> bool {
+    match wide.strip_prefix('*') {
+        Some(suffix) => {
+            let key = narrow.strip_prefix('*').unwrap_or(narrow);
+            key.ends_with(suffix) && (key.len() > suffix.len() || narrow.starts_with('*'))
+        }
+        None => wide.is_empty() || wide == narrow,
     }
 }
 

@@ -56,6 +56,8 @@ mod shadowed;
 mod tables;
 
 pub use self::endpoints::endpoint_sets;
+pub use self::hostnames::covers;
+pub use self::parents::gateways_of;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::gateways::GatewayState;
-use crate::api::{GATEWAY_GROUP, ParentRef};
-use crate::world::Kind;
+use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
+use crate::world::{Kind, World};
 
 /// What a route may attach to, by its place.
 #[derive(Clone, Copy)]
@@ -49,4 +49,24 @@ pub(super) fn meant<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(Kind, &'
         .into_iter()
         .find(|known| group == GATEWAY_GROUP && known.as_str() == kind)?;
     Some((kind, namespace.as_deref().unwrap_or(own), name))
+}
+
+/// The namespaces and names of the Gateways that a route asks for, itself or through a ListenerSet.
+pub fn gateways_of<'w, R>(
+    metadata: &'w Metadata,
+    spec: &'w RouteSpec<R>,
+    world: &'w World,
+) -> Vec<(&'w str, &'w str)> {
+    let gateway = |parent| {
+        let (kind, namespace, name) = meant(parent, &metadata.namespace)?;
+        if kind == Kind::Gateway {
+            return Some((namespace, name));
+        }
+        let set = world.listener_sets.get(namespace, name)?;
+        let parent = &set.spec.parent_ref;
+        let own = set.metadata.namespace.as_str();
+        let namespace = parent.namespace.as_deref().unwrap_or(own);
+        Some((namespace, parent.name.as_str()))
+    };
+    spec.parent_refs.iter().filter_map(gateway).collect()
 }

@@ -119,6 +119,11 @@ impl Metrics {
         }
     }
 
+    /// Routes were resolved with their neighbours alone.
+    pub(crate) fn rerouted(&self, took: Duration) {
+        self.resolutions.observe(took.as_secs_f64());
+    }
+
     /// An object was published or removed.
     pub(crate) fn published(&self, part: &str, verb: &str) {
         let labels = OfPart {

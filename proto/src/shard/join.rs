@@ -170,7 +170,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// The content, and how many bytes it takes.
-fn unpack(name: &str, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
+pub(super) fn unpack(name: &str, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let malformed = |reason: String| ShardError::Malformed {
         name: name.to_owned(),
         reason,

@@ -1,0 +1,222 @@
+//! What becomes of a few routes that have changed, without a resolution of everything. Pure.
+//!
+//! What a route gets, and what its status says, depends on listeners, Services and the like, and of other routes only on
+//! those that have a hostname in common with it: its neighbours. So a world of these alone is resolved twice, with the
+//! routes as they were and as they are. Wherever the two outcomes are the same, those of the whole world are; where
+//! they are not, the second is what the whole world gives. If they differ in more than virtual hosts and the statuses of
+//! routes, only a whole resolution tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sesame_proto::schema::{RouteTable, Snapshot, VirtualHost};
+
+use crate::api::{NamespacedName, RouteSpec};
+use crate::resolve::{self, Options, Resolution, ResolvedGateway, Resolver};
+use crate::status::{RouteStatus, Statuses};
+use crate::world::{AnyObject, Kind, Named, ObjectKey, Objects, World};
+
+/// With more of them, a whole resolution is hardly more work.
+const MOST_CHANGED: usize = 32;
+const MOST_NEIGHBOURS: usize = 256;
+
+/// Routes that have changed, as they were.
+pub(super) type Before = BTreeMap<ObjectKey, AnyObject>;
+
+/// A Gateway and its virtual hosts that are others now, each with the name of its table.
+pub(super) type GatewayHosts = (NamespacedName, Vec<(String, VirtualHost)>);
+
+/// What is different now.
+#[derive(Debug, Default)]
+pub(super) struct Rerouted {
+    pub(super) hosts: Vec<GatewayHosts>,
+    pub(super) statuses: Vec<(ObjectKey, RouteStatus)>,
+}
+
+/// Whether changes of the kind may be told by [`reroute`].
+pub(super) fn is_of(kind: Kind) -> bool {
+    matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
+}
+
+/// What is different from when the routes were as they were `before`; none if only a whole resolution tells. `resolver`
+/// remembers nothing of whole worlds.
+pub(super) fn reroute(
+    world: &World,
+    before: &Before,
+    resolver: &mut Resolver,
+    options: &Options,
+) -> Option<Rerouted> {
+    if before.len() > MOST_CHANGED {
+        return None;
+    }
+    let now = neighbourhood(world, before)?;
+    let mut then = now.clone();
+    for route in before.values() {
+        then.insert(route.clone());
+    }
+    let then = resolver.resolve(&then, options);
+    differences(then, resolver.resolve(&now, options))
+}
+
+/// Everything that has a say in what becomes of the routes, as they were and as they are.
+fn neighbourhood(world: &World, before: &Before) -> Option<World> {
+    let now: Vec<AnyObject> = before
+        .keys()
+        .map(|key| world.get(key))
+        .collect::<Option<_>>()?;
+    let mut hostnames: BTreeSet<&str> = BTreeSet::new();
+    let mut parents: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for route in before.values().chain(&now) {
+        let (of, gateways) = match route {
+            AnyObject::HttpRoute(route) => {
+                let gateways = resolve::gateways_of(&route.metadata, &route.spec, world);
+                (route.spec.hostnames.as_slice(), gateways)
+            }
+            AnyObject::GrpcRoute(route) => {
+                let gateways = resolve::gateways_of(&route.metadata, &route.spec, world);
+                (route.spec.hostnames.as_slice(), gateways)
+            }
+            _ => return None,
+        };
+        parents.extend(gateways);
+        if of.is_empty() {
+            hostnames.insert("");
+        }
+        hostnames.extend(of.iter().map(String::as_str));
+    }
+    let near = |other: &str| {
+        hostnames
+            .iter()
+            .any(|own| resolve::covers(own, other) || resolve::covers(other, own))
+    };
+    let World {
+        gateway_classes,
+        gateways,
+        listener_sets,
+        http_routes,
+        grpc_routes,
+        // They have tables of their own, or none.
+        tls_routes: _,
+        tcp_routes: _,
+        udp_routes: _,
+        reference_grants,
+        backend_tls_policies,
+        services,
+        // No table depends on them.
+        endpoint_slices: _,
+        secrets,
+        config_maps,
+        namespaces,
+    } = world;
+    let mut around = World {
+        gateway_classes: gateway_classes.clone(),
+        gateways: gateways.clone(),
+        listener_sets: listener_sets.clone(),
+        http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
+        grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
+        reference_grants: reference_grants.clone(),
+        backend_tls_policies: backend_tls_policies.clone(),
+        services: services.clone(),
+        secrets: secrets.clone(),
+        config_maps: config_maps.clone(),
+        namespaces: namespaces.clone(),
+        ..World::default()
+    };
+    around.gateways.retain(|gateway| {
+        let metadata = &gateway.metadata;
+        parents.contains(&(metadata.namespace.as_str(), metadata.name.as_str()))
+    });
+    Some(around)
+}
+
+fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
+    if spec.hostnames.is_empty() {
+        return near("");
+    }
+    spec.hostnames.iter().any(|hostname| near(hostname))
+}
+
+/// Those of the objects; none if they are too many.
+fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
+    let mut found = Objects::default();
+    for object in objects.iter().filter(|object| wanted(object)) {
+        if found.len() == MOST_NEIGHBOURS {
+            return None;
+        }
+        found.insert(object.clone());
+    }
+    Some(found)
+}
+
+fn differences(then: Resolution, now: Resolution) -> Option<Rerouted> {
+    let Resolution {
+        gateways,
+        statuses,
+        // Told when everything is resolved again.
+        problems: _,
+    } = now;
+    let Statuses {
+        gateway_classes,
+        gateways: of_gateways,
+        listener_sets,
+        routes,
+        backend_tls_policies,
+    } = statuses;
+    let before = &then.statuses;
+    if gateway_classes != before.gateway_classes
+        || of_gateways != before.gateways
+        || listener_sets != before.listener_sets
+        || backend_tls_policies != before.backend_tls_policies
+        || !routes.keys().eq(before.routes.keys())
+        || gateways.len() != then.gateways.len()
+    {
+        return None;
+    }
+    let mut rerouted = Rerouted::default();
+    for (then, now) in then.gateways.into_iter().zip(gateways) {
+        let (name, hosts) = other_hosts(then, now)?;
+        if !hosts.is_empty() {
+            rerouted.hosts.push((name, hosts));
+        }
+    }
+    rerouted.statuses = routes
+        .into_iter()
+        .filter(|(route, status)| before.routes.get(route) != Some(status))
+        .collect();
+    Some(rerouted)
+}
+
+fn other_hosts(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHosts> {
+    let tables = |resolved: ResolvedGateway| {
+        let ResolvedGateway {
+            gateway,
+            mut snapshot,
+            keys,
+        } = resolved;
+        let tables = std::mem::take(&mut snapshot.route_tables);
+        let rest: (NamespacedName, Snapshot, Vec<_>) = (gateway, snapshot, keys);
+        (rest, tables)
+    };
+    let ((then, old_tables), (now, new_tables)) = (tables(then), tables(now));
+    if then != now || old_tables.len() != new_tables.len() {
+        return None;
+    }
+    let mut hosts = Vec::new();
+    for (old, new) in old_tables.into_iter().zip(new_tables) {
+        let RouteTable {
+            name,
+            virtual_hosts,
+        } = new;
+        if name != old.name || virtual_hosts.len() != old.virtual_hosts.len() {
+            return None;
+        }
+        for (old, new) in old.virtual_hosts.into_iter().zip(virtual_hosts) {
+            if old.domain != new.domain {
+                return None;
+            }
+            if old != new {
+                hosts.push((name.clone(), new));
+            }
+        }
+    }
+    Some((now.0, hosts))
+}

@@ -1,0 +1,259 @@
+//! Routes that are resolved with their neighbours alone get what a whole resolution gives them.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::Input;
+use super::cluster_state::tests::observed;
+use super::cluster_state::{ClusterState, Effect, Observed};
+use super::offers::{Bundles, Offer};
+use super::reroute::{Before, Rerouted, reroute};
+use crate::api::decode;
+use crate::publish::Bundle;
+use crate::resolve::{self, Options, Resolver};
+use crate::serve::Metrics;
+use crate::status::Statuses;
+use crate::watch::Seen;
+use crate::world::Kind;
+
+/// Gateways with one listener and with several, hostnames that cover each other, a ListenerSet, a policy.
+const OBJECTS: &str = r"
+{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
+ spec: {controllerName: projectsesame.io/gateway-controller}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge},
+ spec: {gatewayClassName: sesame, listeners: [{name: http, port: 80, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: wide},
+ spec: {gatewayClassName: sesame, allowedListeners: {namespaces: {from: All}}, listeners: [
+  {name: all, port: 80, protocol: HTTP, hostname: '*.example.com'},
+  {name: one, port: 80, protocol: HTTP, hostname: a.example.com},
+  {name: other, port: 81, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: ListenerSet, metadata: {name: set},
+ spec: {parentRef: {name: wide}, listeners: [{name: more, port: 82, protocol: HTTP, hostname: '*.b.example.com'}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy, metadata: {name: policy},
+ spec: {targetRefs: [{group: '', kind: Service, name: s2}], validation: {hostname: s2, wellKnownCACertificates: System}}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s0}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s1}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s2}, spec: {ports: [{port: 80}]}}
+";
+
+fn state() -> ClusterState {
+    let mut state = ClusterState::default();
+    for document in decode::split(OBJECTS) {
+        take(&mut state, Seen::One(observed(document.text)));
+    }
+    state
+}
+
+fn take(state: &mut ClusterState, seen: Seen<Observed>) -> Effect {
+    let (Seen::One(object) | Seen::Gone(object)) = &seen else {
+        panic!("one object at a time");
+    };
+    let kind = object.object.as_ref().expect("an object").kind();
+    state.take(Input::Seen { kind, seen }, &Metrics::new())
+}
+
+/// Everything that a whole resolution says.
+fn whole(state: &ClusterState, bundles: &mut Bundles) -> (Vec<Bundle>, Statuses) {
+    let resolution = resolve::resolve(state.world(), &Options::default());
+    let statuses = resolution.statuses;
+    let (offers, _) = bundles.offer(resolution.gateways, &statuses, &BTreeSet::new(), state);
+    (published(offers.values()), statuses)
+}
+
+fn published<'o>(offers: impl Iterator<Item = &'o Offer>) -> Vec<Bundle> {
+    let bundle = |offer: &Offer| match offer {
+        Offer::Publish(bundle) => Bundle::clone(bundle),
+        Offer::Keep => panic!("both Gateways are published"),
+    };
+    offers.map(bundle).collect()
+}
+
+fn route(name: &str, kind: &str, spec: &str) -> Observed {
+    observed(&format!(
+        "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: {name}}}, spec: {spec}}}"
+    ))
+}
+
+fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
+    let some = prop::collection::vec(prop::sample::select(from), 0..=most);
+    some.prop_map(|some| some.join(", "))
+}
+
+/// Where a route attaches, and how old it is.
+fn any_place() -> impl Strategy<Value = String> {
+    let parents = picked(
+        &[
+            "{name: edge}",
+            "{name: wide}",
+            "{name: wide, sectionName: one}",
+            "{name: wide, port: 81}",
+            "{kind: ListenerSet, name: set}",
+            "{name: none}",
+        ],
+        3,
+    );
+    let hostnames = picked(
+        &[
+            "a.example.com",
+            "b.example.com",
+            "x.b.example.com",
+            "'*.example.com'",
+            "'*.b.example.com'",
+            "'*.com'",
+            "Bad.example.com",
+        ],
+        2,
+    );
+    (0..3_usize, parents, hostnames).prop_map(|(age, parents, hostnames)| {
+        format!(
+            "creationTimestamp: '202{age}-01-01T00:00:00Z'}}, \
+             spec: {{parentRefs: [{parents}], hostnames: [{hostnames}]"
+        )
+    })
+}
+
+/// Rules of either kind of route; most are valid, and most send to one Service.
+fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
+    let backends = prop::sample::select(vec![
+        "{name: s0, port: 80}",
+        "{name: s0, port: 80}",
+        "{name: s0, port: 80}, {name: none, port: 80}",
+        "{name: s0, port: 80}, {name: s1, port: 80, weight: 3}",
+        "{name: s0, port: 80}, {name: s1, port: 80, weight: 0}",
+        "{name: s2, port: 80}",
+    ]);
+    let header = prop::sample::select(vec!["a", "a", "b", "'no header'"]);
+    let path = prop::sample::select(vec!["/", "/a", "/a/b", "no path"]);
+    let rule = (backends, header, path, any::<bool>()).prop_map(|(backends, header, path, exact)| {
+        let kind = if exact { "type: Exact, " } else { "" };
+        let filters = format!(
+            "filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: {header}, value: v}}]}}}}]"
+        );
+        [
+            format!("{{path: {{{kind}value: {path}}}}}"),
+            format!("{{headers: [{{name: x, value: {path}}}]}}"),
+        ]
+        .map(|matched| format!("{{matches: [{matched}], {filters}, backendRefs: [{backends}]}}"))
+    });
+    prop::collection::vec(rule, 1..3)
+}
+
+/// A version of one of six routes.
+fn version(name: usize, place: &str, rules: &[[String; 2]]) -> Observed {
+    let grpc = usize::from(name % 3 == 2);
+    let kind = ["HTTPRoute", "GRPCRoute"][grpc];
+    let rules: Vec<&str> = rules.iter().map(|rule| rule[grpc].as_str()).collect();
+    observed(&format!(
+        "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r{name}, {place}, rules: [{}]}}}}",
+        rules.join(", ")
+    ))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn routes_that_change_get_what_a_whole_resolution_gives_them(
+        places in prop::collection::vec(any_place(), 6),
+        batches in prop::collection::vec(
+            prop::collection::vec((0..40_usize, 0..6_usize, any_place(), any_rules()), 1..4),
+            1..12,
+        ),
+    ) {
+        let mut state = state();
+        for (name, place) in places.iter().enumerate() {
+            take(&mut state, Seen::One(version(name, place, &[])));
+        }
+        let (mut bundles, mut resolver) = (Bundles::default(), Resolver::default());
+        let (_, mut said) = whole(&state, &mut bundles);
+        state.note_resolved();
+        for batch in batches {
+            let mut before = Before::new();
+            let mut world_changed = false;
+            for (event, name, other_place, rules) in batch {
+                let seen = match event {
+                    0 => Seen::Gone(version(name, &places[name], &rules)),
+                    1 => Seen::One(version(name, &other_place, &rules)),
+                    _ => Seen::One(version(name, &places[name], &rules)),
+                };
+                let effect = take(&mut state, seen);
+                world_changed |= effect.world_changed;
+                for route in effect.routes {
+                    before.entry(route.key()).or_insert(route);
+                }
+            }
+            let rerouted = if world_changed {
+                None
+            } else {
+                reroute(state.world(), &before, &mut resolver, &Options::default())
+            };
+            let offers = match rerouted {
+                Some(Rerouted { hosts, statuses }) => {
+                    said.routes.extend(statuses);
+                    bundles.reroute(hosts)
+                }
+                None => None,
+            };
+            let offered = match offers {
+                Some(offers) => published(offers.values()),
+                None => {
+                    let (offered, statuses) = whole(&state, &mut bundles);
+                    said = statuses;
+                    offered
+                }
+            };
+            state.note_resolved();
+            let (expected, statuses) = whole(&state, &mut Bundles::default());
+            prop_assert_eq!(&offered, &expected);
+            prop_assert_eq!(&said, &statuses);
+        }
+    }
+}
+
+fn change(state: &mut ClusterState, spec: &str) -> Option<Rerouted> {
+    let effect = take(state, Seen::One(route("a", "HTTPRoute", spec)));
+    assert!(!effect.world_changed);
+    let before: Before = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
+    state.note_resolved();
+    let options = Options::default();
+    reroute(state.world(), &before, &mut Resolver::default(), &options)
+}
+
+#[test]
+fn a_change_of_rules_is_one_of_their_virtual_hosts_and_one_of_backends_is_everybodys() {
+    let mut state = state();
+    let spec = |path: &str, service: &str| {
+        format!(
+            "{{parentRefs: [{{name: edge}}], hostnames: [a.example.com], rules: [{{matches: [{{path: {{value: {path}}}}}], \
+             backendRefs: [{{name: {service}, port: 80}}]}}]}}"
+        )
+    };
+    take(
+        &mut state,
+        Seen::One(route("a", "HTTPRoute", &spec("/", "s0"))),
+    );
+    let other = "{parentRefs: [{name: edge}], hostnames: [b.example.com], rules: [{backendRefs: [{name: s1, port: 80}]}]}";
+    take(&mut state, Seen::One(route("b", "HTTPRoute", other)));
+    state.note_resolved();
+    let rerouted = change(&mut state, &spec("/a", "s0")).expect("it is told");
+    assert!(rerouted.statuses.is_empty(), "{rerouted:?}");
+    let [(gateway, hosts)] = rerouted.hosts.as_slice() else {
+        panic!("one Gateway: {rerouted:?}");
+    };
+    assert_eq!(gateway.name, "edge");
+    let domains: Vec<&str> = hosts.iter().map(|(_, host)| host.domain.as_str()).collect();
+    assert_eq!(domains, ["a.example.com"]);
+    assert!(change(&mut state, &spec("/a", "s1")).is_none());
+    let and_none = spec("/a", "s1, port: 80}, {name: none");
+    let rerouted = change(&mut state, &and_none).expect("it is told");
+    assert_eq!((rerouted.hosts.len(), rerouted.statuses.len()), (1, 1));
+    assert_eq!(state.world().count(Kind::HttpRoute), 2);
+}
