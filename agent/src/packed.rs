@@ -107,6 +107,11 @@ impl Packed {
         decoded(&[&self.rest[..], &self.endpoints].concat())
     }
 
+    /// An encoded snapshot that holds the route tables and nothing else.
+    pub fn route_tables(&self) -> &[u8] {
+        &self.route_tables
+    }
+
     /// Its endpoint sets.
     pub fn endpoints(&self) -> Vec<EndpointSet> {
         decoded(&self.endpoints).endpoints
@@ -180,6 +185,18 @@ pub struct Same {
 const ENDPOINTS: u32 = 6;
 
 impl Same {
+    /// Whether it is route tables alone that differ.
+    pub fn only_route_tables_differ(self) -> bool {
+        matches!(
+            self,
+            Self {
+                route_tables: false,
+                endpoints: true,
+                rest: true
+            }
+        )
+    }
+
     /// Whether it is the endpoints alone that differ.
     pub fn only_endpoints_differ(self) -> bool {
         matches!(

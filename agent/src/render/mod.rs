@@ -15,6 +15,7 @@ mod endpoints;
 mod filter_chains;
 mod hcm;
 mod headers;
+mod kept_hosts;
 mod l4;
 mod listeners;
 mod matches;
@@ -49,7 +50,7 @@ pub use bootstrap::bootstrap;
 pub use static_bootstrap::static_bootstrap;
 pub use weights::REFUSED_CLUSTER;
 
-use crate::packed::Same;
+use crate::packed::Packed;
 
 /// What the host decides, beside the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,58 +143,32 @@ struct Context<'a> {
     clusters: BTreeSet<&'a str>,
 }
 
-/// What was rendered before, and what of its snapshot is still the same.
-#[derive(Clone, Copy, Debug)]
-pub struct Before<'a> {
-    /// What was rendered, under the same options.
-    pub rendered: &'a Rendered,
-    /// What is the same.
-    pub same: Same,
-}
-
-/// Renders a snapshot with its keys, and takes over what a change left alone. The outcome is the same as without
-/// `before`.
-pub fn render_after(
-    before: Before<'_>,
-    snapshot: &Snapshot,
-    keys: &[KeyPair],
+/// Takes over everything but route tables, and of those the virtual hosts that are the same, of a Gateway that differs
+/// from the rendered one in nothing else. None where more might differ for it; otherwise the outcome is that of
+/// [`render`].
+pub fn routes_after(
+    rendered: &Rendered,
+    before: &Packed,
+    packed: &Packed,
     options: &Options,
-) -> Rendered {
-    let Before { rendered, same } = before;
-    let all_in_files = rendered.route_tables.len() == snapshot.route_tables.len();
-    let Same {
-        route_tables: _,
-        endpoints: true,
-        rest: true,
-    } = same
-    else {
-        return render(snapshot, keys, options);
-    };
+) -> Option<Rendered> {
     // With problems something was left out, and a route may look different for it.
-    if !rendered.problems.is_empty() || !all_in_files {
-        return render(snapshot, keys, options);
+    if !rendered.problems.is_empty() {
+        return None;
     }
     let context = Context {
         options,
         subscriptions: budget::Subscriptions::default(),
         secrets: BTreeMap::new(),
         route_tables: BTreeMap::new(),
-        clusters: snapshot.backends.iter().map(|b| b.name.as_str()).collect(),
+        clusters: rendered.clusters.iter().map(|c| c.name.as_str()).collect(),
     };
-    let mut problems = Vec::new();
-    let route_tables = snapshot
-        .route_tables
-        .iter()
-        .map(|table| route_tables::render(table, &context, &mut problems))
-        .collect();
-    let route_tables = sorted(route_tables, &mut problems);
-    if !problems.is_empty() {
-        return render(snapshot, keys, options);
-    }
-    Rendered {
+    let (before, now) = (before.route_tables(), packed.route_tables());
+    let route_tables = kept_hosts::render(&rendered.route_tables, before, now, &context)?;
+    Some(Rendered {
         route_tables,
         ..rendered.clone()
-    }
+    })
 }
 
 /// Takes over everything but what says endpoints, of a snapshot that differs from the rendered one in nothing else. Its

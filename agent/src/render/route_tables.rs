@@ -15,10 +15,11 @@ use sesame_proto::schema::{RouteTable, VirtualHost};
 use super::{Context, Problem, Resource, headers, retries, routes, wrappers};
 
 /// `RouteConfiguration.virtual_hosts`: field 2, length-delimited.
-const VIRTUAL_HOSTS: u8 = 2 << 3 | 2;
+pub(super) const VIRTUAL_HOSTS: u8 = 2 << 3 | 2;
 /// `VirtualHost.routes`: field 3, length-delimited.
 const ROUTES: u8 = 3 << 3 | 2;
 
+/// Renders a table.
 pub(super) fn render(
     table: &RouteTable,
     context: &Context<'_>,
@@ -28,18 +29,11 @@ pub(super) fn render(
         name,
         virtual_hosts,
     } = table;
-    let mut bytes = RouteConfiguration {
-        name: name.clone(),
-        // Clusters and tables are two files: a table that names a cluster not yet there must load.
-        validate_clusters: wrappers::boolean(false),
-        ignore_port_in_host_matching: true,
-        ..Default::default()
-    }
-    .encode_to_vec();
+    let mut bytes = head(name);
     let mut seen = BTreeSet::new();
-    let (mut host, mut route) = (Vec::new(), Vec::new());
+    let mut host = Vec::new();
     for virtual_host in virtual_hosts {
-        let VirtualHost { domain, routes } = virtual_host;
+        let domain = &virtual_host.domain;
         if let Err(reason) = check_domain(domain, &mut seen) {
             // Envoy would refuse the whole table.
             problems.push(Problem::new(
@@ -49,33 +43,7 @@ pub(super) fn render(
             continue;
         }
         host.clear();
-        encode_into(
-            &EnvoyVirtualHost {
-                name: domain.clone(),
-                domains: vec![domain.clone()],
-                retry_policy: Some(retries::of_connections()),
-                ..Default::default()
-            },
-            &mut host,
-        );
-        for rendered in routes
-            .iter()
-            .flat_map(|route| routes::render(route, domain, context, problems))
-        {
-            route.clear();
-            encode_into(&rendered.route, &mut route);
-            for (filter, config) in rendered.filters {
-                // One entry at a time: prost writes the entries of a map in random order.
-                encode_into(
-                    &EnvoyRoute {
-                        typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
-                        ..Default::default()
-                    },
-                    &mut route,
-                );
-            }
-            append(ROUTES, &route, &mut host);
-        }
+        render_host(virtual_host, context, problems, &mut host);
         append(VIRTUAL_HOSTS, &host, &mut bytes);
     }
     Resource {
@@ -84,18 +52,73 @@ pub(super) fn render(
     }
 }
 
+/// A table without virtual hosts.
+pub(super) fn head(name: &str) -> Vec<u8> {
+    RouteConfiguration {
+        name: name.to_owned(),
+        // Clusters and tables are two files: a table that names a cluster not yet there must load.
+        validate_clusters: wrappers::boolean(false),
+        ignore_port_in_host_matching: true,
+        ..Default::default()
+    }
+    .encode_to_vec()
+}
+
+/// Renders a virtual host, whose domain is good, behind what is in `host`.
+pub(super) fn render_host(
+    virtual_host: &VirtualHost,
+    context: &Context<'_>,
+    problems: &mut Vec<Problem>,
+    host: &mut Vec<u8>,
+) {
+    let VirtualHost { domain, routes } = virtual_host;
+    encode_into(
+        &EnvoyVirtualHost {
+            name: domain.clone(),
+            domains: vec![domain.clone()],
+            retry_policy: Some(retries::of_connections()),
+            ..Default::default()
+        },
+        host,
+    );
+    let mut route = Vec::new();
+    for rendered in routes
+        .iter()
+        .flat_map(|route| routes::render(route, domain, context, problems))
+    {
+        route.clear();
+        encode_into(&rendered.route, &mut route);
+        for (filter, config) in rendered.filters {
+            // One entry at a time: prost writes the entries of a map in random order.
+            encode_into(
+                &EnvoyRoute {
+                    typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
+                    ..Default::default()
+                },
+                &mut route,
+            );
+        }
+        append(ROUTES, &route, host);
+    }
+}
+
 fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     bytes.reserve(message.encoded_len());
     message.encode_raw(bytes);
 }
 
-fn append(field: u8, message: &[u8], bytes: &mut Vec<u8>) {
+/// Appends a field that holds a message.
+pub(super) fn append(field: u8, message: &[u8], bytes: &mut Vec<u8>) {
     bytes.push(field);
     encode_varint(message.len() as u64, bytes);
     bytes.extend_from_slice(message);
 }
 
-fn check_domain<'a>(domain: &'a str, seen: &mut BTreeSet<&'a str>) -> Result<(), &'static str> {
+/// Whether Envoy takes the domain in a table that has those that were seen.
+pub(super) fn check_domain<'a>(
+    domain: &'a str,
+    seen: &mut BTreeSet<&'a str>,
+) -> Result<(), &'static str> {
     if domain.is_empty() {
         return Err("a domain is needed, `*` for all");
     }

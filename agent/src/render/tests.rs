@@ -535,51 +535,93 @@ fn rendering_twice_gives_the_same_bytes() {
     }
 }
 
-#[test]
-fn what_is_taken_over_is_what_would_be_rendered() {
-    let packed = |snapshot: &Snapshot, keys: &[KeyPair]| {
-        Packed::new(&ResolvedGateway {
-            gateway: NamespacedName::new("ns", "gw"),
-            snapshot: snapshot.clone(),
-            keys: keys.to_vec(),
-        })
-    };
-    let (old, keys) = everything();
-    let before = render(&old, &keys, &options());
-    let changes: [fn(&mut Snapshot); 6] = [
-        |_| {},
-        |new| new.route_tables[0].virtual_hosts.truncate(1),
-        |new| new.route_tables.truncate(1),
-        |new| new.endpoints.truncate(1),
-        |new| new.backends.truncate(1),
-        |new| new.route_tables[0].virtual_hosts[0].domain = "a*b*".to_owned(),
-    ];
-    for change in changes {
-        let mut new = old.clone();
-        change(&mut new);
-        let same = packed(&new, &keys).same_as(&packed(&old, &keys));
-        let rendered = &before;
-        let after = render_after(Before { rendered, same }, &new, &keys, &options());
-        assert!(after == render(&new, &keys, &options()));
-    }
-}
-
-#[test]
-fn what_endpoints_leave_alone_is_what_would_be_rendered() {
-    let (mut old, keys) = everything();
-    let gateway = NamespacedName::new("ns", "gw");
-    // Without problems, or nothing is taken over.
-    let found = render(&old, &keys, &options()).problems;
+/// [`everything`] without what is wrong in it.
+fn everything_right() -> (Snapshot, Vec<KeyPair>) {
+    let (mut snapshot, keys) = everything();
+    let found = render(&snapshot, &keys, &options()).problems;
     let wrong = |name: &str| found.iter().any(|problem| problem.object == name);
-    old.backends.retain(|backend| !wrong(&backend.name));
-    old.endpoints.retain(|set| !wrong(&set.name));
-    for host in old
+    snapshot.backends.retain(|backend| !wrong(&backend.name));
+    snapshot.endpoints.retain(|set| !wrong(&set.name));
+    for host in snapshot
         .route_tables
         .iter_mut()
         .flat_map(|table| &mut table.virtual_hosts)
     {
         host.routes.retain(|route| !wrong(&route.name));
     }
+    (snapshot, keys)
+}
+
+fn packed(snapshot: &Snapshot, keys: &[KeyPair]) -> Packed {
+    Packed::new(&ResolvedGateway {
+        gateway: NamespacedName::new("ns", "gw"),
+        snapshot: snapshot.clone(),
+        keys: keys.to_vec(),
+    })
+}
+
+#[test]
+fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
+    let (mut old, keys) = everything_right();
+    let table = &mut old.route_tables[0];
+    for index in 0..200 {
+        let mut host = table.virtual_hosts[0].clone();
+        host.domain = format!("more{index:03}.example.com");
+        table.virtual_hosts.push(host);
+    }
+    let wide = Options {
+        subscription_budget: 1000,
+        ..options()
+    };
+    let before = render(&old, &keys, &wide);
+    assert!(before.problems.is_empty(), "{:?}", before.problems);
+    assert!(!before.route_tables.is_empty());
+    let changes: [(bool, fn(&mut RouteTable)); 7] = [
+        (true, |table| {
+            table.virtual_hosts.remove(0);
+        }),
+        (true, |table| {
+            let host = VirtualHost {
+                domain: "another.example.com".to_owned(),
+                ..table.virtual_hosts[0].clone()
+            };
+            table.virtual_hosts.insert(3, host);
+        }),
+        (true, |table| table.virtual_hosts[1].routes.clear()),
+        (true, |table| table.virtual_hosts.swap(5, 50)),
+        (false, |table| {
+            table.virtual_hosts[9].domain = "a*b*".to_owned();
+        }),
+        (false, |table| {
+            let again = table.virtual_hosts[7].clone();
+            table.virtual_hosts.push(again);
+        }),
+        (false, |table| table.name = "another".to_owned()),
+    ];
+    for (told, change) in changes {
+        let mut new = old.clone();
+        change(&mut new.route_tables[0]);
+        let (then, now) = (packed(&old, &keys), packed(&new, &keys));
+        assert!(now.same_as(&then).only_route_tables_differ());
+        let after = routes_after(&before, &then, &now, &wide);
+        assert_eq!(after.is_some(), told);
+        assert!(after.is_none_or(|after| after == render(&new, &keys, &wide)));
+    }
+    // Tables that are part of their listeners are not told apart.
+    let narrow = Options {
+        subscription_budget: 0,
+        ..wide
+    };
+    let before = render(&old, &keys, &narrow);
+    let then = packed(&old, &keys);
+    old.route_tables[0].virtual_hosts.truncate(1);
+    assert!(routes_after(&before, &then, &packed(&old, &keys), &narrow).is_none());
+}
+
+#[test]
+fn what_endpoints_leave_alone_is_what_would_be_rendered() {
+    // Without problems, or nothing is taken over.
+    let (mut old, keys) = everything_right();
     let some = old
         .endpoints
         .iter()
@@ -600,11 +642,7 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
             let mut new = old.clone();
             change(&mut new);
             let whole = render(&new, &keys, &options);
-            let packed = Packed::new(&ResolvedGateway {
-                gateway: gateway.clone(),
-                snapshot: new,
-                keys: keys.clone(),
-            });
+            let packed = packed(&new, &keys);
             let after = endpoints_after(&before, &packed.without_route_tables(), &keys, &options);
             let clean = before.problems.is_empty() && whole.problems.is_empty();
             assert_eq!(after.is_some(), clean, "{:?}", before.problems);

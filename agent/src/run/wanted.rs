@@ -218,32 +218,14 @@ fn render_one(
         trusted_hops: host.trusted_hops,
         system_ca: host.system_ca.clone(),
     };
-    let keys = packed.keys();
-    let before = before
-        .filter(|before| before.options == options)
-        .map(|before| render::Before {
-            rendered: &before.rendered,
-            same: packed.same_as(&before.packed),
-        });
+    let values = || match snapshot {
+        Some(snapshot) => Cow::Borrowed(snapshot),
+        None => Cow::Owned(packed.snapshot()),
+    };
     let rendered = before
-        .filter(|before| before.same.only_endpoints_differ())
-        .and_then(|before| {
-            let snapshot = match snapshot {
-                Some(snapshot) => Cow::Borrowed(snapshot),
-                None => Cow::Owned(packed.without_route_tables()),
-            };
-            render::endpoints_after(before.rendered, &snapshot, keys, &options)
-        })
-        .unwrap_or_else(|| {
-            let snapshot = match snapshot {
-                Some(snapshot) => Cow::Borrowed(snapshot),
-                None => Cow::Owned(packed.snapshot()),
-            };
-            match before {
-                Some(before) => render::render_after(before, &snapshot, keys, &options),
-                None => render::render(&snapshot, keys, &options),
-            }
-        });
+        .filter(|before| before.options == options)
+        .and_then(|before| render_difference(before, offer, &options))
+        .unwrap_or_else(|| render::render(&values(), packed.keys(), &options));
     Wanted {
         rendered,
         bootstrap: render::bootstrap(&options),
@@ -257,6 +239,29 @@ fn render_one(
         },
         manifest_revision: manifest_revision.clone(),
         revision: OnceLock::new(),
+    }
+}
+
+/// Renders only what differs, where that is little.
+fn render_difference(
+    before: &Wanted,
+    offer: &Offer,
+    options: &render::Options,
+) -> Option<Rendered> {
+    let Offer {
+        packed, snapshot, ..
+    } = offer;
+    let same = packed.same_as(&before.packed);
+    if same.only_endpoints_differ() {
+        let snapshot = match snapshot {
+            Some(snapshot) => Cow::Borrowed(snapshot),
+            None => Cow::Owned(packed.without_route_tables()),
+        };
+        render::endpoints_after(&before.rendered, &snapshot, packed.keys(), options)
+    } else if same.only_route_tables_differ() {
+        render::routes_after(&before.rendered, &before.packed, packed, options)
+    } else {
+        None
     }
 }
 
