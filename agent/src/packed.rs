@@ -9,6 +9,7 @@ use bytes::Bytes;
 use prost::{Message as _, encoding};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{EndpointSet, Snapshot, Transport};
 
@@ -110,6 +111,11 @@ impl Packed {
     /// An encoded snapshot that holds the route tables and nothing else.
     pub fn route_tables(&self) -> &[u8] {
         &self.route_tables
+    }
+
+    /// Hex SHA-256 of everything but the endpoints and the keys themselves, whose digests are in it.
+    pub fn config_digest(&self) -> String {
+        digest::sha256(&[&self.rest[..], &self.route_tables].concat())
     }
 
     /// Its endpoint sets.
@@ -300,6 +306,7 @@ mod tests {
         assert_eq!(packed.serials()["name"], "01");
         let moved = packed.with_endpoints(&[EndpointSet::default(), EndpointSet::default()]);
         assert_eq!(moved.endpoints().len(), 2);
+        assert_eq!(moved.config_digest(), packed.config_digest());
         let (snapshot, same) = (moved.without_route_tables(), moved.same_as(&packed));
         assert_eq!((snapshot.route_tables.len(), snapshot.ports.len()), (0, 2));
         assert_eq!(
@@ -307,7 +314,9 @@ mod tests {
             (true, false, true)
         );
         resolved.snapshot.route_tables.clear();
-        let same = Packed::new(&resolved).same_as(&packed);
+        let other = Packed::new(&resolved);
+        assert_ne!(other.config_digest(), packed.config_digest());
+        let same = other.same_as(&packed);
         assert_eq!(
             (same.route_tables, same.endpoints, same.rest),
             (false, true, true)

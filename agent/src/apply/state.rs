@@ -36,6 +36,8 @@ const ACCEPTED: &str = "accepted";
 pub struct Accepted<'a> {
     /// The digest of the revision.
     pub revision: &'a str,
+    /// The digest of what it is without its endpoints.
+    pub config: &'a str,
     /// Why it was applied: a source's name, `rollback`, …
     pub cause: &'a str,
     /// When Envoy accepted it.
@@ -55,6 +57,9 @@ pub struct Meta {
     pub number: u64,
     /// See [`Accepted`].
     pub revision: String,
+    /// See [`Accepted`]; generations of older agents do not say.
+    #[serde(default)]
+    pub config: String,
     /// See [`Accepted`].
     pub cause: String,
     /// See [`Accepted`].
@@ -163,10 +168,12 @@ impl StateDir {
         }
     }
 
-    /// Keeps a generation, makes it the accepted one and drops the oldest. Returns its number.
+    /// Keeps a generation, makes it the accepted one and drops the oldest, and those that differ from the next in
+    /// nothing but endpoints: in a busy cluster there would soon be no others. Returns its number.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,
+            config,
             cause,
             time,
             snapshot,
@@ -187,6 +194,7 @@ impl StateDir {
         let meta = Meta {
             number,
             revision: revision.to_owned(),
+            config: config.to_owned(),
             cause: cause.to_owned(),
             time,
             snapshot_sha256: sha256(snapshot),
@@ -306,13 +314,21 @@ impl StateDir {
 
     /// The two newest stay, whatever their size.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
-        let mut bytes = 0;
-        for (index, number) in self.numbers()?.iter().rev().enumerate() {
+        let (mut bytes, mut kept) = (0, 0);
+        let mut next = String::new();
+        for number in self.numbers()?.iter().rev() {
             let path = self.generations().join(number.to_string());
             bytes += size(&path);
-            let excess = index >= self.keep || (index >= 2 && bytes > Self::MAX_BYTES);
+            let config = self.meta(*number).map(|meta| meta.config);
+            let config = config.unwrap_or_default();
+            let only_endpoints_differ = !config.is_empty() && config == next;
+            let excess = kept >= self.keep
+                || (kept >= 2 && (bytes > Self::MAX_BYTES || only_endpoints_differ));
+            next = config;
             if excess && *number != accepted {
                 durable::remove_directory(&path).map_err(at(&path))?;
+            } else {
+                kept += 1;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use super::*;
 fn accepted<'a>(revision: &'a str, snapshot: &'a [u8]) -> Accepted<'a> {
     Accepted {
         revision,
+        config: revision,
         cause: "test",
         time: Timestamp::UNIX_EPOCH,
         snapshot,
@@ -43,6 +44,30 @@ fn the_last_accepted_is_found_by_the_next_agent_and_old_ones_go() {
         .map(|m| m.revision)
         .collect();
     assert_eq!(kept, ["b", "c"]);
+}
+
+#[test]
+fn endpoints_that_change_all_the_time_leave_the_history_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = StateDir::open(directory.path(), 5).unwrap();
+    let of = |config| Accepted {
+        config,
+        ..accepted("r", b"snapshot")
+    };
+    let kept = || {
+        let kept = state.list().unwrap().into_iter();
+        kept.map(|m| m.config).collect::<Vec<_>>()
+    };
+    for config in ["a", "b", "b", "b", "c", "c", "c", "c"] {
+        state.accept(of(config)).unwrap();
+    }
+    // The two newest always stay.
+    assert_eq!(kept(), ["a", "b", "c", "c"]);
+    // Nothing is known of these.
+    for config in ["", "", "", "d"] {
+        state.accept(of(config)).unwrap();
+    }
+    assert_eq!(kept(), ["c", "", "", "", "d"]);
 }
 
 /// Every file below a directory, relative to it.

@@ -26,6 +26,7 @@ pub(super) fn save(directory: &Path, wanted: &Wanted) -> anyhow::Result<()> {
         .context("the snapshot cannot be compressed")?;
     StateDir::open(directory, StateDir::KEEP)?.accept(Accepted {
         revision: wanted.revision(),
+        config: &wanted.packed.config_digest(),
         cause: &wanted.cause,
         time: Timestamp::now(),
         snapshot: &snapshot,

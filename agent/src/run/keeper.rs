@@ -10,6 +10,7 @@ use std::time::Duration;
 use sesame_controller::api::NamespacedName;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 use super::accepted;
 use super::seen::Seen;
@@ -17,6 +18,9 @@ use super::wanted::Wanted;
 
 /// How soon a disk that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
+/// Endpoints change all the time in a busy cluster, and those of a moment ago are good enough to start from: where
+/// nothing else has changed, this is how long they wait for more.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// A task that writes.
 pub(super) struct Keeper {
@@ -56,6 +60,8 @@ async fn run(
     mut newest: watch::Receiver<Option<Arc<Wanted>>>,
 ) {
     let mut kept = String::new();
+    // What it is without its endpoints, and when it was kept.
+    let mut last: Option<(String, Instant)> = None;
     let mut failed = false;
     loop {
         tokio::select! {
@@ -66,9 +72,28 @@ async fn run(
             }
             () = tokio::time::sleep(AGAIN), if failed => {}
         }
-        let Some(wanted) = newest.borrow_and_update().clone() else {
+        let Some(mut wanted) = newest.borrow_and_update().clone() else {
             continue;
         };
+        let mut config = wanted.packed.config_digest();
+        if let Some((before, time)) = &last
+            && *before == config
+        {
+            let something_else = async {
+                while newest.changed().await.is_ok() {
+                    let Some(newer) = newest.borrow_and_update().clone() else {
+                        continue;
+                    };
+                    wanted = newer;
+                    config = wanted.packed.config_digest();
+                    if config != *before {
+                        return;
+                    }
+                }
+            };
+            // It also ends when the newest is to be kept for the last time.
+            let _ = timeout_at(*time + GATHER, something_else).await;
+        }
         let (directory, before) = (directory.clone(), kept.clone());
         let done = tokio::task::spawn_blocking(move || {
             let revision = wanted.revision().to_owned();
@@ -80,6 +105,7 @@ async fn run(
         let error = match done.await {
             Ok(Ok(revision)) => {
                 kept = revision;
+                last = Some((config, Instant::now()));
                 None
             }
             Ok(Err(error)) => Some(format!("{error:#}")),

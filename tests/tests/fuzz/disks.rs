@@ -188,6 +188,7 @@ fn packed(plain: &[u8]) -> Vec<u8> {
 fn accepted<'a>(snapshot: &'a [u8], keys: &'a [u8]) -> Accepted<'a> {
     Accepted {
         revision: "r",
+        config: "c",
         cause: "a test",
         time: Timestamp::UNIX_EPOCH,
         addresses: &[],

@@ -34,6 +34,8 @@ pub(super) struct Stock {
     listed: bool,
     /// Gateways that are too many.
     refused: Vec<Problem>,
+    /// Shelves on which something new was put.
+    touched: BTreeSet<String>,
     changed: bool,
 }
 
@@ -94,6 +96,7 @@ impl Stock {
             away: None,
             listed: false,
             refused: Vec::new(),
+            touched: BTreeSet::new(),
             changed: false,
         }
     }
@@ -106,7 +109,7 @@ impl Stock {
         }
     }
 
-    /// Takes what was seen.
+    /// Takes what was seen. What follows from it is for [`Self::supply`] to find: much comes together.
     pub(super) fn take(&mut self, event: Event) {
         match event {
             Event::Listed(objects) => {
@@ -116,9 +119,8 @@ impl Stock {
                 self.back();
             }
             Event::Changed(object) => {
-                if let Some(id) = self.object(&object) {
-                    self.advance(&id);
-                }
+                let id = self.object(&object);
+                self.touched.extend(id);
             }
             Event::Deleted(object) => self.gone(&object),
             Event::Lost(reason) => {
@@ -376,6 +378,9 @@ impl Stock {
 
     /// What there is now, if it is not what it was.
     pub(super) fn supply(&mut self) -> Option<Supply> {
+        for id in std::mem::take(&mut self.touched) {
+            self.advance(&id);
+        }
         if !std::mem::take(&mut self.changed) {
             return None;
         }
