@@ -202,6 +202,7 @@ fn join(address: SocketAddr) -> io::Result<OwnedFd> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
+        // As Envoy does, or it would be in a group of its own.
         socket.set_only_v6(true)?;
     }
     socket.attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)])?;
@@ -252,6 +253,10 @@ mod tests {
                 let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
                 socket.set_reuse_address(true).unwrap();
                 socket.set_reuse_port(true).unwrap();
+                if address.is_ipv6() {
+                    // As Envoy does.
+                    socket.set_only_v6(true).unwrap();
+                }
                 socket.bind(&address.into()).unwrap();
                 socket.listen(1024).unwrap();
                 let socket = OwnedFd::from(socket);
