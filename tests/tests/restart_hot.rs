@@ -6,7 +6,8 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::load::{Load, Plan};
 use sesame_tests::mixed::{Mixed, Traffic};
 use sesame_tests::seeded::count;
 
@@ -73,6 +74,51 @@ async fn handovers_in_a_row_drop_nothing() {
     }
     let scenario = format!("{} handovers in a row{}", rounds(), kernel());
     traffic.end(&scenario, rounds(), DRAIN).await;
+}
+
+/// As many new connections as the machine bears, so that some arrive in the very instant in which an Envoy closes its
+/// ports.
+#[tokio::test(flavor = "multi_thread")]
+async fn handovers_reset_none_of_a_crowd_of_new_connections() {
+    crowd(setup(), "").await;
+}
+
+async fn crowd(setup: Setup, how: &str) {
+    let mixed = Mixed::start(setup, 0).await;
+    let load = Load::start(&Plan {
+        keep_alive: 0,
+        fresh: 64,
+        // Envoy's own answer: the backend would only slow them down.
+        good: |reply| reply.status == 404,
+        ..Plan::new(vec![mixed.agent.get(80, "nobody.test", "/")])
+    });
+    let mut said = String::new();
+    for _ in 0..rounds() {
+        let output = restart(&mixed.agent, "handover").await;
+        said.push_str(&String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{said}{}", mixed.agent.log_tail());
+        one_envoy(&mixed.agent).await;
+        load.pass(100).await;
+    }
+    let report = load.stop().await;
+    report.clean(&format!(
+        "{} handovers in a crowd{how}{}",
+        rounds(),
+        kernel()
+    ));
+}
+
+/// The one before is gone.
+async fn one_envoy(agent: &AgentUnderTest) {
+    sesame_tests::wait::eventually("one Envoy runs", SOON, async || {
+        let envoys = agent.envoys();
+        if envoys.len() == 1 {
+            Ok(())
+        } else {
+            Err(format!("{envoys:?}"))
+        }
+    })
+    .await;
 }
 
 fn kernel() -> &'static str {

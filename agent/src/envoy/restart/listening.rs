@@ -2,7 +2,8 @@
 //! given its sockets away, and of which connections it has yet to take.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 
 use crate::quarantine::holder::parse_address;
@@ -44,8 +45,12 @@ pub(super) fn waiting(pid: u32) -> u32 {
 pub(super) fn all(pid: u32) -> Vec<Listening> {
     ["tcp", "tcp6"]
         .iter()
-        .filter_map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).ok())
-        .flat_map(|text| text.lines().filter_map(listening).collect::<Vec<_>>())
+        .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
+        .flat_map(|table| {
+            // The kernel lists those that listen first. There may be a hundred thousand others.
+            let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
+            lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
+        })
         .collect()
 }
 
@@ -65,7 +70,7 @@ pub(super) fn held(pid: u32) -> BTreeMap<u64, i32> {
         .collect()
 }
 
-/// A line of `/proc/net/tcp` whose socket listens.
+/// A line of `/proc/net/tcp`; none if its socket does not listen.
 fn listening(line: &str) -> Option<Listening> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, _, _, inode, ..] = fields.as_slice() else {
