@@ -62,7 +62,7 @@ async fn hot_restarts_in_a_row_drop_nothing() {
         restarts(&mixed.agent, &mut traffic, "hot", "hot restart").await;
     }
     let scenario = format!("{} hot restarts in a row", rounds());
-    traffic.end(&scenario, 0, DRAIN).await;
+    traffic.end(&scenario, DRAIN).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,8 +72,8 @@ async fn handovers_in_a_row_drop_nothing() {
     for _ in 0..rounds() {
         restarts(&mixed.agent, &mut traffic, "handover", "handover").await;
     }
-    let scenario = format!("{} handovers in a row{}", rounds(), kernel());
-    traffic.end(&scenario, rounds(), DRAIN).await;
+    let scenario = format!("{} handovers in a row", rounds());
+    traffic.end(&scenario, DRAIN).await;
 }
 
 /// As many new connections as the machine bears, so that some arrive in the very instant in which an Envoy closes its
@@ -121,33 +121,6 @@ async fn one_envoy(agent: &AgentUnderTest) {
     .await;
 }
 
-fn kernel() -> &'static str {
-    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req");
-    if setting.is_ok_and(|text| text.trim() == "1") {
-        ", tcp_migrate_req=1"
-    } else {
-        ", tcp_migrate_req=0"
-    }
-}
-
-/// The same where the kernel moves them: in a network namespace of its own, because the setting is one of a namespace.
-#[test]
-fn handovers_drop_nothing_at_all_where_the_kernel_moves_connections() {
-    let script =
-        r#"ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req && exec "$0" "$@""#;
-    let with_clusters = std::env::var_os("SESAME_SOAK")
-        .map(|_| "both_ways_by_turns_with_many_clusters_drop_nothing");
-    let status = std::process::Command::new("unshare")
-        .args(["--net", "sh", "-c", script])
-        .arg(std::env::current_exe().expect("this test has a path"))
-        .args(["--exact", "--nocapture", "--test-threads", "1"])
-        .arg("handovers_in_a_row_drop_nothing")
-        .args(with_clusters)
-        .status()
-        .expect("unshare runs");
-    assert!(status.success(), "{status}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn both_ways_by_turns_with_many_clusters_drop_nothing() {
     let clusters = count("SESAME_CLUSTERS", 300, 3000);
@@ -163,10 +136,6 @@ async fn both_ways_by_turns_with_many_clusters_drop_nothing() {
             restarts(&mixed.agent, &mut traffic, strategy, by).await;
         }
     }
-    let scenario = format!(
-        "{} restarts by turns with {clusters} clusters{}",
-        3 * turns,
-        kernel()
-    );
-    traffic.end(&scenario, turns, DRAIN).await;
+    let scenario = format!("{} restarts by turns with {clusters} clusters", 3 * turns);
+    traffic.end(&scenario, DRAIN).await;
 }

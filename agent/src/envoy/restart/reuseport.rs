@@ -99,7 +99,8 @@ impl Choice {
     }
 }
 
-fn instruction(code: u32, k: u32) -> sock_filter {
+/// One that jumps nowhere.
+pub(super) fn instruction(code: u32, k: u32) -> sock_filter {
     sock_filter {
         // The codes are of one byte.
         code: u16::try_from(code).unwrap_or(0),

@@ -18,11 +18,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, SockFilter, Socket, Type};
 
 use super::listening::{self, Listening};
-use super::reuseport::{Choice, Group, groups};
+use super::reuseport::{Choice, Group, groups, instruction};
 use crate::envoy::process::Process;
-
-/// Of a packet: so many bytes are kept.
-const RETURN: u16 = (BPF_RET | BPF_K) as u16;
 
 /// New connections of two processes go to the second.
 #[derive(Debug)]
@@ -205,7 +202,13 @@ fn join(address: SocketAddr) -> io::Result<OwnedFd> {
         // As Envoy does, or it would be in a group of its own.
         socket.set_only_v6(true)?;
     }
-    socket.attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)])?;
+    let nothing = instruction(BPF_RET | BPF_K, 0);
+    socket.attach_filter(&[SockFilter::new(
+        nothing.code,
+        nothing.jt,
+        nothing.jf,
+        nothing.k,
+    )])?;
     socket.bind(&address.into())?;
     socket.listen(0)?;
     Ok(socket.into())
