@@ -3,10 +3,12 @@
 
 #![allow(clippy::expect_used, reason = "all of it is test code")]
 
+use std::net::{Ipv6Addr, TcpListener};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::mixed::{Mixed, Traffic};
 use sesame_tests::seeded::count;
@@ -77,27 +79,51 @@ async fn handovers_in_a_row_drop_nothing() {
 }
 
 /// As many new connections as the machine bears, so that some arrive in the very instant in which an Envoy closes its
-/// ports.
+/// ports; those are of all addresses.
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_reset_none_of_a_crowd_of_new_connections() {
-    crowd(setup(), "").await;
+    crowd(setup().everywhere(), "").await;
+}
+
+/// What containers may not do by default: have another process's sockets.
+const WITHOUT_OTHERS_SOCKETS: &str = "
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+LOAD, IF_NOT, RETURN, PIDFD_GETFD, EPERM, ALLOW = 0x20, 0x15, 0x06, 438, 0x50001, 0x7fff0000
+code = [(LOAD, 0, 0, 0), (IF_NOT, 0, 1, PIDFD_GETFD), (RETURN, 0, 0, EPERM), (RETURN, 0, 0, ALLOW)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in code))
+program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 4, ctypes.addressof(code)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_where_the_agent_may_not_have_envoys_sockets() {
+    let setup = setup().wrapper(&["python3", "-c", WITHOUT_OTHERS_SOCKETS]);
+    crowd(setup.everywhere(), " without pidfd_getfd").await;
 }
 
 async fn crowd(setup: Setup, how: &str) {
     let mixed = Mixed::start(setup, 0).await;
+    let agent = &mixed.agent;
+    let mut requests = vec![agent.get(80, "nobody.test", "/")];
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        let address = (Ipv6Addr::LOCALHOST, agent.address(80).port()).into();
+        requests.push(Request::get(address, "nobody.test", "/"));
+    }
     let load = Load::start(&Plan {
         keep_alive: 0,
         fresh: 64,
         // Envoy's own answer: the backend would only slow them down.
         good: |reply| reply.status == 404,
-        ..Plan::new(vec![mixed.agent.get(80, "nobody.test", "/")])
+        ..Plan::new(requests)
     });
     let mut said = String::new();
     for _ in 0..rounds() {
-        let output = restart(&mixed.agent, "handover").await;
+        let output = restart(agent, "handover").await;
         said.push_str(&String::from_utf8_lossy(&output.stdout));
-        assert!(output.status.success(), "{said}{}", mixed.agent.log_tail());
-        one_envoy(&mixed.agent).await;
+        assert!(output.status.success(), "{said}{}", agent.log_tail());
+        one_envoy(agent).await;
         load.pass(100).await;
     }
     let report = load.stop().await;

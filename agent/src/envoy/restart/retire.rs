@@ -116,24 +116,24 @@ async fn drains(
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",
     };
-    match admin.post(how).await {
-        Ok(_) => {
-            let drained = async {
-                // Until then it takes connections.
-                sleep(drain_time).await;
-                while start.elapsed() < drain_time + LAST_CONNECTIONS
-                    && !is_idle(&admin, steering.as_ref()).await
-                {
-                    sleep(POLL).await;
-                }
-            };
-            tokio::select! {
-                () = drained => {}
-                _ = process.wait() => {}
+    let asked = admin.post(how).await;
+    if let Err(error) = &asked {
+        tracing::warn!(pid = process.pid(), %error, "the Envoy before cannot be drained");
+    }
+    // One that nothing new comes to may go on with what it has, even if its clients are not told to leave.
+    if asked.is_ok() || steering.is_some() {
+        let drained = async {
+            // Until then it takes connections.
+            sleep(drain_time).await;
+            while start.elapsed() < drain_time + LAST_CONNECTIONS
+                && !is_idle(&admin, steering.as_ref()).await
+            {
+                sleep(POLL).await;
             }
-        }
-        Err(error) => {
-            tracing::warn!(pid = process.pid(), %error, "the Envoy before cannot be drained; ending it");
+        };
+        tokio::select! {
+            () = drained => {}
+            _ = process.wait() => {}
         }
     }
     let narrowed = steering.map(Steering::narrow);
