@@ -285,7 +285,9 @@ impl Actor {
                     if restart::moves_connections() {
                         tracing::debug!(%error, "the kernel moves connections");
                     } else {
-                        request.say(format!("{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives in the instant in which the Envoy before closes its ports will be reset. Let the agent trace Envoy (CAP_SYS_PTRACE), or set it to 1, so that the kernel moves such a connection"));
+                        request.say(format!(
+                            "{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives in the instant in which the Envoy before closes its ports will be reset. Let the agent bind these ports (CAP_NET_BIND_SERVICE) or trace Envoy (CAP_SYS_PTRACE), or set it to 1, so that the kernel moves such a connection"
+                        ));
                     }
                 })
                 .ok(),

@@ -91,17 +91,26 @@ fn listening(line: &str) -> Option<Listening> {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::process::Command;
 
     use super::*;
 
+    /// Another process, because other tests open ports in this one.
     #[test]
-    fn an_open_port_counts_and_a_closed_one_does_not() {
-        let own = std::process::id();
-        let before = count(own);
+    fn an_open_port_counts_and_a_connection_does_not() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        assert_eq!(count(own), before + 1);
-        drop(listener);
-        assert_eq!(count(own), before);
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for (socket, counts) in [(OwnedFd::from(listener), 1), (OwnedFd::from(client), 0)] {
+            let mut command = Command::new("sleep");
+            let mut process = command.arg("600").stdin(socket).spawn().unwrap();
+            drop(command);
+            let counted = count(process.id());
+            process.kill().unwrap();
+            process.wait().unwrap();
+            assert_eq!(counted, counts);
+            assert_eq!(count(process.id()), 0);
+        }
     }
 
     #[test]

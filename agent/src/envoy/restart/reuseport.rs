@@ -15,7 +15,7 @@ use nix::libc::{
 
 use super::listening::Listening;
 
-/// The sockets of two processes at one address, and nobody else's.
+/// The sockets of two processes at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     /// Where.
@@ -24,6 +24,8 @@ pub(super) struct Group {
     pub(super) before: u32,
     /// How many of the one that came second.
     pub(super) after: u32,
+    /// How many of neither, or of both: with them the order is not known.
+    pub(super) others: u32,
 }
 
 impl Group {
@@ -38,29 +40,29 @@ impl Group {
     }
 }
 
-/// The groups of two processes, from all that listen and what each of the two has. Where a third has a socket, the
-/// order is not known.
+/// The addresses where both processes listen, from all that listen and what each of the two has.
 pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
     after: &BTreeMap<u64, i32>,
 ) -> Vec<Group> {
-    let mut by_address: BTreeMap<SocketAddr, Option<Group>> = BTreeMap::new();
+    let mut by_address: BTreeMap<SocketAddr, Group> = BTreeMap::new();
     for socket in all {
-        let group = by_address.entry(socket.address).or_insert(Some(Group {
+        let group = by_address.entry(socket.address).or_insert(Group {
             address: socket.address,
             before: 0,
             after: 0,
-        }));
+            others: 0,
+        });
         let of = |process: &BTreeMap<u64, i32>| process.contains_key(&socket.inode);
-        match (group.as_mut(), of(before), of(after)) {
-            (Some(group), true, false) => group.before += 1,
-            (Some(group), false, true) => group.after += 1,
-            _ => *group = None,
+        match (of(before), of(after)) {
+            (true, false) => group.before += 1,
+            (false, true) => group.after += 1,
+            (true, true) | (false, false) => group.others += 1,
         }
     }
     let both = |group: &Group| group.before > 0 && group.after > 0;
-    by_address.into_values().flatten().filter(both).collect()
+    by_address.into_values().filter(both).collect()
 }
 
 /// Who gets a new connection.
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_the_addresses_that_both_have_and_nobody_else() {
+    fn groups_are_the_addresses_that_both_have() {
         let all = [
             listening("127.0.0.1:80", 1),
             listening("127.0.0.1:80", 2),
@@ -146,14 +148,19 @@ mod tests {
             having(&[1, 2, 3, 4, 5, 6, 1000]),
             having(&[6, 11, 12, 13, 14]),
         );
-        let group = |address: &str, before, after| Group {
+        let group = |address: &str, before, after, others| Group {
             address: address.parse().unwrap(),
             before,
             after,
+            others,
         };
         assert_eq!(
             groups(&all, &before, &after),
-            [group("127.0.0.1:80", 2, 1), group("[::]:80", 1, 1)]
+            [
+                group("127.0.0.1:80", 2, 1, 0),
+                group("127.0.0.1:83", 1, 1, 1),
+                group("[::]:80", 1, 1, 0)
+            ]
         );
     }
 
@@ -165,6 +172,7 @@ mod tests {
                 address: "127.0.0.1:80".parse().unwrap(),
                 before,
                 after,
+                others: 0,
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();

@@ -60,9 +60,13 @@ impl Steering {
                 first: group.before,
                 count: group.after,
             };
-            let set = sight
-                .member(group.address)
-                .and_then(|socket| attach(&socket, among));
+            let set = if group.others == 0 {
+                sight
+                    .member(group.address)
+                    .and_then(|socket| attach(&socket, among))
+            } else {
+                Err(io::Error::other("others listen there as well"))
+            };
             if let Err(source) = set {
                 any(after);
                 return Err(SteerError {
@@ -161,9 +165,11 @@ impl<'a> Sight<'a> {
         let Some((inode, descriptor)) = found else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        own(self.process, inode, descriptor).or_else(|error| {
-            tracing::debug!(%address, %error, "joining the sockets of the new Envoy");
-            join(address)
+        own(self.process, inode, descriptor).or_else(|denied| {
+            tracing::debug!(%address, error = %denied, "joining the sockets of the new Envoy");
+            join(address).map_err(|error| {
+                io::Error::other(format!("having its socket: {denied}; joining it: {error}"))
+            })
         })
     }
 }
