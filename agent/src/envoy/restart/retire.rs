@@ -116,12 +116,16 @@ async fn drains(
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",
     };
-    let asked = admin.post(how).await;
-    if let Err(error) = &asked {
-        tracing::warn!(pid = process.pid(), %error, "the Envoy before cannot be drained");
-    }
-    // One that nothing new comes to may go on with what it has, even if its clients are not told to leave.
-    if asked.is_ok() || steering.is_some() {
+    let drains = match admin.post(how).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(pid = process.pid(), %error, "the Envoy before may not drain");
+            // One that is busy has been asked.
+            !error.is_gone()
+        }
+    };
+    // What nothing new comes to may go on with what it has, even if its clients are not told to leave.
+    if drains || steering.is_some() {
         let drained = async {
             // Until then it takes connections.
             sleep(drain_time).await;
