@@ -148,8 +148,9 @@ impl AgentUnderTest {
             .arg(self.setup.envoy.clone().unwrap_or_else(envoy_binary))
             .arg("--allow-local-endpoints")
             .args(match &self.setup.pool {
-                None => ["--address", "127.0.0.1"],
-                Some(network) => ["--address-pool", network],
+                None if self.setup.everywhere => vec![],
+                None => vec!["--address", "127.0.0.1"],
+                Some(network) => vec!["--address-pool", network],
             })
             .args(["--drain-seconds", "1"])
             .args(&self.setup.flags)

@@ -167,8 +167,7 @@ async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
     }
     one_envoy(&agent).await;
     let report = load.stop().await;
-    report.tell(&format!("agent killed {rounds} times in a hot restart"));
-    report.assert_clean_but_for_closed_ports(rounds);
+    report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
 
 /// Another version of the agent is another file, which is started when the one before was stopped, however.

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions, pidfd_getfd, pidfd_open,
+    pidfd_send_signal, waitid,
 };
 use tokio::sync::watch;
 
@@ -216,6 +217,15 @@ impl Process {
             // The waiting thread is gone: so is what it waited for.
             Err(_) => Exit::Unknown,
         }
+    }
+
+    /// One of its descriptors. The kernel gives it to those who may trace the process.
+    pub(super) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
+        Ok(pidfd_getfd(
+            &self.handle,
+            descriptor,
+            PidfdGetfdFlags::empty(),
+        )?)
     }
 
     /// Asks it to end now, in-flight requests and all.

@@ -9,7 +9,7 @@ use super::admin::AdminError;
 use super::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
 use super::process::Process;
 use super::restart::{
-    self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Way, shared_memory,
+    self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Steering, Way, shared_memory,
 };
 use super::settings::{State, SupervisorConfig};
 use super::stop;
@@ -49,7 +49,7 @@ impl Actor {
             };
             match attempt.resume(running).await {
                 Ok(child) => {
-                    self.retire(parent, &child.process, way);
+                    self.retire(parent, &child.process, way, &restart::Request::default());
                     running = child;
                 }
                 Err(failed) => {
@@ -67,6 +67,9 @@ impl Actor {
         match info {
             Ok(_) if !stopping => {
                 tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
+                if self.retiring.is_none() {
+                    restart::leave_to_the_kernel(&running.process);
+                }
                 // It may have been found without a pid file.
                 self.note(&running.identity);
                 return Some(running);
@@ -74,9 +77,10 @@ impl Actor {
             // An interrupted hot restart has taken its admin socket; it serves, and can be taken over.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
                 self.note(&running.identity);
-                match self.replace(&running, &restart::Request::default()).await {
+                let request = restart::Request::default();
+                match self.replace(&running, &request).await {
                     Ok((child, way)) => {
-                        self.retire(running, &child.process, way);
+                        self.retire(running, &child.process, way, &request);
                         return Some(child);
                     }
                     Err(error) => {
@@ -157,8 +161,8 @@ impl Actor {
             self.retiring = None;
         }
         let (child, way) = self.replace(running, &request).await?;
-        if let Some(bootstrap) = request.bootstrap {
-            self.config.bootstrap = bootstrap;
+        if let Some(bootstrap) = &request.bootstrap {
+            self.config.bootstrap.clone_from(bootstrap);
         }
         let parent = std::mem::replace(running, child);
         let restarted = Restarted {
@@ -167,7 +171,7 @@ impl Actor {
             now: running.process.pid(),
             took: start.elapsed(),
         };
-        self.retire(parent, &running.process, way);
+        self.retire(parent, &running.process, way, &request);
         self.sink = None;
         self.admin.reconnect().await;
         tracing::info!(before = restarted.before, now = restarted.now, %way, took = ?restarted.took, "Envoy was replaced");
@@ -206,11 +210,6 @@ impl Actor {
         let mut ways = plan.ways.as_slice();
         while let [way, rest @ ..] = ways {
             request.say(format!("{way}: starting the new Envoy"));
-            if *way == Way::Handover && !restart::moves_connections() {
-                request.say(
-                    "net.ipv4.tcp_migrate_req is 0: a connection that arrives in the instant in which the Envoy before closes its ports will be reset; with 1 the kernel moves it",
-                );
-            }
             if let (Way::Hot, Some(sink)) = (way, &mut self.sink) {
                 sink.settled(&self.admin).await;
             }
@@ -272,13 +271,34 @@ impl Actor {
         Ok(())
     }
 
-    fn retire(&mut self, parent: Running, successor: &Process, way: Way) {
+    fn retire(
+        &mut self,
+        parent: Running,
+        successor: &Process,
+        way: Way,
+        request: &restart::Request,
+    ) {
+        let steering = match way {
+            Way::Hot => None,
+            Way::Handover => Steering::start(&parent.process, successor)
+                .inspect_err(|error| {
+                    if restart::moves_connections() {
+                        tracing::debug!(%error, "the kernel moves connections");
+                    } else {
+                        request.say(format!(
+                            "{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives in the instant in which the Envoy before closes its ports will be reset. Let the agent bind these ports (CAP_NET_BIND_SERVICE) or trace Envoy (CAP_SYS_PTRACE), or set it to 1, so that the kernel moves such a connection"
+                        ));
+                    }
+                })
+                .ok(),
+        };
         self.retiring = Some(Retiring::start(
             parent,
             successor,
             way,
             self.config.runtime_dir.clone(),
             self.config.drain_time,
+            steering,
         ));
     }
 

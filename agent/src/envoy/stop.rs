@@ -39,8 +39,12 @@ async fn drain(admin: &Admin) {
     let admin = admin.with_timeout(ADMIN_TIMEOUT);
     // `skip_exit` keeps the listeners open to the end: a refused connection is worse than a late one.
     if let Err(error) = admin.post("/drain_listeners?graceful&skip_exit").await {
-        tracing::warn!(%error, "cannot drain Envoy, ending it");
-        return;
+        if error.is_gone() {
+            tracing::warn!(%error, "cannot drain Envoy, ending it");
+            return;
+        }
+        // One that is busy has been asked.
+        tracing::warn!(%error, "Envoy may not drain");
     }
     loop {
         match admin.active_connections().await {

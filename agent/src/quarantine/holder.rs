@@ -67,7 +67,7 @@ fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u
 }
 
 /// Hexadecimal words in the host's byte order.
-fn parse_address(hex: &str) -> Option<IpAddr> {
+pub(crate) fn parse_address(hex: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for word in hex.as_bytes().chunks(8) {
         let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;

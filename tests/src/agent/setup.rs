@@ -16,6 +16,7 @@ pub struct Setup {
     pub(super) envoy: Option<PathBuf>,
     pub(super) small_disks: bool,
     pub(super) pool: Option<String>,
+    pub(super) everywhere: bool,
     pub(super) agent: Option<PathBuf>,
 }
 
@@ -54,6 +55,13 @@ impl Setup {
     #[must_use]
     pub fn address_pool(mut self, network: &str) -> Self {
         self.pool = Some(network.to_owned());
+        self
+    }
+
+    /// Its Gateways listen on all addresses of the host.
+    #[must_use]
+    pub fn everywhere(mut self) -> Self {
+        self.everywhere = true;
         self
     }
 

@@ -1,55 +1,139 @@
-//! Whether a process still takes connections, as the kernel sees it: the only proof that a first Envoy has not given
-//! its sockets away.
+//! The sockets on which processes take connections, as the kernel sees them: the only proof that a first Envoy has not
+//! given its sockets away, and of which connections it has yet to take.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+
+use crate::quarantine::holder::parse_address;
 
 /// The state LISTEN in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
+/// A TCP socket that listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listening {
+    /// Where.
+    pub(super) address: SocketAddr,
+    /// The kernel's number of it.
+    pub(super) inode: u64,
+    /// Connections that nobody has taken yet.
+    pub(super) waiting: u32,
+}
+
 /// How many TCP sockets a process listens on.
 pub(crate) fn count(pid: u32) -> usize {
-    let listening: BTreeSet<u64> = ["tcp", "tcp6"]
+    let held = held(pid);
+    all(pid)
         .iter()
-        .filter_map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).ok())
-        .flat_map(|text| text.lines().filter_map(inode).collect::<Vec<_>>())
-        .collect();
+        .filter(|socket| held.contains_key(&socket.inode))
+        .count()
+}
+
+/// How many connections wait at the sockets of a process.
+pub(super) fn waiting(pid: u32) -> u32 {
+    let held = held(pid);
+    all(pid)
+        .iter()
+        .filter(|socket| held.contains_key(&socket.inode))
+        .map(|socket| socket.waiting)
+        .sum()
+}
+
+/// All that listen in the process's network namespace.
+pub(super) fn all(pid: u32) -> Vec<Listening> {
+    ["tcp", "tcp6"]
+        .iter()
+        .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
+        .flat_map(|table| {
+            // The kernel lists those that listen first. There may be a hundred thousand others.
+            let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
+            lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The sockets that a process has, and a descriptor of each.
+pub(super) fn held(pid: u32) -> BTreeMap<u64, i32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
-    let sockets: BTreeSet<u64> = descriptors
+    descriptors
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| {
             let target = fs::read_link(entry.path()).ok()?;
             let number = target.to_str()?.strip_prefix("socket:[")?;
-            number.strip_suffix(']')?.parse().ok()
+            let inode = number.strip_suffix(']')?.parse().ok()?;
+            Some((inode, entry.file_name().to_str()?.parse().ok()?))
         })
-        .collect();
-    sockets.intersection(&listening).count()
+        .collect()
 }
 
-/// The inode of a line of `/proc/net/tcp` whose socket listens.
-fn inode(line: &str) -> Option<u64> {
-    let fields: Vec<&str> = line.split_whitespace().collect();
-    match fields.as_slice() {
-        [_, _, _, state, _, _, _, _, _, inode, ..] if *state == LISTEN => inode.parse().ok(),
-        _ => None,
+/// A line of `/proc/net/tcp`; none if its socket does not listen.
+fn listening(line: &str) -> Option<Listening> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [_, local, _, state, queues, _, _, _, _, inode, ..] = fields.as_slice() else {
+        return None;
+    };
+    if *state != LISTEN {
+        return None;
     }
+    let (address, port) = local.split_once(':')?;
+    let (_, waiting) = queues.split_once(':')?;
+    Some(Listening {
+        address: SocketAddr::new(parse_address(address)?, u16::from_str_radix(port, 16).ok()?),
+        inode: inode.parse().ok()?,
+        waiting: u32::from_str_radix(waiting, 16).ok()?,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::process::Command;
 
     use super::*;
 
+    /// Another process, because other tests open ports in this one.
     #[test]
-    fn an_open_port_counts_and_a_closed_one_does_not() {
-        let own = std::process::id();
-        let before = count(own);
+    fn an_open_port_counts_and_a_connection_does_not() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        assert_eq!(count(own), before + 1);
-        drop(listener);
-        assert_eq!(count(own), before);
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for (socket, counts) in [(OwnedFd::from(listener), 1), (OwnedFd::from(client), 0)] {
+            let mut command = Command::new("sleep");
+            let mut process = command.arg("600").stdin(socket).spawn().unwrap();
+            drop(command);
+            let counted = count(process.id());
+            process.kill().unwrap();
+            process.wait().unwrap();
+            assert_eq!(counted, counts);
+            assert_eq!(count(process.id()), 0);
+        }
+    }
+
+    #[test]
+    fn connections_wait_until_they_are_taken() {
+        for address in [
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+        ] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                assert!(address.is_ipv6(), "a host without IPv4");
+                continue;
+            };
+            let address = listener.local_addr().unwrap();
+            let waiting = || {
+                let all = all(std::process::id());
+                let socket = all.iter().find(|socket| socket.address == address);
+                socket.unwrap().waiting
+            };
+            assert_eq!(waiting(), 0);
+            let _client = TcpStream::connect(address).unwrap();
+            assert_eq!(waiting(), 1);
+            listener.accept().unwrap();
+            assert_eq!(waiting(), 0);
+        }
     }
 }

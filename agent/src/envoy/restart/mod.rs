@@ -2,7 +2,7 @@
 //!
 //! Two ways, one interface. *Hot*: the second Envoy takes the sockets over from the first, through shared memory and
 //! a protocol of their own; statistics go on. *Handover*: the second Envoy opens the same ports beside the first
-//! (SO_REUSEPORT), and the first drains. What is to be done is decided from facts, before anything is touched; what was
+//! (SO_REUSEPORT), gets all new connections from then on, and the first drains. What is to be done is decided from facts, before anything is touched; what was
 //! begun ends by a deadline, and what fails leaves the first Envoy serving.
 //!
 //! The first Envoy is never signalled while the second takes over, and nobody may write xDS files meanwhile.
@@ -13,8 +13,10 @@ mod facts;
 mod lineage;
 mod listening;
 mod retire;
+mod reuseport;
 pub(crate) mod shared_memory;
 mod sink;
+mod steer;
 
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
 pub use self::lineage::Lineage;
 pub(crate) use self::retire::Retiring;
 pub(crate) use self::sink::Sink;
+pub(crate) use self::steer::{Steering, any as leave_to_the_kernel};
 
 /// How an Envoy is to be replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{Lineage, OLD_ADMIN, Way, shared_memory};
+use super::{Lineage, OLD_ADMIN, Steering, Way, shared_memory};
 use crate::envoy::admin::Admin;
 use crate::envoy::identity::Running;
 use crate::envoy::process::Process;
@@ -27,20 +27,21 @@ pub(crate) struct Retiring {
 }
 
 impl Retiring {
-    /// Sees it off.
+    /// Sees it off; after a handover steered if that is possible.
     pub(crate) fn start(
         parent: Running,
         successor: &Process,
         way: Way,
         directory: PathBuf,
         drain_time: Duration,
+        steering: Option<Steering>,
     ) -> Self {
         let (process, successor) = (parent.process.clone(), successor.clone());
         let task = tokio::spawn(async move {
             match way {
                 Way::Hot => ends_by_itself(&parent.process, &successor, drain_time).await,
                 Way::Handover => {
-                    drains(&parent.process, &directory, drain_time).await;
+                    drains(&parent.process, &directory, drain_time, steering).await;
                     if let Some(line) = parent.identity.lineage {
                         shared_memory::remove(line);
                     }
@@ -101,30 +102,57 @@ async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Dura
     end(process).await;
 }
 
-async fn drains(process: &Process, directory: &std::path::Path, drain_time: Duration) {
+async fn drains(
+    process: &Process,
+    directory: &std::path::Path,
+    drain_time: Duration,
+    steering: Option<Steering>,
+) {
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
-    match admin.post("/drain_listeners?graceful").await {
-        Ok(_) => {
-            let drained = async {
-                // Until then it takes connections.
-                sleep(drain_time).await;
-                while start.elapsed() < drain_time + LAST_CONNECTIONS
-                    && !matches!(admin.active_connections().await, Ok(0))
-                {
-                    sleep(POLL).await;
-                }
-            };
-            tokio::select! {
-                () = drained => {}
-                _ = process.wait() => {}
-            }
-        }
+    // Where nothing new comes to it, its ports are closed when it ends: by us, at the right moment. Elsewhere it closes
+    // them first, so that what has come last can go on.
+    let how = match steering {
+        Some(_) => "/drain_listeners?graceful&skip_exit",
+        None => "/drain_listeners?graceful",
+    };
+    let drains = match admin.post(how).await {
+        Ok(_) => true,
         Err(error) => {
-            tracing::warn!(pid = process.pid(), %error, "the Envoy before cannot be drained; ending it");
+            tracing::warn!(pid = process.pid(), %error, "the Envoy before may not drain");
+            // One that is busy has been asked.
+            !error.is_gone()
+        }
+    };
+    // What nothing new comes to may go on with what it has, even if its clients are not told to leave.
+    if drains || steering.is_some() {
+        let drained = async {
+            // Until then it takes connections.
+            sleep(drain_time).await;
+            while start.elapsed() < drain_time + LAST_CONNECTIONS
+                && !is_idle(&admin, steering.as_ref()).await
+            {
+                sleep(POLL).await;
+            }
+        };
+        tokio::select! {
+            () = drained => {}
+            _ = process.wait() => {}
         }
     }
+    let narrowed = steering.map(Steering::narrow);
     end(process).await;
+    if let Some(narrowed) = narrowed {
+        narrowed.release();
+    }
+}
+
+async fn is_idle(admin: &Admin, steering: Option<&Steering>) -> bool {
+    let is_without = async || matches!(admin.active_connections().await, Ok(0));
+    // What waited may have been taken since the first look.
+    is_without().await
+        && steering.is_none_or(|steering| !steering.is_awaited())
+        && is_without().await
 }
 
 async fn end(process: &Process) {

@@ -1,0 +1,214 @@
+//! Which of the sockets of one address gets a new connection. Pure.
+//!
+//! The kernel keeps the sockets that listen on one address with SO_REUSEPORT in a group, in the order in which they
+//! began to listen; when one goes, the last takes its place. So as long as sockets of the process that came first are
+//! left, the first socket of the one that came second stays where it is, unless more go than that one has. A classic
+//! BPF program says which place gets a connection, and a place that is not there means: by the kernel's own hash.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use nix::libc::{
+    BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_K, BPF_LD, BPF_MOD, BPF_RET, BPF_W, SKF_AD_OFF,
+    SKF_AD_RANDOM, sock_filter,
+};
+
+use super::listening::Listening;
+
+/// The sockets of two processes at one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    /// Where.
+    pub(super) address: SocketAddr,
+    /// How many are of the process that came first.
+    pub(super) before: u32,
+    /// How many of the one that came second.
+    pub(super) after: u32,
+    /// How many of neither, or of both: with them the order is not known.
+    pub(super) others: u32,
+}
+
+impl Group {
+    /// How many more must come after them, so that no socket of the second process moves when those of the first go
+    /// and the one that is the last to stay in its place is not the only one.
+    pub(super) fn missing(&self) -> u32 {
+        if self.after >= self.before {
+            0
+        } else {
+            self.before - self.after + 1
+        }
+    }
+}
+
+/// The addresses where both processes listen, from all that listen and what each of the two has.
+pub(super) fn groups(
+    all: &[Listening],
+    before: &BTreeMap<u64, i32>,
+    after: &BTreeMap<u64, i32>,
+) -> Vec<Group> {
+    let mut by_address: BTreeMap<SocketAddr, Group> = BTreeMap::new();
+    for socket in all {
+        let group = by_address.entry(socket.address).or_insert(Group {
+            address: socket.address,
+            before: 0,
+            after: 0,
+            others: 0,
+        });
+        let of = |process: &BTreeMap<u64, i32>| process.contains_key(&socket.inode);
+        match (of(before), of(after)) {
+            (true, false) => group.before += 1,
+            (false, true) => group.after += 1,
+            (true, true) | (false, false) => group.others += 1,
+        }
+    }
+    let both = |group: &Group| group.before > 0 && group.after > 0;
+    by_address.into_values().filter(both).collect()
+}
+
+/// Who gets a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// One of so many from this place on, by chance.
+    Among {
+        /// The place.
+        first: u32,
+        /// How many, at least one.
+        count: u32,
+    },
+    /// The one in this place.
+    Only(u32),
+    /// One of all, by the kernel's hash.
+    Any,
+}
+
+impl Choice {
+    /// The program that says so.
+    pub(super) fn program(self) -> Vec<sock_filter> {
+        match self {
+            Self::Among { first, count } => vec![
+                // An ancillary load: negative offsets are not of the packet.
+                instruction(
+                    BPF_LD | BPF_W | BPF_ABS,
+                    SKF_AD_OFF.wrapping_add(SKF_AD_RANDOM).cast_unsigned(),
+                ),
+                instruction(BPF_ALU | BPF_MOD | BPF_K, count.max(1)),
+                instruction(BPF_ALU | BPF_ADD | BPF_K, first),
+                instruction(BPF_RET | BPF_A, 0),
+            ],
+            Self::Only(place) => vec![instruction(BPF_RET | BPF_K, place)],
+            Self::Any => vec![instruction(BPF_RET | BPF_K, u32::MAX)],
+        }
+    }
+}
+
+/// One that jumps nowhere.
+pub(super) fn instruction(code: u32, k: u32) -> sock_filter {
+    sock_filter {
+        // The codes are of one byte.
+        code: u16::try_from(code).unwrap_or(0),
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listening(address: &str, inode: u64) -> Listening {
+        Listening {
+            address: address.parse().unwrap(),
+            inode,
+            waiting: 0,
+        }
+    }
+
+    fn having(inodes: &[u64]) -> BTreeMap<u64, i32> {
+        inodes.iter().map(|inode| (*inode, 3)).collect()
+    }
+
+    #[test]
+    fn groups_are_the_addresses_that_both_have() {
+        let all = [
+            listening("127.0.0.1:80", 1),
+            listening("127.0.0.1:80", 2),
+            listening("127.0.0.1:80", 11),
+            listening("[::]:80", 3),
+            listening("[::]:80", 12),
+            listening("127.0.0.1:81", 4),
+            listening("127.0.0.1:82", 13),
+            listening("127.0.0.1:83", 5),
+            listening("127.0.0.1:83", 14),
+            listening("127.0.0.1:83", 99),
+            listening("127.0.0.1:84", 6),
+        ];
+        // A socket that both have was handed over.
+        let (before, after) = (
+            having(&[1, 2, 3, 4, 5, 6, 1000]),
+            having(&[6, 11, 12, 13, 14]),
+        );
+        let group = |address: &str, before, after, others| Group {
+            address: address.parse().unwrap(),
+            before,
+            after,
+            others,
+        };
+        assert_eq!(
+            groups(&all, &before, &after),
+            [
+                group("127.0.0.1:80", 2, 1, 0),
+                group("127.0.0.1:83", 1, 1, 1),
+                group("[::]:80", 1, 1, 0)
+            ]
+        );
+    }
+
+    /// What the kernel does: the last one takes the place of one that goes.
+    #[test]
+    fn the_first_of_the_second_process_stays_until_all_of_the_first_are_gone() {
+        for (before, after) in [(1, 1), (2, 2), (4, 4), (2, 3), (1, 4), (4, 1), (3, 2)] {
+            let group = Group {
+                address: "127.0.0.1:80".parse().unwrap(),
+                before,
+                after,
+                others: 0,
+            };
+            let place = before as usize;
+            let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
+            // In the order that is worst for those of the second process: from the front, and from the back.
+            for from_front in [true, false] {
+                let mut sockets = sockets.clone();
+                while let Some(gone) = {
+                    let mut old = (0..sockets.len()).filter(|at| sockets[*at] < before);
+                    if from_front {
+                        old.next()
+                    } else {
+                        old.next_back()
+                    }
+                } {
+                    assert_eq!(sockets[place], before, "{before} and {after}: {sockets:?}");
+                    sockets.swap_remove(gone);
+                }
+            }
+            sockets.retain(|socket| *socket >= before);
+            assert!(!sockets.is_empty());
+        }
+    }
+
+    #[test]
+    fn programs_are_what_the_kernel_is_to_run() {
+        let words = |choice: Choice| -> Vec<(u16, u32)> {
+            let program = choice.program();
+            assert!(program.iter().all(|i| i.jt == 0 && i.jf == 0));
+            program.iter().map(|i| (i.code, i.k)).collect()
+        };
+        assert_eq!(
+            words(Choice::Among { first: 2, count: 3 }),
+            [(0x20, 0xffff_f038), (0x94, 3), (0x04, 2), (0x16, 0)]
+        );
+        assert_eq!(words(Choice::Only(2)), [(0x06, 2)]);
+        assert_eq!(words(Choice::Any), [(0x06, 0xffff_ffff)]);
+        assert_eq!(words(Choice::Among { first: 0, count: 0 })[1], (0x94, 1));
+    }
+}

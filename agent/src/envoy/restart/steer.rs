@@ -1,0 +1,421 @@
+//! Having new connections go to the second Envoy only, while both have the same ports open.
+//!
+//! A connection that waits at a socket when that is closed is reset. So the first Envoy closes its ports only when for
+//! its whole drain time no new connection has come to it. The kernel chooses among the sockets of one address, and runs
+//! a program for that which may be set through any of them: through one of the second Envoy's, or, where the kernel
+//! does not let us have that (it asks for the right to trace the process), through one of our own that joins them. What
+//! comes to such a socket in the instants in which it may be chosen is dropped unseen, so that the client sends it again.
+//!
+//! The kernel keeps the program as long as the group: it must not stay when the first Envoy is gone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::libc::{BPF_K, BPF_RET, sock_fprog};
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, SockFilter, Socket, Type};
+
+use super::listening::{self, Listening};
+use super::reuseport::{Choice, Group, groups, instruction};
+use crate::envoy::process::Process;
+
+/// New connections of two processes go to the second.
+#[derive(Debug)]
+pub(crate) struct Steering {
+    before: Process,
+    after: Process,
+    groups: Vec<Group>,
+}
+
+/// They go to one socket that stays where it is whatever else is closed. To be let go when the first process is gone.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Narrowed(Vec<Member>);
+
+/// A group as it can be reached.
+#[derive(Debug)]
+struct Member {
+    socket: OwnedFd,
+    /// Those that take the places of others.
+    more: Vec<OwnedFd>,
+}
+
+/// Why they go to both.
+#[derive(Debug, thiserror::Error)]
+#[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
+pub(crate) struct SteerError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl Steering {
+    /// From now on, at every address that both have; or as before.
+    pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
+        let sight = Sight::of(Some(before), after);
+        let groups = sight.groups();
+        for group in &groups {
+            let among = Choice::Among {
+                first: group.before,
+                count: group.after,
+            };
+            let set = if group.others == 0 {
+                sight
+                    .member(group.address)
+                    .and_then(|socket| attach(&socket, among))
+            } else {
+                Err(io::Error::other("others listen there as well"))
+            };
+            if let Err(source) = set {
+                any(after);
+                return Err(SteerError {
+                    address: group.address,
+                    source,
+                });
+            }
+        }
+        Ok(Self {
+            before: before.clone(),
+            after: after.clone(),
+            groups,
+        })
+    }
+
+    /// Whether a connection still waits for the first process.
+    pub(crate) fn is_awaited(&self) -> bool {
+        listening::waiting(self.before.pid()) > 0
+    }
+
+    /// To be called right before the first process closes its sockets, which changes the places of others. What has
+    /// changed meanwhile is left to the kernel.
+    pub(crate) fn narrow(self) -> Narrowed {
+        let sight = Sight::of(Some(&self.before), &self.after);
+        let now = sight.groups();
+        let mut members = Vec::new();
+        for group in self.groups {
+            match narrow(&sight, &group, now.contains(&group)) {
+                Ok(member) => members.push(member),
+                // It may be gone, as listeners go.
+                Err(error) => {
+                    tracing::debug!(address = %group.address, %error, "not steered to the end");
+                }
+            }
+        }
+        Narrowed(members)
+    }
+}
+
+impl Narrowed {
+    /// Leaves new connections to the kernel again.
+    pub(crate) fn release(self) {
+        for Member { socket, more } in self.0 {
+            drop(more);
+            if let Err(error) = attach(&socket, Choice::Any) {
+                tracing::debug!(%error, "connections are not left to the kernel again");
+            }
+        }
+    }
+}
+
+/// Leaves new connections of a process to the kernel, whatever an earlier agent had in mind.
+pub(crate) fn any(process: &Process) {
+    let sight = Sight::of(None, process);
+    for Listening { address, inode, .. } in &sight.all {
+        let Some(descriptor) = sight.after.get(inode) else {
+            continue;
+        };
+        let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
+        if let Err(error) = set {
+            // It may have been closed, or be alone at its address, or not be ours to touch.
+            tracing::debug!(%address, %error, "left as it is");
+        }
+    }
+}
+
+/// What can be seen of two processes at one moment.
+struct Sight<'a> {
+    process: &'a Process,
+    all: Vec<Listening>,
+    before: BTreeMap<u64, i32>,
+    after: BTreeMap<u64, i32>,
+}
+
+impl<'a> Sight<'a> {
+    fn of(before: Option<&Process>, process: &'a Process) -> Self {
+        Self {
+            process,
+            all: listening::all(process.pid()),
+            before: before.map_or_else(BTreeMap::new, |before| listening::held(before.pid())),
+            after: listening::held(process.pid()),
+        }
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        groups(&self.all, &self.before, &self.after)
+    }
+
+    /// A socket of the group at the address: of the second process, or one that joins.
+    fn member(&self, address: SocketAddr) -> io::Result<OwnedFd> {
+        let found = self
+            .all
+            .iter()
+            .filter(|socket| socket.address == address)
+            .find_map(|socket| Some((socket.inode, *self.after.get(&socket.inode)?)));
+        let Some((inode, descriptor)) = found else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        own(self.process, inode, descriptor).or_else(|denied| {
+            tracing::debug!(%address, error = %denied, "joining the sockets of the new Envoy");
+            join(address).map_err(|error| {
+                io::Error::other(format!("having its socket: {denied}; joining it: {error}"))
+            })
+        })
+    }
+}
+
+fn narrow(sight: &Sight<'_>, group: &Group, is_as_known: bool) -> io::Result<Member> {
+    let socket = sight.member(group.address)?;
+    let mut more = Vec::new();
+    let choice = if is_as_known {
+        for _ in 0..group.missing() {
+            more.push(join(group.address)?);
+        }
+        Choice::Only(group.before)
+    } else {
+        Choice::Any
+    };
+    attach(&socket, choice)?;
+    Ok(Member { socket, more })
+}
+
+fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<OwnedFd> {
+    let socket = process.duplicate(descriptor)?;
+    // The process may have closed it and opened something else.
+    if rustix::fs::fstat(&socket)?.st_ino == inode {
+        Ok(socket)
+    } else {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+/// One more socket that listens there, and drops whatever comes.
+fn join(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    if address.is_ipv6() {
+        // As Envoy does, or it would be in a group of its own.
+        socket.set_only_v6(true)?;
+    }
+    let nothing = instruction(BPF_RET | BPF_K, 0);
+    socket.attach_filter(&[SockFilter::new(
+        nothing.code,
+        nothing.jt,
+        nothing.jf,
+        nothing.k,
+    )])?;
+    socket.bind(&address.into())?;
+    socket.listen(0)?;
+    Ok(socket.into())
+}
+
+fn attach(socket: &impl AsFd, choice: Choice) -> io::Result<()> {
+    let mut code = choice.program();
+    let program = sock_fprog {
+        len: u16::try_from(code.len()).map_err(io::Error::other)?,
+        filter: code.as_mut_ptr(),
+    };
+    Ok(setsockopt(socket, sockopt::AttachReusePortCbpf, &program)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read as _};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+    use std::process::{Child, Command, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A process that listens and takes nothing, so that it can be seen what waits at which of its sockets.
+    struct Server {
+        child: Child,
+        process: Process,
+        address: SocketAddr,
+    }
+
+    impl Server {
+        /// At a port of its own, with up to three sockets.
+        fn start(address: IpAddr, sockets: usize) -> Self {
+            // One that nobody has: with SO_REUSEPORT the kernel may well choose one that another test has.
+            let free = TcpListener::bind((address, 0)).unwrap();
+            let address = free.local_addr().unwrap();
+            drop(free);
+            Self::start_at(address, sockets)
+        }
+
+        fn start_at(address: SocketAddr, sockets: usize) -> Self {
+            let mut command = Command::new("sleep");
+            command.arg("600").stdin(Stdio::null());
+            for number in 0..sockets {
+                let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+                socket.set_reuse_address(true).unwrap();
+                socket.set_reuse_port(true).unwrap();
+                if address.is_ipv6() {
+                    // As Envoy does.
+                    socket.set_only_v6(true).unwrap();
+                }
+                socket.bind(&address.into()).unwrap();
+                socket.listen(1024).unwrap();
+                let socket = OwnedFd::from(socket);
+                match number {
+                    0 => command.stdin(socket),
+                    1 => command.stdout(socket),
+                    _ => command.stderr(socket),
+                };
+            }
+            let child = command.spawn().unwrap();
+            let process = Process::hold(child.id()).unwrap();
+            Self {
+                child,
+                process,
+                address,
+            }
+        }
+
+        fn waiting(&self) -> Vec<u32> {
+            let held = listening::held(self.process.pid());
+            listening::all(self.process.pid())
+                .iter()
+                .filter(|socket| held.contains_key(&socket.inode))
+                .map(|socket| socket.waiting)
+                .collect()
+        }
+
+        fn end(&mut self) {
+            self.child.kill().unwrap();
+            self.child.wait().unwrap();
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            // It may have ended.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    fn connect(address: SocketAddr, count: usize) -> Vec<TcpStream> {
+        (0..count)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect()
+    }
+
+    fn is_open(client: &TcpStream) -> bool {
+        client.set_nonblocking(true).unwrap();
+        let read = { client }.read(&mut [0]);
+        matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Where a connection goes before, while and after; and that none is lost when the first process ends.
+    fn steered(address: IpAddr, sockets_before: usize, sockets_after: usize) {
+        let mut before = Server::start(address, sockets_before);
+        let address = before.address;
+        let after = Server::start_at(address, sockets_after);
+        let sum = |server: &Server| server.waiting().iter().sum::<u32>();
+        let _early = connect(address, 100);
+        let early = (sum(&before), sum(&after));
+        assert!(early.0 > 0 && early.1 > 0, "by the hash: {early:?}");
+
+        let steering = Steering::start(&before.process, &after.process).unwrap();
+        assert!(steering.is_awaited());
+        let mut clients = connect(address, 100);
+        assert_eq!((sum(&before), sum(&after)), (early.0, early.1 + 100));
+        assert!(after.waiting().iter().all(|waiting| *waiting > 0));
+
+        let narrowed = steering.narrow();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let crowd = scope.spawn(|| {
+                let mut clients = connect(address, 20);
+                while !is_over.load(Ordering::Relaxed) && clients.len() < 400 {
+                    clients.extend(connect(address, 1));
+                }
+                clients
+            });
+            before.end();
+            narrowed.release();
+            is_over.store(true, Ordering::Relaxed);
+            clients.extend(crowd.join().unwrap());
+        });
+        let lost = clients.iter().filter(|client| !is_open(client)).count();
+        assert_eq!(lost, 0, "of {}", clients.len());
+
+        let narrow = after.waiting();
+        let late = connect(address, 100);
+        assert!(late.iter().all(is_open));
+        let wide = after.waiting();
+        let took = narrow
+            .iter()
+            .zip(&wide)
+            .filter(|(narrow, wide)| wide > narrow);
+        assert_eq!(took.count(), sockets_after, "{narrow:?} {wide:?}");
+    }
+
+    /// Those that this host has.
+    fn addresses() -> impl Iterator<Item = IpAddr> {
+        [
+            IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::LOCALHOST),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ]
+        .into_iter()
+        .filter(|address| TcpListener::bind((*address, 0)).is_ok())
+    }
+
+    #[test]
+    fn new_connections_go_to_the_second_process_and_none_is_lost_when_the_first_ends() {
+        for address in addresses() {
+            for (before, after) in [(1, 1), (2, 2), (1, 3), (3, 3)] {
+                steered(address, before, after);
+            }
+        }
+    }
+
+    #[test]
+    fn nor_if_the_second_has_fewer_sockets() {
+        for address in addresses() {
+            for (before, after) in [(3, 1), (3, 2)] {
+                steered(address, before, after);
+            }
+        }
+    }
+
+    #[test]
+    fn a_socket_that_joins_takes_no_connection_and_can_say_who_does() {
+        for address in addresses() {
+            let server = Server::start(address, 2);
+            let joined = join(server.address).unwrap();
+            attach(&joined, Choice::Only(0)).unwrap();
+            let clients = connect(server.address, 10);
+            assert_eq!(server.waiting().iter().max(), Some(&10));
+            drop(joined);
+            assert!(clients.iter().all(is_open));
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_agent_has_left_is_undone() {
+        let server = Server::start(Ipv4Addr::LOCALHOST.into(), 3);
+        let sight = Sight::of(None, &server.process);
+        let member = sight.member(server.address).unwrap();
+        attach(&member, Choice::Only(1)).unwrap();
+        drop(member);
+        any(&server.process);
+        let _clients = connect(server.address, 100);
+        assert!(server.waiting().iter().all(|waiting| *waiting > 0));
+    }
+}
