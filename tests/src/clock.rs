@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// The library's source.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
 
-/// The clock of whoever is started with [`Clock::environment`].
+/// The clock of whoever is started with [`Clock::variables`].
 pub struct Clock {
     directory: TempDir,
     offset: File,
@@ -48,15 +48,20 @@ impl Clock {
         self.offset.write_all_at(&bytes, 0).expect("set the clock");
     }
 
-    /// A command line that gives this clock to the command behind it.
-    pub fn environment(&self) -> Vec<String> {
-        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    /// What gives this clock to a process, and to those that it starts.
+    pub fn variables(&self) -> [(&'static str, PathBuf); 2] {
         let directory = self.directory.path();
-        vec![
-            "env".to_owned(),
-            format!("LD_PRELOAD={}", text(directory.join("clock.so"))),
-            format!("SESAME_CLOCK={}", text(offset_file(directory))),
+        [
+            ("LD_PRELOAD", directory.join("clock.so")),
+            ("SESAME_CLOCK", offset_file(directory)),
         ]
+    }
+
+    /// A command line that gives this clock to the command behind it.
+    pub fn command(&self) -> Vec<String> {
+        let variables = self.variables();
+        let assigned = variables.map(|(name, value)| format!("{name}={}", value.display()));
+        std::iter::once("env".to_owned()).chain(assigned).collect()
     }
 }
 

@@ -4,14 +4,20 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde_json::Value;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::STATUS_MANAGER;
+use sesame_controller::cluster::published::agent_name;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::clock::Clock;
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::processes::cpu_seconds;
+use sesame_tests::wait::eventually;
 
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
@@ -60,8 +66,8 @@ fn of_clock(shown: &Value, ahead: i64) -> bool {
 async fn a_clock_that_jumps_changes_nothing_but_the_times_that_are_shown() {
     let backend = Backend::start("a").await;
     let clock = Clock::new();
-    let environment = clock.environment();
-    let wrapper: Vec<&str> = environment.iter().map(String::as_str).collect();
+    let command = clock.command();
+    let wrapper: Vec<&str> = command.iter().map(String::as_str).collect();
     let mut agent = Setup::with_ports(&[80])
         .wrapper(&wrapper)
         .start(&[("all.yaml", &round(0, &backend))]);
@@ -129,4 +135,134 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
         let used = cpu_seconds(pid) - before;
         assert!(used < 0.3, "{used} s of processor time in a second");
     }
+}
+
+const NAMESPACE: &str = "sesame-system";
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+
+fn edge_name() -> NamespacedName {
+    NamespacedName::new("default", "edge")
+}
+
+/// Writes what a host would write whose clock shows this time, as an agent writes it.
+async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
+    let publication = eventually("the Gateway is published", SOON, async || {
+        publication(cluster.admin(), &edge_name()).await
+    })
+    .await;
+    let revision: String = publication.manifest.revision.chars().take(12).collect();
+    let name = agent_name(&edge_name(), host);
+    let agent = json!({
+        "apiVersion": "projectsesame.io/v1alpha1",
+        "kind": "GatewayAgent",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"gateway": "default/edge", "host": host, "fleet": "default"},
+    });
+    cluster
+        .admin()
+        .apply_value(&agent)
+        .await
+        .expect("a GatewayAgent");
+    let path = format!(
+        "/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents/{name}/status?fieldManager={STATUS_MANAGER}"
+    );
+    let status = json!({
+        "state": "Serving", "wantedRevision": revision, "appliedRevision": revision,
+        "envoyVersion": "1.40.0", "agentVersion": "0.1.0", "addresses": ["192.0.2.1"],
+        "heartbeat": heartbeat,
+    });
+    cluster
+        .admin()
+        .merge(&path, &json!({"status": status}))
+        .await
+        .expect("a status");
+}
+
+async fn wait_programmed(cluster: &TestCluster, controller: &ControllerUnderTest, words: &str) {
+    eventually(words, SOON, async || {
+        let gateway = cluster.admin().get(GATEWAY).await;
+        let gateway = gateway.map_err(|error| error.to_string())?;
+        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+        let message = programmed["message"].as_str().unwrap_or_default();
+        if programmed["status"] == "True" && message.starts_with(words) {
+            Ok(())
+        } else {
+            Err(format!("{programmed}\n{}", controller.log_tail()))
+        }
+    })
+    .await;
+}
+
+/// Neither its own clock nor those of the hosts make a controller think that hosts are gone, or that it leads no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let clock = Clock::new();
+    clock.set(10 * YEAR);
+    let variables = clock.variables();
+    let mut controller = ControllerUnderTest::start_with(&cluster, &[], &variables).await;
+    controller.wait_ready().await;
+    cluster
+        .apply(&yaml(&edge(&[http_listener("http", 80, "")])))
+        .await
+        .expect("a Gateway");
+    // Ten years behind the controller's clock; and one that has no right time either.
+    let mut now = Timestamp::now();
+    say(&cluster, "right", now).await;
+    say(
+        &cluster,
+        "wrong",
+        now - SignedDuration::from_secs(20 * YEAR),
+    )
+    .await;
+    wait_programmed(&cluster, &controller, "programmed on 2 of 2 hosts").await;
+    for ahead in [-20 * YEAR, 30 * YEAR, 0] {
+        clock.set(ahead);
+        // What is written from now on has the time that the clock shows, and is published and told as before.
+        let listeners = [
+            http_listener("http", 80, ""),
+            http_listener("more", 8080, &format!("h{}.test", ahead.rem_euclid(7))),
+        ];
+        let before = publication(cluster.admin(), &edge_name()).await;
+        let before = before.expect("published").manifest.revision;
+        cluster
+            .apply(&yaml(&edge(&listeners)))
+            .await
+            .expect("a Gateway");
+        eventually("the change is published", SOON, async || {
+            let now = publication(cluster.admin(), &edge_name()).await?;
+            if now.manifest.revision == before {
+                Err(controller.log_tail())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        now += SignedDuration::from_secs(60);
+        say(&cluster, "right", now).await;
+        say(
+            &cluster,
+            "wrong",
+            now - SignedDuration::from_secs(20 * YEAR),
+        )
+        .await;
+        wait_programmed(&cluster, &controller, "programmed on 2 of 2 hosts").await;
+        assert!(controller.metric("leader", "").await > 0.5);
+    }
+    // Another, that sees all of them for the first time.
+    clock.set(10 * YEAR);
+    controller.restart();
+    controller.wait_ready().await;
+    eventually("it leads", SOON, async || {
+        if controller.metric("leader", "").await > 0.5 {
+            Ok(())
+        } else {
+            Err(controller.log_tail())
+        }
+    })
+    .await;
+    say(&cluster, "third", now).await;
+    wait_programmed(&cluster, &controller, "programmed on 3 of 3 hosts").await;
 }
