@@ -13,6 +13,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer, or more of it, may take. Watches end before.
+const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
 /// How often the files are looked at. Who replaces them leaves the old ones good for much longer.
 const LOOK: Duration = Duration::from_secs(10);
@@ -32,6 +34,8 @@ impl Connection {
     pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
         let (mut config, fingerprint) = read(kubeconfig.as_deref()).await?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READ_TIMEOUT);
+        config.reset_reader_on_write = true;
         tracing::info!(url = %config.cluster_url, "the API server");
         Ok(Self {
             client: Client::try_from(config).context("a client of the API server")?,

@@ -17,7 +17,7 @@ use super::silence::{Moment, Silences};
 use crate::api::NamespacedName;
 use crate::cluster::GatewayAgent;
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, follow};
+use crate::watch::{Incoming, Seen, follow, watch_config};
 use crate::world::{Kind, ObjectKey};
 
 /// How often the kind is looked for while it is not installed.
@@ -235,7 +235,7 @@ async fn watch(api: Api<Incoming>, sender: UnboundedSender<Seen<Found>>, metrics
         tracing::warn!(%error, "the watch of GatewayAgents failed; it is started again");
     };
     loop {
-        let watch = watcher(api.clone(), watcher::Config::default());
+        let watch = watcher(api.clone(), watch_config());
         if !follow(watch, keep, |seen| sender.send(seen).is_ok(), fail).await {
             return;
         }
