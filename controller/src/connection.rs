@@ -6,16 +6,21 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer, or more of it, may take. Watches end before.
+const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
 /// How often the files are looked at. Who replaces them leaves the old ones good for much longer.
 const LOOK: Duration = Duration::from_secs(10);
+
+/// A clock that is set back by less changes nothing: tokens are read again each minute, and are good for much longer.
+const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and where what it needs comes from.
 pub(crate) struct Connection {
@@ -29,6 +34,8 @@ impl Connection {
     pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
         let (mut config, fingerprint) = read(kubeconfig.as_deref()).await?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READ_TIMEOUT);
+        config.reset_reader_on_write = true;
         tracing::info!(url = %config.cluster_url, "the API server");
         Ok(Self {
             client: Client::try_from(config).context("a client of the API server")?,
@@ -37,10 +44,16 @@ impl Connection {
         })
     }
 
-    /// Waits until the files say something else that can be used.
+    /// Waits until the files say something else that can be used, or the client would use for too long what it has: it
+    /// notes by the wall clock when to read a token's file again.
     pub(crate) async fn outdated(&self) {
         loop {
+            let (wall, steady) = (SystemTime::now(), Instant::now());
             tokio::time::sleep(LOOK).await;
+            if is_set_back(wall, SystemTime::now(), steady.elapsed()) {
+                tracing::warn!("the clock was set back");
+                return;
+            }
             match read(self.kubeconfig.as_deref()).await {
                 Ok((_, fingerprint)) if fingerprint == self.fingerprint => {}
                 Ok(_) => return,
@@ -48,6 +61,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whether the wall clock went on by much less than what has `passed`.
+fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
+    now + SET_BACK < before + passed
 }
 
 /// The configuration, and what tells one from another.
@@ -69,4 +87,25 @@ async fn read(kubeconfig: Option<&Path>) -> Result<(Config, u64)> {
     config.cluster_url.hash(&mut hasher);
     config.root_cert.hash(&mut hasher);
     Ok((config, hasher.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_is_noticed_and_one_that_goes_ahead_is_fine() {
+        let before = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let passed = Duration::from_secs(10);
+        let year = Duration::from_secs(365 * 24 * 3600);
+        assert!(!is_set_back(before, before + passed, passed));
+        assert!(!is_set_back(before, before, passed));
+        assert!(!is_set_back(before, before + year, passed));
+        assert!(is_set_back(
+            before,
+            before - Duration::from_secs(3600),
+            passed
+        ));
+        assert!(is_set_back(before, SystemTime::UNIX_EPOCH - year, passed));
+    }
 }

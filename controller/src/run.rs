@@ -199,7 +199,8 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         "{}",
         match end {
             End::Told => "told to stop",
-            End::Outdated => "the way to the API server is another one now; beginning anew",
+            End::Outdated =>
+                "the way to the API server is another one now, or has to be looked up anew; beginning anew",
         }
     );
     let _ = step_down.send(true);

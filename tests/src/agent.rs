@@ -159,7 +159,7 @@ impl AgentUnderTest {
             .stderr(log)
             // A Ctrl-C at the test's terminal is not the agent's.
             .process_group(0);
-        if !self.ports.is_empty() {
+        if self.ports.iter().any(|(outside, inside)| outside != inside) {
             let pairs: Vec<String> = self
                 .ports
                 .iter()

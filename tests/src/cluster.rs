@@ -156,9 +156,14 @@ impl TestCluster {
         self.servers.stop_apiserver();
     }
 
-    /// SIGSTOP to the API server: connections to it are taken, but nothing is answered until it is stopped.
+    /// SIGSTOP to the API server: connections to it are taken, but nothing is answered until it is stopped or thawed.
     pub fn freeze_apiserver(&self) {
         self.servers.freeze_apiserver();
+    }
+
+    /// SIGCONT to the API server.
+    pub fn thaw_apiserver(&self) {
+        self.servers.thaw_apiserver();
     }
 
     /// Starts the API server again at the same address, with the same keys and data, and waits until it is ready.

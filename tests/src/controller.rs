@@ -66,6 +66,7 @@ pub struct ControllerUnderTest {
     directory: TempDir,
     kubeconfig: PathBuf,
     flags: Vec<String>,
+    variables: Vec<(String, PathBuf)>,
     listen: SocketAddr,
     child: Option<Child>,
 }
@@ -73,6 +74,16 @@ pub struct ControllerUnderTest {
 impl ControllerUnderTest {
     /// Starts one.
     pub async fn start(cluster: &TestCluster, flags: &[&str]) -> Self {
+        Self::start_with(cluster, flags, &[]).await
+    }
+
+    /// Starts one with these variables.
+    pub async fn start_with(
+        cluster: &TestCluster,
+        flags: &[&str],
+        variables: &[(&str, PathBuf)],
+    ) -> Self {
+        let variables = variables.iter();
         let mut controller = Self {
             directory: tempfile::Builder::new()
                 .prefix("sesame-controller-")
@@ -80,6 +91,9 @@ impl ControllerUnderTest {
                 .expect("a directory"),
             kubeconfig: cluster.kubeconfig(&controller_user()).await,
             flags: flags.iter().map(ToString::to_string).collect(),
+            variables: variables
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
             listen: (Ipv4Addr::LOCALHOST, free_port()).into(),
             child: None,
         };
@@ -109,6 +123,7 @@ impl ControllerUnderTest {
             .args(["--log", "info,sesame_controller=debug"])
             .args(&self.flags)
             .envs(deployed_environment())
+            .envs(self.variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log"))
             .stderr(log)

@@ -15,6 +15,7 @@ pub mod backend;
 pub mod certs;
 pub mod checks;
 pub mod client;
+pub mod clock;
 pub mod cluster;
 pub mod controller;
 pub mod datagrams;

@@ -15,9 +15,13 @@ use sesame_tests::cluster::{TestCluster, User};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served};
 use sesame_tests::published::{self, HOST, Published, one, wait_told};
+use sesame_tests::wait::eventually;
 
 /// How long an API server is away.
 const AWAY: Duration = Duration::from_secs(60);
+
+/// A silent API server is asked within 25 s, and has 10 s to answer.
+const NOTICED: Duration = Duration::from_secs(60);
 
 /// A cluster, a host that follows it, and requests all the time.
 struct Host {
@@ -160,6 +164,23 @@ async fn a_minute_without_an_api_server_is_none_without_service() {
         host.load.pass(100).await;
     }
     host.cluster.start_apiserver().await;
+    let second = host.version("/two");
+    second.publish(host.cluster.admin()).await;
+    host.end(&second, "/two").await;
+}
+
+/// Connections stay, and nothing is said over them: as silent as a cluster where nothing happens.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_frozen_is_noticed_within_a_minute() {
+    let host = Host::start().await;
+    host.cluster.freeze_apiserver();
+    eventually("it says so", NOTICED, async || match host.agent.status() {
+        Some(status) if degraded(&status) => Ok(()),
+        other => Err(format!("{other:?}\n{}", host.agent.log_tail())),
+    })
+    .await;
+    host.load.pass(100).await;
+    host.cluster.thaw_apiserver();
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
     host.end(&second, "/two").await;

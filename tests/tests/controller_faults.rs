@@ -158,6 +158,43 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     wait_routes(&cluster, 23).await;
 }
 
+/// Connections stay, and nothing is said over them.
+#[tokio::test]
+async fn an_api_server_that_is_frozen_is_noticed_and_what_was_missed_is_read() {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    wait_leads(&controller).await;
+    let mut all = manifests::edge(&[http_listener("http", 80, "")]);
+    all.push(route(0));
+    cluster
+        .apply(&manifests::yaml(&all))
+        .await
+        .expect("objects");
+    wait_routes(&cluster, 1).await;
+    let answers = async || controller.metric("api_server_answers", "").await > 0.5;
+    assert!(answers().await, "{}", controller.log_tail());
+
+    cluster.freeze_apiserver();
+    eventually("its metrics say so", SOON, async || {
+        if answers().await || leads(&controller).await {
+            return Err(controller.log_tail());
+        }
+        Ok(())
+    })
+    .await;
+    assert_eq!(controller.get("/readyz").await.expect("an answer").0, 200);
+
+    cluster.thaw_apiserver();
+    let another = manifests::yaml(&[route(1)]);
+    cluster.apply(&another).await.expect("a route");
+    wait_routes(&cluster, 2).await;
+    assert!(answers().await, "{}", controller.log_tail());
+    wait_leads(&controller).await;
+}
+
 /// Without the right to write ConfigMaps: the Gateway says so, and what was published stays.
 #[tokio::test]
 async fn new_authorities_and_tokens_are_taken_up() {

@@ -4,8 +4,11 @@
 //! aborts. So the number is known before anything is rendered, with room for others.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+
+use rustix::fs::inotify;
 
 /// Instances that are left for everybody else who comes.
 const RESERVE: usize = 16;
@@ -60,6 +63,14 @@ fn used_by_others(proc: &Path, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
+/// Asks the kernel whether so many more files could be watched now: others may have come since the limit was read, and
+/// an Envoy that asks for one too many is gone.
+pub(crate) fn room_for(more: usize) -> io::Result<()> {
+    let instances = (0..more).map(|_| inotify::init(inotify::CreateFlags::CLOEXEC));
+    let held: Result<Vec<_>, _> = instances.collect();
+    held.map(drop).map_err(io::Error::from)
+}
+
 /// How many files a process watches, as far as it lets itself be looked at.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
@@ -103,7 +114,6 @@ mod tests {
 
     #[test]
     fn an_instance_of_another_process_counts() {
-        use rustix::fs::inotify;
         let own = std::process::id();
         let _instance = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
         // Other tests of this process may hold instances too.

@@ -77,6 +77,14 @@ impl Plan {
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
+
+    /// How many files Envoy is going to watch that it does not watch yet.
+    pub(crate) fn new_leaves(&self) -> usize {
+        let writes = self.steps.iter().flat_map(|step| &step.writes);
+        writes
+            .filter(|write| write.new && !write.subscription.kind.is_list())
+            .count()
+    }
 }
 
 /// What is wrong with a wanted set itself.

@@ -20,6 +20,16 @@ pub enum ApplyError {
         /// How many there are.
         count: usize,
     },
+    /// Envoy would be gone.
+    #[error(
+        "Envoy would watch {more} files more, and there are no inotify instances for them ({source}); raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or look who holds them"
+    )]
+    Watches {
+        /// How many.
+        more: usize,
+        /// What the kernel says.
+        source: io::Error,
+    },
     /// A file could not be written, read or put back.
     #[error("{action} below {root}: {source}", root = .root.display())]
     Io {

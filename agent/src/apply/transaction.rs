@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use super::budget;
 use super::files::{Files, remove_if_there};
 use super::on_disk::{OnDisk, find};
 use super::plan::{Phase, Plan, Step, plan};
@@ -125,6 +126,10 @@ impl Applier {
         let mut report = Report::new();
         if plan.is_empty() {
             return Ok(report);
+        }
+        let more = plan.new_leaves();
+        if envoy.is_some() {
+            budget::room_for(more).map_err(|source| ApplyError::Watches { more, source })?;
         }
         let done = match envoy {
             Some(envoy) => self.execute(&plan, wanted, envoy, &mut report).await,

@@ -143,6 +143,7 @@ fn not_open(
         transport,
         envoy_words,
         holder,
+        low,
         since,
         ..
     } = socket;
@@ -150,6 +151,9 @@ fn not_open(
     if let Some(holder) = holder {
         // Writing to a String cannot fail.
         let _ = write!(words, "; the port is held by {holder}");
+    }
+    if let Some(low) = low {
+        let _ = write!(words, "; {low}");
     }
     let transport = match transport {
         holder::Transport::Tcp => Transport::Tcp,

@@ -15,6 +15,7 @@ mod candidate;
 mod exclude;
 pub mod holder;
 mod judge;
+mod low_ports;
 mod memory;
 mod piece;
 mod publish;

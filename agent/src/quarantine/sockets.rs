@@ -14,6 +14,7 @@ use nix::sys::socket::{
 };
 
 use super::holder::{self, Holder, Transport};
+use super::low_ports::{self, LowPort};
 use crate::render::{Rendered, Resource};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -30,6 +31,8 @@ pub struct UnboundSocket {
     pub envoy_words: String,
     /// Who is in the way, if that could be told.
     pub holder: Option<Holder>,
+    /// That it needs a capability, if that is why.
+    pub low: Option<LowPort>,
     /// When it was refused first.
     pub since: Timestamp,
     /// For a refusal that has nothing to do with the address: the refused resource. It is not tried again.
@@ -79,6 +82,7 @@ impl Unbound {
         let socket = UnboundSocket {
             address,
             transport,
+            low: low_ports::explain(address.port(), &envoy_words),
             envoy_words,
             holder: holder::find(transport, address.ip(), address.port()),
             since: before.map_or(now, |socket| socket.since),

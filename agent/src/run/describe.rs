@@ -52,6 +52,12 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     } else if !known.available {
         reasons.push("the source has not been read yet".to_owned());
     }
+    if let Some(why) = &known.polling {
+        reasons.push(format!(
+            "changes of {} are looked for once a second, because inotify cannot be had: {why}",
+            source.title()
+        ));
+    }
     let not_begun = known
         .gateways
         .keys()

@@ -36,6 +36,8 @@ pub(super) struct Known {
     pub(super) available: bool,
     /// Why what was accepted before is served instead of what the source says now.
     pub(super) held: Option<String>,
+    /// Why the source is looked at now and then, rather than when something happens to it.
+    pub(super) polling: Option<String>,
     /// Whether nothing of what is served is in the source any more, which waits for somebody to say that it is meant.
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
@@ -69,6 +71,7 @@ impl Engine {
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
             };
             self.take(&scan, &change);
+            note_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
                 tracing::warn!(%error, "the last good manifests cannot be kept for the next start");
             }
@@ -206,6 +209,16 @@ impl Engine {
         });
         self.publish_problems(scan);
     }
+}
+
+/// Takes note of whether there is inotify for the source.
+pub(super) fn note_polling(known: &watch::Sender<Known>, watch: &Watch) {
+    known.send_if_modified(|known| {
+        let now = watch.polling();
+        let other = known.polling != now;
+        known.polling = now;
+        other
+    });
 }
 
 fn cause(change: &Change, first: bool) -> String {

@@ -3,23 +3,16 @@
 //! Ready is a host whose Envoys serve what was proven to be accepted: the newest configuration, or the last good one
 //! while the newest is on its way, was refused in part, or its source is away. A host that drains is not ready.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use sesame_controller::http;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use super::report::Report;
-
-const MAX_CONNECTIONS: usize = 64;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is not ready, a sentence each; none if the host is ready.
 pub(super) fn unready(report: &Report) -> Vec<String> {
@@ -71,37 +64,12 @@ pub(super) async fn serve<F>(listener: TcpListener, report: Arc<F>)
 where
     F: Fn(bool) -> Report + Send + Sync + 'static,
 {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, most likely.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let report = Arc::clone(&report);
-        tokio::spawn(async move {
-            let _slot = slot;
-            let service = service_fn(|request: Request<Incoming>| {
-                let found = answer(request.method(), request.uri().path(), || report(false));
-                async move {
-                    let (status, text) =
-                        found.unwrap_or((StatusCode::NOT_FOUND, "not found\n".to_owned()));
-                    let mut response = Response::new(Full::new(Bytes::from(text)));
-                    *response.status_mut() = status;
-                    Ok::<_, Infallible>(response)
-                }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .keep_alive(false)
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a caller of the health address went away");
-            }
-        });
-    }
+    let answer = move |request: Request<Incoming>| {
+        let found = answer(request.method(), request.uri().path(), || report(false));
+        let (status, text) = found.unwrap_or((StatusCode::NOT_FOUND, "not found\n".to_owned()));
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        std::future::ready(response)
+    };
+    http::serve(listener, answer).await;
 }

@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{FLEET_LABEL, GATEWAY_LABEL, agent_name, gateway_id};
-use sesame_controller::cluster::{GatewayAgent, GatewayAgentStatus};
+use sesame_controller::cluster::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -28,8 +28,6 @@ use crate::source::cluster::{Settings, words};
 
 /// Owns what stands for the host itself.
 const SPEC_MANAGER: &str = "sesame-agent";
-/// Owns what the host says.
-const STATUS_MANAGER: &str = "sesame-agent-status";
 const HEARTBEAT: Duration = Duration::from_secs(60);
 /// What changes within this time is told once.
 const GATHER: Duration = Duration::from_millis(300);

@@ -9,26 +9,22 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use sesame_controller::http::{self, Lasting};
 use tokio::net::UnixListener;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::health;
 use super::orders::{Listener, Order, OrderRequest};
 use super::report::Report;
 
-const MAX_CONNECTIONS: usize = 16;
 const MAX_ORDER: usize = 64 << 10;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Listens on `path`, replacing a socket that a dead agent left.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
@@ -48,48 +44,21 @@ pub(super) async fn serve<F>(listener: UnixListener, report: Arc<F>, desks: watc
 where
     F: Fn(bool) -> Report + Send + Sync + 'static,
 {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "the agent's socket cannot accept");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
+    let answer = move |request: Request<Incoming>| {
+        let (report, desks) = (Arc::clone(&report), desks.clone());
+        async move {
+            if (request.method(), request.uri().path()) == (&Method::POST, "/orders") {
+                return orders(request, &desks).await;
             }
-        };
-        let report = Arc::clone(&report);
-        let desks = desks.clone();
-        tokio::spawn(async move {
-            let _slot = slot;
-            let service = service_fn(move |request: Request<Incoming>| {
-                let report = Arc::clone(&report);
-                let desks = desks.clone();
-                async move {
-                    if (request.method(), request.uri().path()) == (&Method::POST, "/orders") {
-                        return Ok(orders(request, &desks).await);
-                    }
-                    let (method, path) =
-                        (request.method().clone(), request.uri().path().to_owned());
-                    let answer = move || answer(&method, &path, &*report);
-                    Ok::<_, Infallible>(match tokio::task::spawn_blocking(answer).await {
-                        Ok(response) => response,
-                        Err(error) => failed(&error.to_string()),
-                    })
-                }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a caller of the agent's socket went away");
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let answer = move || answer(&method, &path, &*report);
+            match tokio::task::spawn_blocking(answer).await {
+                Ok(response) => response,
+                Err(error) => failed(&error.to_string()),
             }
-        });
-    }
+        }
+    };
+    http::serve(listener, answer).await;
 }
 
 /// Where orders to each Gateway are taken.
@@ -148,6 +117,7 @@ async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> R
         Some((Ok(Frame::data(Bytes::from(line))), answers))
     });
     let mut response = Response::new(StreamBody::new(lines).boxed_unsync());
+    response.extensions_mut().insert(Lasting);
     response.headers_mut().insert(
         CONTENT_TYPE,
         HeaderValue::from_static("application/x-ndjson"),

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use sesame_controller::resolve::{ResolvedGateway, Resolver};
 use tokio::sync::watch;
 
-use super::engine::{Engine, Known};
+use super::engine::{Engine, Known, note_polling};
 use super::report::SourceReport;
 use super::snapshots::SnapshotEngine;
 use super::wanted::HostSettings;
@@ -116,6 +116,7 @@ impl Source {
                     engine.restore(accepted);
                     while watch.changes.blocking_recv().is_some() {
                         engine.take(dirs.scan());
+                        note_polling(&engine.known, &watch);
                     }
                 })?;
             }

@@ -213,7 +213,7 @@ impl Watching {
                 let every = self.timing.poll;
                 tracing::warn!(root = %self.root.display(), %error, ?every, "no inotify: polling");
                 *polling = Some(format!(
-                    "{error}; raise fs.inotify.max_user_instances or max_user_watches"
+                    "{error}; raise fs.inotify.max_user_instances or fs.inotify.max_user_watches"
                 ));
             }
         } else {

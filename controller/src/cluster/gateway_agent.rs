@@ -9,8 +9,14 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The field manager that writes what a host says. The API server notes when it wrote last, by a clock that all hosts
+/// share.
+pub const STATUS_MANAGER: &str = "sesame-agent-status";
+
 /// Which host, and which Gateway.
-#[derive(Clone, Debug, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema,
+)]
 #[kube(
     group = "projectsesame.io",
     version = "v1alpha1",

@@ -8,5 +8,5 @@ pub mod published;
 
 pub use self::gateway_agent::{
     AgentState, GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, RefusedListener, RefusedObject,
-    RefusedRoute, RefusedRule, UnusableAddress,
+    RefusedRoute, RefusedRule, STATUS_MANAGER, UnusableAddress,
 };

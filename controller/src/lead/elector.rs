@@ -45,6 +45,8 @@ impl Elector {
                 result = tokio::time::timeout(limit, self.step(&api, &mut seen)) => result,
                 () = &mut stop => break,
             };
+            self.metrics
+                .api_server_answers(matches!(&result, Ok(Ok(_))));
             match result {
                 Ok(Ok(true)) => {
                     held_until = Some(asked + deadline);

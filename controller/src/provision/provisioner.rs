@@ -21,7 +21,7 @@ use crate::api::NamespacedName;
 use crate::cluster::published::GATEWAY_LABEL;
 use crate::engine::Offers;
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, api_resource, follow};
+use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
 use crate::world::Kind;
 
 /// How long one write may take.
@@ -108,8 +108,8 @@ impl Provisioner {
         let api: Api<Incoming> =
             Api::all_with(self.client.clone(), &api_resource(kind, api_version(kind)));
         let config = match kind {
-            Kind::Gateway => watcher::Config::default(),
-            _ => watcher::Config::default().labels(GATEWAY_LABEL),
+            Kind::Gateway => watch_config(),
+            _ => watch_config().labels(GATEWAY_LABEL),
         };
         let metrics = Arc::clone(&self.metrics);
         async move {

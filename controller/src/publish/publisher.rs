@@ -24,7 +24,7 @@ use crate::api::NamespacedName;
 use crate::cluster::published::{GATEWAY_LABEL, Part};
 use crate::engine::Offers;
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, api_resource, follow};
+use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
 use crate::world::Kind;
 
 /// How long one write may take. A leader that is cut off stops well before another begins.
@@ -133,7 +133,7 @@ impl Publisher {
             &self.namespace,
             &api_resource(kind, "v1"),
         );
-        let config = watcher::Config::default().labels(GATEWAY_LABEL);
+        let config = watch_config().labels(GATEWAY_LABEL);
         let metrics = Arc::clone(&self.metrics);
         async move {
             let kind = kind.as_str();

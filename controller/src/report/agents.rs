@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::DeleteParams;
 use kube::core::ApiResource;
 use kube::runtime::watcher;
@@ -14,10 +13,11 @@ use tokio::task::JoinSet;
 
 use super::hosts::{self, Revisions, Said};
 use super::judged::Judged;
+use super::silence::{Moment, Silences};
 use crate::api::NamespacedName;
 use crate::cluster::GatewayAgent;
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, follow};
+use crate::watch::{Incoming, Seen, follow, watch_config};
 use crate::world::{Kind, ObjectKey};
 
 /// How often the kind is looked for while it is not installed.
@@ -34,6 +34,7 @@ pub(super) struct Agents {
     gateways: BTreeMap<String, NamespacedName>,
     revisions: BTreeMap<NamespacedName, Revisions>,
     said: BTreeMap<NamespacedName, Said>,
+    silences: Silences,
     /// Agents that were stale at the last look: one look may be too early.
     stale: BTreeSet<String>,
     /// The watch and the deletions under way.
@@ -58,6 +59,7 @@ impl Agents {
             gateways: BTreeMap::new(),
             revisions: BTreeMap::new(),
             said: BTreeMap::new(),
+            silences: Silences::default(),
             stale: BTreeSet::new(),
             tasks,
         };
@@ -70,28 +72,35 @@ impl Agents {
     }
 
     /// Takes what the watch saw; returns the objects about which something else is said now.
-    pub(super) fn take(&mut self, seen: Seen<Found>, now: Timestamp) -> BTreeSet<ObjectKey> {
+    pub(super) fn take(&mut self, seen: Seen<Found>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         match seen {
             Seen::All(found) => {
+                self.silences.hear(readable(&found), now);
                 touched.extend(std::mem::take(&mut self.by_gateway).into_keys());
                 self.gateways.clear();
                 for (name, agent) in found {
                     self.put(name, agent, &mut touched);
                 }
+                self.silences
+                    .retain(|name| self.gateways.contains_key(name));
             }
-            Seen::One((name, agent)) => self.put(name, agent, &mut touched),
-            Seen::Gone((name, _)) => self.put(name, None, &mut touched),
+            Seen::One((name, agent)) => {
+                let found = [(name, agent)];
+                self.silences.hear(readable(&found), now);
+                let [(name, agent)] = found;
+                self.put(name, agent, &mut touched);
+            }
+            Seen::Gone((gone, _)) => {
+                self.silences.retain(|name| name != gone);
+                self.put(gone, None, &mut touched);
+            }
         }
         self.listen(touched, now)
     }
 
     /// Takes note of what is to be published now; returns the objects about which something else is said now.
-    pub(super) fn note_revisions(
-        &mut self,
-        judged: &Judged,
-        now: Timestamp,
-    ) -> BTreeSet<ObjectKey> {
+    pub(super) fn note_revisions(&mut self, judged: &Judged, now: Moment) -> BTreeSet<ObjectKey> {
         self.revisions
             .retain(|gateway, _| judged.statuses.gateways.contains_key(gateway));
         for (gateway, revision) in &judged.revisions {
@@ -106,16 +115,16 @@ impl Agents {
     }
 
     /// Hosts may be lost by now; returns the objects about which something else is said.
-    pub(super) fn look_at_the_clock(&mut self, now: Timestamp) -> BTreeSet<ObjectKey> {
+    pub(super) fn look_at_the_clock(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
         self.listen(self.all(), now)
     }
 
     /// Deletes agents that were stale at two looks.
-    pub(super) fn forget_stale(&mut self, judged: &Judged, now: Timestamp) {
+    pub(super) fn forget_stale(&mut self, judged: &Judged, now: Moment) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |gateway: &NamespacedName| judged.statuses.gateways.contains_key(gateway);
         let agents = self.by_gateway.values().flatten();
-        let stale = hosts::stale(agents, is_ours, now);
+        let stale = hosts::stale(agents, is_ours, |name| self.silences.of(name, now));
         for name in stale.intersection(&self.stale) {
             let (api, name) = (self.api.clone(), name.clone());
             self.tasks.spawn(async move {
@@ -146,7 +155,9 @@ impl Agents {
             }
             touched.insert(gateway);
         }
-        if let Some(agent) = agent {
+        if let Some(mut agent) = agent {
+            // They are longer than the rest.
+            agent.metadata.managed_fields = None;
             let gateway = hosts::gateway_of(&agent);
             touched.insert(gateway.clone());
             self.gateways.insert(name.clone(), gateway.clone());
@@ -160,18 +171,15 @@ impl Agents {
     }
 
     /// Hears the agents of these Gateways again.
-    fn listen(
-        &mut self,
-        gateways: BTreeSet<NamespacedName>,
-        now: Timestamp,
-    ) -> BTreeSet<ObjectKey> {
+    fn listen(&mut self, gateways: BTreeSet<NamespacedName>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         for gateway in gateways {
             let none = Revisions::default();
             let revisions = self.revisions.get(&gateway).unwrap_or(&none);
             let agents = self.by_gateway.get(&gateway);
-            let agents = agents.into_iter().flat_map(BTreeMap::values);
-            let said = hosts::said(agents, revisions, now);
+            let agents = agents.into_iter().flatten();
+            let heard = agents.map(|(name, agent)| (agent, self.silences.of(name, now)));
+            let said = hosts::said(heard, revisions);
             let before = self.said.remove(&gateway).unwrap_or_default();
             if said != before {
                 touched.insert(ObjectKey {
@@ -191,6 +199,12 @@ impl Agents {
     }
 }
 
+/// Those that can be decoded.
+fn readable(found: &[Found]) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
+    let agents = found.iter();
+    agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
+}
+
 /// `HTTPRoute/namespace/name`; none if it is not the name of a route.
 fn route_key(text: &str) -> Option<ObjectKey> {
     let mut parts = text.splitn(3, '/');
@@ -206,7 +220,11 @@ async fn watch(api: Api<Incoming>, sender: UnboundedSender<Seen<Found>>, metrics
     let kind = GatewayAgent::kind(&());
     let keep = |incoming: Incoming| {
         let name = incoming.name().name;
-        let agent = serde_json::from_value(incoming.value);
+        let mut agent = serde_json::from_value::<GatewayAgent>(incoming.value);
+        if let Ok(agent) = &mut agent {
+            let managed = incoming.managed.map(serde_json::from_value);
+            agent.metadata.managed_fields = managed.and_then(Result::ok);
+        }
         if let Err(error) = &agent {
             tracing::warn!(agent = name, %error, "a GatewayAgent cannot be read and is skipped");
         }
@@ -217,7 +235,7 @@ async fn watch(api: Api<Incoming>, sender: UnboundedSender<Seen<Found>>, metrics
         tracing::warn!(%error, "the watch of GatewayAgents failed; it is started again");
     };
     loop {
-        let watch = watcher(api.clone(), watcher::Config::default());
+        let watch = watcher(api.clone(), watch_config());
         if !follow(watch, keep, |seen| sender.send(seen).is_ok(), fail).await {
             return;
         }

@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
-
-use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
 
 use crate::api::NamespacedName;
 use crate::cluster::{AgentState, GatewayAgent, GatewayAgentStatus, RefusedRule};
 use crate::status::{Programmed, RefusedRules};
 
 /// A host that has said nothing for this long is lost.
-const LOST_AFTER: SignedDuration = SignedDuration::from_mins(3);
+const LOST_AFTER: Duration = Duration::from_mins(3);
 /// And forgotten after this long.
-const DEAD_AFTER: SignedDuration = SignedDuration::from_hours(24);
+const DEAD_AFTER: Duration = Duration::from_hours(24);
 /// What `status.addresses` holds at most.
 const MAX_ADDRESSES: usize = 16;
 /// How many revisions of one generation are remembered.
@@ -61,11 +60,10 @@ impl Revisions {
     }
 }
 
-/// Puts together what the agents of one Gateway say.
+/// Puts together what the agents of one Gateway say; with each, how long it has been silent.
 pub(super) fn said<'a>(
-    agents: impl Iterator<Item = &'a GatewayAgent>,
+    agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
-    now: Timestamp,
 ) -> Said {
     let mut all = Said::default();
     let mut addresses = BTreeSet::new();
@@ -73,13 +71,13 @@ pub(super) fn said<'a>(
     let mut unusable: Reasons<'_, String> = Reasons::default();
     let mut routes: BTreeMap<&str, Refusals> = BTreeMap::new();
     let mut heard = 0_u32;
-    for agent in agents {
+    for (agent, silence) in agents {
         let host = agent.spec.host.as_str();
         all.programmed.hosts += 1;
         let Some(status) = &agent.status else {
             continue;
         };
-        if age(agent, now) > LOST_AFTER {
+        if silence > LOST_AFTER {
             all.lost.push(host.to_owned());
             continue;
         }
@@ -139,29 +137,14 @@ fn note<'a>(
     }
 }
 
-/// How long ago the agent was heard of.
-fn age(agent: &GatewayAgent, now: Timestamp) -> SignedDuration {
-    let heartbeat = agent.status.as_ref().and_then(|status| status.heartbeat);
-    let created = || {
-        agent
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map(|time| time.0)
-    };
-    heartbeat
-        .or_else(created)
-        .map_or(SignedDuration::ZERO, |heard| now.duration_since(heard))
-}
-
 /// Agents that are to be forgotten: of Gateways that are not ours, or dead for a day.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,
-    now: Timestamp,
+    silence: impl Fn(&str) -> Duration,
 ) -> BTreeSet<String> {
     agents
-        .filter(|(_, agent)| age(agent, now) > DEAD_AFTER || !is_ours(&gateway_of(agent)))
+        .filter(|(name, agent)| silence(name) > DEAD_AFTER || !is_ours(&gateway_of(agent)))
         .map(|(name, _)| name.clone())
         .collect()
 }
@@ -240,11 +223,7 @@ mod tests {
     use super::*;
     use crate::cluster::{GatewayAgentSpec, RefusedListener, RefusedRoute};
 
-    fn now() -> Timestamp {
-        Timestamp::from_second(1_000_000).expect("a time")
-    }
-
-    fn agent(host: &str, revision: &str, seconds_ago: i64) -> GatewayAgent {
+    fn agent(host: &str, revision: &str) -> GatewayAgent {
         let mut agent = GatewayAgent::new(
             host,
             GatewayAgentSpec {
@@ -260,10 +239,15 @@ mod tests {
                 format!("192.0.2.{}", host.len()),
                 "not an address".to_owned(),
             ],
-            heartbeat: Some(now() - SignedDuration::from_secs(seconds_ago)),
             ..GatewayAgentStatus::default()
         });
         agent
+    }
+
+    fn heard<'a>(
+        agents: impl IntoIterator<Item = &'a GatewayAgent>,
+    ) -> impl Iterator<Item = (&'a GatewayAgent, Duration)> {
+        agents.into_iter().map(|agent| (agent, Duration::ZERO))
     }
 
     fn revisions(all: &[(i64, &str)]) -> Revisions {
@@ -277,17 +261,20 @@ mod tests {
     #[test]
     fn a_host_is_ready_with_any_revision_of_the_gateways_generation_while_it_is_heard_of() {
         let agents = [
-            agent("a", "aaaaaaaaaaaa", 10),
-            agent("bb", "bbbbbbbbbbbb", 10),
-            agent("ccc", "bbbbbbbbbbbb", 200),
-            agent("dddd", "000000000000", 10),
+            (agent("a", "aaaaaaaaaaaa"), 10),
+            (agent("bb", "bbbbbbbbbbbb"), 10),
+            (agent("ccc", "bbbbbbbbbbbb"), 200),
+            (agent("dddd", "000000000000"), 10),
         ];
+        let agents = agents
+            .iter()
+            .map(|(agent, silence)| (agent, Duration::from_secs(*silence)));
         let known = revisions(&[
             (1, "00000000000000"),
             (2, "aaaaaaaaaaaaaa"),
             (2, "bbbbbbbbbbbbbb"),
         ]);
-        let said = said(agents.iter(), &known, now());
+        let said = said(agents, &known);
         assert_eq!((said.programmed.hosts_ready, said.programmed.hosts), (2, 4));
         assert_eq!(said.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
         assert_eq!(said.lost, ["ccc"]);
@@ -313,11 +300,11 @@ mod tests {
             agent
         };
         let agents = [
-            refused(agent("a", "aaaaaaaaaaaa", 1), "port 80 is taken", false),
-            refused(agent("bb", "aaaaaaaaaaaa", 1), "no rights", false),
+            refused(agent("a", "aaaaaaaaaaaa"), "port 80 is taken", false),
+            refused(agent("bb", "aaaaaaaaaaaa"), "no rights", false),
         ];
         let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
-        let both = said(agents.iter(), &known, now());
+        let both = said(heard(&agents), &known);
         let listeners = &both.programmed.refused_listeners;
         let http = listeners.get("Gateway/ns/edge/listeners/http");
         assert_eq!(
@@ -328,8 +315,8 @@ mod tests {
         assert_eq!(route.rules[&0], "bad regex");
         assert!(!route.works);
 
-        let well = agent("ccc", "aaaaaaaaaaaa", 1);
-        let most = said(agents.iter().chain([&well]), &known, now());
+        let well = agent("ccc", "aaaaaaaaaaaa");
+        let most = said(heard(&agents).chain(heard([&well])), &known);
         assert!(most.refused["HTTPRoute/ns/app"].works);
         assert_eq!(
             most.refused["HTTPRoute/ns/app"].rules[&0],
@@ -339,15 +326,17 @@ mod tests {
 
     #[test]
     fn agents_of_no_gateway_of_ours_and_those_dead_for_a_day_are_stale() {
-        let mut foreign = agent("a", "a", 1);
+        let mut foreign = agent("a", "a");
         foreign.spec.gateway = "ns/other".to_owned();
         let agents = BTreeMap::from([
             ("foreign".to_owned(), foreign),
-            ("dead".to_owned(), agent("a", "a", 90_000)),
-            ("lost".to_owned(), agent("a", "a", 80_000)),
+            ("dead".to_owned(), agent("a", "a")),
+            ("lost".to_owned(), agent("a", "a")),
         ]);
         let is_ours = |gateway: &NamespacedName| gateway.name == "edge";
-        let stale = stale(agents.iter(), is_ours, now());
+        let silence =
+            |name: &str| Duration::from_secs(if name == "dead" { 90_000 } else { 80_000 });
+        let stale = stale(agents.iter(), is_ours, silence);
         assert_eq!(stale.into_iter().collect::<Vec<_>>(), ["dead", "foreign"]);
     }
 }

@@ -12,6 +12,7 @@ mod pace;
 mod patch;
 mod reporter;
 mod said;
+mod silence;
 mod stored;
 mod write;
 

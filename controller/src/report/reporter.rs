@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -18,6 +17,7 @@ use super::judged::{Judged, Rejudged};
 use super::pace::Pace;
 use super::patch::patch;
 use super::said::status;
+use super::silence::Moment;
 use super::stored::Stored;
 use super::write::{self, Outcome};
 use crate::engine::{Judgement, StatusChange};
@@ -77,7 +77,7 @@ impl Reporter {
                     None => return,
                 },
                 Some(seen) = heard.recv() => {
-                    let gateways = agents.take(seen, Timestamp::now());
+                    let gateways = agents.take(seen, Moment::now());
                     known.touch(gateways);
                 }
                 changed = self.failures.changed() => {
@@ -94,12 +94,12 @@ impl Reporter {
                 }
                 Some(Ok((key, outcome))) = writes.join_next() => known.wrote(key, outcome),
                 _ = ticks.tick() => {
-                    let gateways = agents.look_at_the_clock(Timestamp::now());
+                    let gateways = agents.look_at_the_clock(Moment::now());
                     known.touch(gateways);
                     let now = Instant::now();
                     known.paces.retain(|_, pace| !pace.is_over(now));
                     if *self.leading.borrow() && let Some(judged) = &known.judged {
-                        agents.forget_stale(judged, Timestamp::now());
+                        agents.forget_stale(judged, Moment::now());
                     }
                 }
                 () = until(wait) => {}
@@ -109,7 +109,7 @@ impl Reporter {
                 known.take(change, &mut agents);
             }
             while let Ok(seen) = heard.try_recv() {
-                let gateways = agents.take(seen, Timestamp::now());
+                let gateways = agents.take(seen, Moment::now());
                 known.touch(gateways);
             }
         }
@@ -215,7 +215,7 @@ impl Known {
 
     fn note_revisions(&mut self, agents: &mut Agents) {
         if let Some(judged) = &self.judged {
-            let gateways = agents.note_revisions(judged, Timestamp::now());
+            let gateways = agents.note_revisions(judged, Moment::now());
             self.touch(gateways);
         }
     }

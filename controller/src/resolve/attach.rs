@@ -6,7 +6,7 @@ use super::hostnames::Hostname;
 use super::names;
 use crate::api::ParentRef;
 use crate::status::Reason;
-use crate::world::Kind;
+use crate::world::{Kind, ObjectKey};
 
 /// An accepted route on one listener.
 #[derive(Debug)]
@@ -118,6 +118,24 @@ pub(super) fn listeners(
             ),
         )
     })
+}
+
+/// Whether one of these listeners ends the client's TLS.
+pub(super) fn ends_tls(
+    gateway: &GatewayState<'_>,
+    set: Option<usize>,
+    parent: &ParentRef,
+    route: &ObjectKey,
+    hostnames: &[Hostname],
+    cx: &Context<'_, '_>,
+) -> bool {
+    let (kind, namespace) = (route.kind, &route.name.namespace);
+    let found = listeners(gateway, set, parent, kind, namespace, hostnames, cx).unwrap_or_default();
+    let owned = gateway.owned(set);
+    let mut ending = owned
+        .enumerate()
+        .filter(|(_, listener)| listener.tls.is_some());
+    ending.any(|(place, _)| found.iter().any(|(found, _)| *found == place))
 }
 
 fn intersect(own: &Hostname, hostnames: &[Hostname]) -> Vec<Host> {

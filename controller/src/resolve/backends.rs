@@ -304,18 +304,28 @@ fn backend(
     let number = port.port;
     let app_protocol = port.app_protocol.as_deref();
     let http = http_protocol(app_protocol, tls.is_some());
-    let expected = if app_protocol == Some("kubernetes.io/wss") {
-        "kubernetes.io/ws, or a BackendTLSPolicy for the Service"
-    } else {
-        "http, kubernetes.io/h2c or kubernetes.io/ws"
+    let expected = match app_protocol {
+        Some("kubernetes.io/wss") => "kubernetes.io/ws, or a BackendTLSPolicy for the Service",
+        Some(name) if is_https(name) => "http, or a BackendTLSPolicy for the Service",
+        _ => "http, kubernetes.io/h2c or kubernetes.io/ws",
     };
+    let asks_for_tls =
+        app_protocol.is_some_and(|name| is_https(name) || name == "kubernetes.io/wss");
     let (protocol, expected) = match (traffic, http) {
-        (Traffic::Connections | Traffic::Terminated, _) => (Some(AppProtocol::TcpBytes), ""),
+        (Traffic::Connections, _) => (Some(AppProtocol::TcpBytes), ""),
+        // What was encrypted until here does not go on in plain text to who expects TLS.
+        (Traffic::Terminated, _) if asks_for_tls && tls.is_none() => {
+            (None, "a BackendTLSPolicy for the Service")
+        }
+        (Traffic::Terminated, _) => (Some(AppProtocol::TcpBytes), ""),
         (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
         (Traffic::Http, http) => (http, expected),
         // Nothing else carries gRPC.
         (Traffic::Grpc, Some(AppProtocol::Http1 | AppProtocol::Http2)) => {
             (Some(AppProtocol::Http2), "")
+        }
+        (Traffic::Grpc, _) if app_protocol.is_some_and(is_https) => {
+            (None, "grpc, or a BackendTLSPolicy for the Service")
         }
         (Traffic::Grpc, _) => (None, "grpc or kubernetes.io/h2c"),
     };
@@ -368,22 +378,22 @@ pub(super) fn showing_key(backend: &Backend, client_key: &str) -> Option<Backend
     Some(shown)
 }
 
-/// What is spoken on a port where a route says no more than HTTP; none if it is unknown.
+/// What is spoken on a port where a route says no more than HTTP; none if it is unknown, or has to be spoken over TLS
+/// and nothing says how.
 fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
     match app_protocol {
         None | Some("") => Some(AppProtocol::Http1),
         // Names of IANA are the same in upper case.
-        Some(name)
-            if ["http", "https"]
-                .iter()
-                .any(|known| name.eq_ignore_ascii_case(known)) =>
-        {
-            Some(AppProtocol::Http1)
-        }
+        Some(name) if name.eq_ignore_ascii_case("http") => Some(AppProtocol::Http1),
         Some("kubernetes.io/h2c" | "grpc") => Some(AppProtocol::Http2),
         Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
         // Never in plain text.
+        Some(name) if is_https(name) && tls => Some(AppProtocol::Http1),
         Some("kubernetes.io/wss") if tls => Some(AppProtocol::Websocket),
         Some(_) => None,
     }
+}
+
+fn is_https(app_protocol: &str) -> bool {
+    app_protocol.eq_ignore_ascii_case("https")
 }

@@ -7,7 +7,6 @@ use super::filters::RuleFault;
 use super::routes::Rules;
 use super::rules::{self, Rule, RuleContext, Unsupported};
 use crate::api::L4Rule;
-use crate::world::Kind;
 
 /// Where the connections of a rule go.
 #[derive(Debug, Default)]
@@ -48,16 +47,17 @@ impl Rule for L4Rule {
                 cx.referrer.kind
             )));
         }
-        let (kind, traffic) = (cx.object.kind, cx.traffic);
+        let (ends_tls, traffic) = (cx.ends_tls, cx.traffic);
         let weights = rules::read_weights(backend_refs).map_err(RuleFault::unsupported)?;
         // Where none is valid, or there is none: everything is refused. Without filters, nothing else can be
         // unsupported.
         let mut shares =
             |traffic| cx.backends(index, backend_refs, &weights, traffic, &mut Vec::new());
         let passed = shares(traffic);
-        let terminated = match kind {
-            Kind::TlsRoute => shares(Traffic::Terminated),
-            _ => Vec::new(),
+        let terminated = if ends_tls {
+            shares(Traffic::Terminated)
+        } else {
+            Vec::new()
         };
         Ok((Shares { passed, terminated }, None))
     }

@@ -22,7 +22,7 @@ use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef, RouteSpec};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
 };
-use crate::world::ObjectKey;
+use crate::world::{Kind, ObjectKey};
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
 const MAX_PARENTS: usize = 32;
@@ -105,10 +105,17 @@ pub(super) fn attach_all<'w>(
             name: route.metadata.key(),
         };
         let place = checked.len();
+        let ends_tls = |hostnames: &[Hostname], cx: &Context<'w, '_>| {
+            parents.iter().any(|(reference, parent)| {
+                gateways.get(parent.gateway).is_some_and(|gateway| {
+                    attach::ends_tls(gateway, parent.set, reference, &object, hostnames, cx)
+                })
+            })
+        };
         let state = match route.spec {
-            Spec::Http(spec) => check(spec, &object, own, &mut lookup),
-            Spec::Grpc(spec) => check(spec, &object, own, &mut lookup),
-            Spec::Connections(spec) => check(spec, &object, own, &mut lookup),
+            Spec::Http(spec) => check(spec, &object, own, &mut lookup, ends_tls),
+            Spec::Grpc(spec) => check(spec, &object, own, &mut lookup, ends_tls),
+            Spec::Connections(spec) => check(spec, &object, own, &mut lookup, ends_tls),
         };
         let mut status = RouteStatus::default();
         for (reference, parent) in parents {
@@ -130,12 +137,13 @@ pub(super) fn attach_all<'w>(
     (Routes(checked), statuses)
 }
 
-/// Judges everything of a route that does not depend on a listener.
-fn check<'w, R: Rule>(
+/// Judges everything of a route that does not depend on a listener, but whether one `ends_tls`.
+fn check<'w, 'o, R: Rule>(
     spec: &'w RouteSpec<R>,
     object: &ObjectKey,
     namespace: &'w str,
-    lookup: &mut Lookup<'_, 'w, '_>,
+    lookup: &mut Lookup<'_, 'w, 'o>,
+    ends_tls: impl Fn(&[Hostname], &Context<'w, 'o>) -> bool,
 ) -> CheckedRoute {
     let RouteSpec {
         parent_refs,
@@ -205,7 +213,8 @@ fn check<'w, R: Rule>(
     };
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
     if state.accepted.good() {
-        state.check_rules(rules, limits.traffic, object, namespace, lookup);
+        let ends_tls = object.kind == Kind::TlsRoute && ends_tls(&state.hostnames, lookup.cx);
+        state.check_rules(rules, (limits.traffic, ends_tls), object, namespace, lookup);
         let policed = lookup.backends.take_policed();
         state.policed = policed
             .into_iter()
@@ -219,7 +228,7 @@ impl CheckedRoute {
     fn check_rules<'w, R: Rule>(
         &mut self,
         rules: &'w [R],
-        traffic: Traffic,
+        (traffic, ends_tls): (Traffic, bool),
         object: &ObjectKey,
         namespace: &'w str,
         lookup: &mut Lookup<'_, 'w, '_>,
@@ -237,6 +246,7 @@ impl CheckedRoute {
                 namespace,
             },
             traffic,
+            ends_tls,
             object,
             route: &self.provenance,
             cx: lookup.cx,

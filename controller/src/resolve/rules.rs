@@ -79,6 +79,8 @@ pub(super) enum Action {
 pub(super) struct RuleContext<'a, 'w, 'o> {
     pub(super) referrer: Referrer<'w>,
     pub(super) traffic: Traffic,
+    /// Whether the client's TLS ends at a listener of the route. Of TLSRoutes only.
+    pub(super) ends_tls: bool,
     /// The route, and its provenance.
     pub(super) object: &'a ObjectKey,
     pub(super) route: &'a str,

@@ -34,6 +34,7 @@ pub(crate) struct Metrics {
     published: Family<OfPart, Counter>,
     statuses: Family<OfKind, Counter>,
     leader: Gauge,
+    api_server: Gauge,
 }
 
 impl Metrics {
@@ -50,6 +51,7 @@ impl Metrics {
             published: Family::default(),
             statuses: Family::default(),
             leader: Gauge::default(),
+            api_server: Gauge::default(),
             registry: Registry::default(),
         };
         let objects = metrics.objects.clone();
@@ -82,6 +84,12 @@ impl Metrics {
         registry.register("status_writes", "Writes of statuses, by kind", statuses);
         let leader = metrics.leader.clone();
         registry.register("leader", "1 while this replica writes", leader);
+        let api_server = metrics.api_server.clone();
+        registry.register(
+            "api_server_answers",
+            "1 while the API server answers this replica",
+            api_server,
+        );
         Self {
             registry,
             ..metrics
@@ -141,6 +149,11 @@ impl Metrics {
     /// Whether this replica leads.
     pub(crate) fn leads(&self, now: bool) {
         self.leader.set(now.into());
+    }
+
+    /// Whether the API server has answered when the Lease was read or written last.
+    pub(crate) fn api_server_answers(&self, now: bool) {
+        self.api_server.set(now.into());
     }
 }
 

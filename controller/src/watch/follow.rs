@@ -4,9 +4,18 @@ use std::fmt::Debug;
 
 use futures::{Stream, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Error, Event};
+use kube::runtime::watcher::{Config, Error, Event};
 
 use super::backoff::Pauses;
+
+/// How long one watch goes on. An API server that is frozen, or a network that swallows everything, looks like one where
+/// nothing happens: only that it ends a watch in time tells the difference.
+const WATCH_SECONDS: u32 = 45;
+
+/// How everything is watched.
+pub(crate) fn watch_config() -> Config {
+    Config::default().timeout(WATCH_SECONDS)
+}
 
 /// What a watch saw.
 #[derive(Debug)]

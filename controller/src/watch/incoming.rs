@@ -18,6 +18,8 @@ pub(crate) struct Incoming {
     metadata: ObjectMeta,
     /// Everything but `metadata.managedFields`.
     pub(crate) value: Value,
+    /// `metadata.managedFields`.
+    pub(crate) managed: Option<Value>,
 }
 
 impl Incoming {
@@ -48,8 +50,9 @@ impl<'de> Deserialize<'de> for Incoming {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
         let mut metadata = ObjectMeta::default();
+        let mut managed = None;
         if let Some(written) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            written.remove("managedFields");
+            managed = written.remove("managedFields");
             let text = |field: &str| {
                 written
                     .get(field)
@@ -60,7 +63,11 @@ impl<'de> Deserialize<'de> for Incoming {
             metadata.namespace = text("namespace");
             metadata.resource_version = text("resourceVersion");
         }
-        Ok(Self { metadata, value })
+        Ok(Self {
+            metadata,
+            value,
+            managed,
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::backoff::Pauses;
 use super::fetch::Touched;
 use super::resource::{api_resource, plural};
-use super::{Incoming, Seen, follow};
+use super::{Incoming, Seen, follow, watch_config};
 use crate::api::NamespacedName;
 use crate::api::decode::decode_value;
 use crate::engine::{Input, Observed};
@@ -116,7 +116,7 @@ impl Watches {
     }
 
     fn config(&self, kind: Kind) -> watcher::Config {
-        let config = watcher::Config::default();
+        let config = watch_config();
         if kind.cluster_scoped() {
             return config;
         }

@@ -17,7 +17,7 @@ pub(crate) mod kinds;
 mod references;
 mod resource;
 
-pub(crate) use self::follow::{Seen, follow};
+pub(crate) use self::follow::{Seen, follow, watch_config};
 pub(crate) use self::incoming::Incoming;
 pub(crate) use self::references::references;
 pub(crate) use self::resource::api_resource;

@@ -18,6 +18,8 @@ pub struct Setup {
     pub(super) pool: Option<String>,
     pub(super) everywhere: bool,
     pub(super) agent: Option<PathBuf>,
+    unmapped: bool,
+    user: Option<u32>,
 }
 
 impl Setup {
@@ -27,6 +29,35 @@ impl Setup {
             ports: ports.to_vec(),
             ..Self::default()
         }
+    }
+
+    /// Ports are those that are seen from outside: for a network namespace of the test's own.
+    #[must_use]
+    pub fn unmapped(mut self) -> Self {
+        self.unmapped = true;
+        self
+    }
+
+    /// The agent is an ordinary user's, who has these capabilities (as `setpriv` names them) and may pass them on.
+    #[must_use]
+    pub fn user(mut self, id: u32, capabilities: &[&str]) -> Self {
+        self.user = Some(id);
+        let granted: String = capabilities
+            .iter()
+            .map(|capability| format!(",+{capability}"))
+            .collect();
+        let command = [
+            "setpriv".to_owned(),
+            format!("--reuid={id}"),
+            format!("--regid={id}"),
+            "--clear-groups".to_owned(),
+            "--no-new-privs".to_owned(),
+            format!("--inh-caps=-all{granted}"),
+            format!("--ambient-caps=-all{granted}"),
+            format!("--bounding-set=-all{granted}"),
+        ];
+        self.wrapper.extend(command);
+        self
     }
 
     /// One more argument of `run`.
@@ -106,10 +137,16 @@ impl Setup {
         for name in ["m", "r", "s"] {
             std::fs::create_dir(directory.path().join(name)).expect("a directory");
         }
+        if let Some(user) = self.user {
+            for name in ["", "m", "r", "s"] {
+                std::os::unix::fs::chown(directory.path().join(name), Some(user), Some(user))
+                    .expect("give the directory away");
+            }
+        }
         let ports = self
             .ports
             .iter()
-            .map(|outside| (*outside, free_port()))
+            .map(|port| (*port, if self.unmapped { *port } else { free_port() }))
             .collect();
         AgentUnderTest {
             setup: self,

@@ -77,9 +77,18 @@ impl Servers {
 
     /// SIGSTOP.
     pub(super) fn freeze_apiserver(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// SIGCONT.
+    pub(super) fn thaw_apiserver(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
         let child = self.apiserver.as_ref().expect("the API server runs");
         let pid = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("the API server is our child");
+        kill(Pid::from_raw(pid), signal).expect("the API server is our child");
     }
 
     /// For the next start of the API server.

@@ -23,8 +23,11 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long one watch goes on. Not the same on all hosts, so that they do not all come back at once.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
-/// The API server says something every minute; if not, the connection may be dead without knowing it.
-const SILENCE: Duration = Duration::from_secs(150);
+/// The API server says something every minute, if it lives. One that is frozen, or behind a network that swallows
+/// everything, says as little as one where nothing happens: so after this long it is asked for its version,
+const QUIET: Duration = Duration::from_secs(20);
+/// and has so long to answer, whatever it answers.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A watch that went on for so long is a good one.
 const STEADY: Duration = Duration::from_secs(5);
@@ -137,8 +140,9 @@ impl Follower {
         self.tell(Event::Back).await?;
         let mut stream = std::pin::pin!(stream.map_err(Failure::from));
         loop {
-            let Ok(event) = tokio::time::timeout(SILENCE, stream.next()).await else {
-                return Ok(());
+            let Ok(event) = tokio::time::timeout(spread(QUIET), stream.next()).await else {
+                answers(api).await?;
+                continue;
             };
             let Some(event) = event.transpose()? else {
                 return Ok(());
@@ -187,14 +191,26 @@ impl From<kube::Error> for Failure {
     }
 }
 
+/// Whether the API server answers at all. A refusal is an answer.
+async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
+    let client = api.clone().into_client();
+    match tokio::time::timeout(PROBE_TIMEOUT, client.apiserver_version()).await {
+        Ok(Ok(_) | Err(kube::Error::Api(_))) => Ok(()),
+        Ok(Err(error)) => Err(Failure::Lost(words(&error))),
+        Err(_) => Err(unanswered(PROBE_TIMEOUT)),
+    }
+}
+
 async fn within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, Failure> {
     match tokio::time::timeout(limit, request).await {
         Ok(result) => Ok(result?),
-        Err(_) => Err(Failure::Lost(format!(
-            "the API server has not answered within {limit:?}"
-        ))),
+        Err(_) => Err(unanswered(limit)),
     }
+}
+
+fn unanswered(limit: Duration) -> Failure {
+    Failure::Lost(format!("the API server has not answered within {limit:?}"))
 }

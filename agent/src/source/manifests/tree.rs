@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Limits;
 use crate::source::problem::{Problem, Severity};
@@ -36,16 +37,15 @@ impl Stamp {
     /// Whether the file changed so recently that it could change again without the stamp showing it: file
     /// systems stamp with the tick of the kernel's clock, some milliseconds.
     pub(crate) fn is_fresh(&self) -> bool {
-        use std::time::{Duration, SystemTime, UNIX_EPOCH};
-        let (seconds, nanoseconds) = self.ctime;
-        let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(seconds), u32::try_from(nanoseconds))
-        else {
+        let Ok(age) = SystemTime::now().duration_since(UNIX_EPOCH) else {
             return true;
         };
-        let changed = UNIX_EPOCH + Duration::new(seconds, nanoseconds);
-        SystemTime::now()
-            .duration_since(changed)
-            .map_or(true, |age| age < Duration::from_millis(50))
+        let (seconds, nanoseconds) = self.ctime;
+        let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        let age = i128::try_from(age.as_nanos()).map_or(0, |now| now - changed);
+        // A file server's clock may be ahead. Far ahead is a clock that was set back since, and the next change has
+        // the time of the new one.
+        (-60_000_000_000..50_000_000).contains(&age)
     }
 }
 
@@ -270,6 +270,30 @@ impl Walk<'_> {
                 severity,
                 message,
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_this_moment_is_fresh_and_one_of_a_clock_that_was_set_back_is_not() {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("a time");
+        let now = i64::try_from(now.as_secs()).expect("a time");
+        let directory = tempfile::tempdir().expect("a directory");
+        let stamp = Stamp::of(&fs::metadata(directory.path()).expect("it is there"));
+        for (seconds, fresh) in [
+            (1, true),
+            (-1, false),
+            (365 * 24 * 3600, false),
+            (-now - 1, false),
+        ] {
+            let ctime = (now + seconds, 0);
+            assert_eq!(Stamp { ctime, ..stamp }.is_fresh(), fresh, "{seconds}");
         }
     }
 }

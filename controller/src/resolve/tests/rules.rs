@@ -281,6 +281,7 @@ fn application_protocols() {
         ("kubernetes.io/h2c", Some(AppProtocol::Http2)),
         ("kubernetes.io/ws", Some(AppProtocol::Websocket)),
         ("kubernetes.io/wss", None),
+        ("https", None),
         ("mongo", None),
     ] {
         let yaml = gateway(HTTP)

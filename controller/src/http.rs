@@ -1,0 +1,240 @@
+//! Answers HTTP/1.1 on a socket that strangers can reach: the controller's page, the agent's health and its own socket.
+//!
+//! A slow or hostile caller costs a connection for a while, never the process, and never another caller's answer: there
+//! is a number of connections and a time for each, one connection has one request, and where there are too many the
+//! oldest that has not asked for anything yet makes room.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::Instant;
+
+/// Connections at once.
+const MOST: usize = 64;
+/// How long a caller may take for a request.
+const REQUEST: Duration = Duration::from_secs(5);
+/// How long request and answer may take together, unless the answer is [`Lasting`].
+const WHOLE: Duration = Duration::from_secs(30);
+/// What is kept of a request that is not understood yet.
+const BUFFER: usize = 16 << 10;
+/// How long a caller has for its request, however many there are.
+const GRACE: Duration = Duration::from_millis(50);
+/// After the system had no descriptor for a caller.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// In the extensions of an answer that goes on for as long as there is something to say.
+#[derive(Clone, Copy, Debug)]
+pub struct Lasting;
+
+/// Where callers come from.
+pub trait Callers: Send {
+    /// One of them.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    /// The next.
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Callers for TcpListener {
+    type Stream = tokio::net::TcpStream;
+
+    async fn next(&self) -> io::Result<Self::Stream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
+impl Callers for UnixListener {
+    type Stream = tokio::net::UnixStream;
+
+    async fn next(&self) -> io::Result<Self::Stream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
+/// Answers until it is dropped, which ends all connections.
+pub async fn serve<B>(callers: impl Callers, answer: impl AsyncAnswer<B>)
+where
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
+    let answer = Arc::new(answer);
+    let mut connections = Connections::default();
+    loop {
+        connections.make_room().await;
+        match callers.next().await {
+            Ok(stream) => connections.add(stream, &answer),
+            Err(error) => {
+                tracing::warn!(%error, "a caller cannot be taken");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// What makes answers of requests.
+pub trait AsyncAnswer<B>: Send + Sync + 'static {
+    /// The answer.
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<B>> + Send;
+}
+
+impl<B, F, A> AsyncAnswer<B> for F
+where
+    F: Fn(Request<Incoming>) -> A + Send + Sync + 'static,
+    A: Future<Output = Response<B>> + Send,
+{
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<B>> + Send {
+        self(request)
+    }
+}
+
+/// How far a connection is.
+#[derive(Debug, Default)]
+struct Stage(AtomicU8);
+
+impl Stage {
+    const ASKED: u8 = 1;
+    const LASTING: u8 = 2;
+
+    fn is_silent(&self) -> bool {
+        self.0.load(Ordering::Relaxed) < Self::ASKED
+    }
+
+    fn is_lasting(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::LASTING
+    }
+
+    fn set(&self, stage: u8) {
+        self.0.store(stage, Ordering::Relaxed);
+    }
+}
+
+struct Connection {
+    task: AbortHandle,
+    stage: Arc<Stage>,
+    since: Instant,
+}
+
+/// The connections there are, by age.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    all: Vec<Connection>,
+}
+
+impl Connections {
+    /// Waits until there is room for one more.
+    async fn make_room(&mut self) {
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.forget(ended);
+        }
+        while self.all.len() >= MOST {
+            let silent = self
+                .all
+                .iter()
+                .find(|connection| connection.stage.is_silent());
+            let (task, until) = match silent {
+                Some(silent) => (Some(silent.task.clone()), silent.since + GRACE),
+                // Each of them is answered, which takes a while at most.
+                None => (None, Instant::now() + WHOLE),
+            };
+            tokio::select! {
+                biased;
+                Some(ended) = self.tasks.join_next_with_id() => self.forget(ended),
+                () = tokio::time::sleep_until(until) => {
+                    if let Some(task) = task {
+                        task.abort();
+                        // What it asked for meanwhile is not answered: it is one of too many.
+                        if let Some(ended) = self.tasks.join_next_with_id().await {
+                            self.forget(ended);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => id,
+            Err(error) => error.id(),
+        };
+        self.all.retain(|connection| connection.task.id() != id);
+    }
+
+    fn add<B>(
+        &mut self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        answer: &Arc<impl AsyncAnswer<B>>,
+    ) where
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let stage = Arc::new(Stage::default());
+        let task = self
+            .tasks
+            .spawn(converse(stream, Arc::clone(answer), Arc::clone(&stage)));
+        self.all.push(Connection {
+            task,
+            stage,
+            since: Instant::now(),
+        });
+    }
+}
+
+/// One request and its answer.
+async fn converse<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    answer: Arc<impl AsyncAnswer<B>>,
+    stage: Arc<Stage>,
+) where
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
+    let service = service_fn(|request: Request<Incoming>| {
+        // Until then its body may never come.
+        if request.body().is_end_stream() {
+            stage.set(Stage::ASKED);
+        }
+        let (answer, stage) = (&answer, &stage);
+        async move {
+            let response = answer.answer(request).await;
+            let lasting = response.extensions().get::<Lasting>().is_some();
+            stage.set(if lasting {
+                Stage::LASTING
+            } else {
+                Stage::ASKED
+            });
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .keep_alive(false)
+        .header_read_timeout(REQUEST)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(stream), service);
+    let overdue = async {
+        tokio::time::sleep(REQUEST).await;
+        if stage.is_silent() {
+            return;
+        }
+        tokio::time::sleep(WHOLE.saturating_sub(REQUEST)).await;
+        if stage.is_lasting() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = connection => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a caller went away, or said what is no request");
+            }
+        }
+        () = overdue => tracing::debug!("a caller took too long"),
+    }
+}

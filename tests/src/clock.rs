@@ -1,0 +1,76 @@
+//! A wall clock that a test moves: that of the processes it starts, never the machine's.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The library's source.
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
+
+/// The clock of whoever is started with [`Clock::variables`].
+pub struct Clock {
+    directory: TempDir,
+    offset: File,
+}
+
+impl Clock {
+    /// Right, until it is moved. Needs a C compiler, which is there where Rust links.
+    pub fn new() -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("sesame-clock-")
+            .tempdir()
+            .expect("a directory");
+        let library = directory.path().join("clock.so");
+        let status = Command::new("cc")
+            .args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(SOURCE)
+            .status()
+            .expect("`cc` runs; install a C compiler");
+        assert!(status.success(), "{SOURCE} does not compile: {status}");
+        let offset = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(offset_file(directory.path()))
+            .expect("a file");
+        let clock = Self { directory, offset };
+        clock.set(0);
+        clock
+    }
+
+    /// So many seconds ahead of the right time, from now on.
+    pub fn set(&self, seconds: i64) {
+        // In place: it is mapped.
+        let bytes = seconds.to_ne_bytes();
+        self.offset.write_all_at(&bytes, 0).expect("set the clock");
+    }
+
+    /// What gives this clock to a process, and to those that it starts.
+    pub fn variables(&self) -> [(&'static str, PathBuf); 2] {
+        let directory = self.directory.path();
+        [
+            ("LD_PRELOAD", directory.join("clock.so")),
+            ("SESAME_CLOCK", offset_file(directory)),
+        ]
+    }
+
+    /// A command line that gives this clock to the command behind it.
+    pub fn command(&self) -> Vec<String> {
+        let variables = self.variables();
+        let assigned = variables.map(|(name, value)| format!("{name}={}", value.display()));
+        std::iter::once("env".to_owned()).chain(assigned).collect()
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn offset_file(directory: &Path) -> PathBuf {
+    directory.join("offset")
+}

@@ -1,0 +1,268 @@
+//! The wall clock of the agent and its Envoy jumps by years, both ways: everything goes on, only times that are shown jump.
+
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::STATUS_MANAGER;
+use sesame_controller::cluster::published::agent_name;
+use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::clock::Clock;
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::processes::cpu_seconds;
+use sesame_tests::wait::eventually;
+
+const HOUR: i64 = 3600;
+const YEAR: i64 = 365 * 24 * HOUR;
+
+/// Forward by years, back by an hour, to where a machine without a clock of its own starts, and to what it was.
+fn jumps() -> [i64; 4] {
+    let since_1970 = Timestamp::now().as_second();
+    [10 * YEAR, -HOUR, 60 - since_1970, 0]
+}
+
+fn round(number: usize, backend: &Backend) -> String {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    let matches = [
+        path("Exact", "/always"),
+        path("Exact", &format!("/{number}")),
+    ];
+    objects.push(http_route(
+        "app",
+        &["clock.test"],
+        &[rule_to("app", &matches)],
+    ));
+    yaml(&objects)
+}
+
+async fn change(agent: &AgentUnderTest, number: usize, backend: &Backend) {
+    agent.write("all.yaml", &round(number, backend));
+    let request = agent.get(80, "clock.test", &format!("/{number}"));
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+fn well(status: &Value) -> bool {
+    status["healthy"] == true && status["gateways"][0]["envoy"]["state"] == "Live"
+}
+
+/// Whether a time that is shown is of the clock that is so many seconds ahead.
+fn of_clock(shown: &Value, ahead: i64) -> bool {
+    let shown: Option<Timestamp> = shown.as_str().and_then(|text| text.parse().ok());
+    let off = shown.map(|shown| shown.as_second() - Timestamp::now().as_second() - ahead);
+    off.is_some_and(|off| off.abs() < HOUR / 2)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_changes_nothing_but_the_times_that_are_shown() {
+    let backend = Backend::start("a").await;
+    let clock = Clock::new();
+    let command = clock.command();
+    let wrapper: Vec<&str> = command.iter().map(String::as_str).collect();
+    let mut agent = Setup::with_ports(&[80])
+        .wrapper(&wrapper)
+        .start(&[("all.yaml", &round(0, &backend))]);
+    change(&agent, 0, &backend).await;
+    agent.wait_status("all is well", well).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "clock.test", "/always")]));
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let mut number = 0;
+    for ahead in jumps() {
+        clock.set(ahead);
+        load.pass(100).await;
+        number += 1;
+        change(&agent, number, &backend).await;
+        let status = agent
+            .wait_status("all is well, by the clock that jumped", |status| {
+                well(status) && of_clock(&status["gateways"][0]["appliedAt"], ahead)
+            })
+            .await;
+        assert_eq!(status["gateways"][0]["state"], "Serving", "{status:#}");
+
+        // Another Envoy, which lives by this clock from the start; the next agent, which adopts it.
+        let restart = ["restart", "--runtime-dir", &runtime, "--strategy", "hot"];
+        let output = agent.command_beside(&restart).await;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && text.contains("replaced by hot restart"),
+            "{ahead}: {text}{}",
+            agent.log_tail()
+        );
+        agent.kill9();
+        load.pass(20).await;
+        agent.restart();
+        number += 1;
+        change(&agent, number, &backend).await;
+        let status = agent.wait_status("all is well", well).await;
+        assert!(of_clock(&status["agent"]["started"], ahead), "{status:#}");
+    }
+    load.stop()
+        .await
+        .clean("the clock jumped four times, with a restart and another agent after each");
+    every_generation_is_kept(&agent, number);
+    idle(&agent, &clock).await;
+}
+
+/// In the order in which they were accepted, whatever their times say.
+fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
+    let state = agent.state().to_string_lossy().into_owned();
+    let output = agent.command(&["history", "--state-dir", &state]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text.lines().count(), newest + 2, "{text}");
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.contains("accepted last"), "{text}");
+}
+
+/// Nobody waits for a time that is years away, or asks for it in a circle.
+async fn idle(agent: &AgentUnderTest, clock: &Clock) {
+    let pid = agent.status().expect("a status")["agent"]["pid"]
+        .as_u64()
+        .and_then(|pid| u32::try_from(pid).ok())
+        .expect("a process");
+    for ahead in [YEAR, -YEAR, 0] {
+        clock.set(ahead);
+        let before = cpu_seconds(pid);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let used = cpu_seconds(pid) - before;
+        assert!(used < 0.3, "{used} s of processor time in a second");
+    }
+}
+
+const NAMESPACE: &str = "sesame-system";
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+
+fn edge_name() -> NamespacedName {
+    NamespacedName::new("default", "edge")
+}
+
+/// Writes what a host would write whose clock shows this time, as an agent writes it.
+async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
+    let publication = eventually("the Gateway is published", SOON, async || {
+        publication(cluster.admin(), &edge_name()).await
+    })
+    .await;
+    let revision: String = publication.manifest.revision.chars().take(12).collect();
+    let name = agent_name(&edge_name(), host);
+    let agent = json!({
+        "apiVersion": "projectsesame.io/v1alpha1",
+        "kind": "GatewayAgent",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"gateway": "default/edge", "host": host, "fleet": "default"},
+    });
+    cluster
+        .admin()
+        .apply_value(&agent)
+        .await
+        .expect("a GatewayAgent");
+    let path = format!(
+        "/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents/{name}/status?fieldManager={STATUS_MANAGER}"
+    );
+    let status = json!({
+        "state": "Serving", "wantedRevision": revision, "appliedRevision": revision,
+        "envoyVersion": "1.40.0", "agentVersion": "0.1.0", "addresses": ["192.0.2.1"],
+        "heartbeat": heartbeat,
+    });
+    cluster
+        .admin()
+        .merge(&path, &json!({"status": status}))
+        .await
+        .expect("a status");
+}
+
+async fn wait_programmed(cluster: &TestCluster, controller: &ControllerUnderTest, words: &str) {
+    eventually(words, SOON, async || {
+        let gateway = cluster.admin().get(GATEWAY).await;
+        let gateway = gateway.map_err(|error| error.to_string())?;
+        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+        let message = programmed["message"].as_str().unwrap_or_default();
+        if programmed["status"] == "True" && message.starts_with(words) {
+            Ok(())
+        } else {
+            Err(format!("{programmed}\n{}", controller.log_tail()))
+        }
+    })
+    .await;
+}
+
+/// Neither its own clock nor those of the hosts make a controller think that hosts are gone, or that it leads no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let clock = Clock::new();
+    clock.set(10 * YEAR);
+    let variables = clock.variables();
+    let mut controller = ControllerUnderTest::start_with(&cluster, &[], &variables).await;
+    controller.wait_ready().await;
+    cluster
+        .apply(&yaml(&edge(&[http_listener("http", 80, "")])))
+        .await
+        .expect("a Gateway");
+    // Ten years behind the controller's clock; and one that has no right time either.
+    let mut now = Timestamp::now();
+    say(&cluster, "right", now).await;
+    say(
+        &cluster,
+        "wrong",
+        now - SignedDuration::from_secs(20 * YEAR),
+    )
+    .await;
+    wait_programmed(&cluster, &controller, "programmed on 2 of 2 hosts").await;
+    for ahead in [-20 * YEAR, 30 * YEAR, 0] {
+        clock.set(ahead);
+        // What is written from now on has the time that the clock shows, and is published and told as before.
+        let listeners = [
+            http_listener("http", 80, ""),
+            http_listener("more", 8080, &format!("h{}.test", ahead.rem_euclid(7))),
+        ];
+        let before = publication(cluster.admin(), &edge_name()).await;
+        let before = before.expect("published").manifest.revision;
+        cluster
+            .apply(&yaml(&edge(&listeners)))
+            .await
+            .expect("a Gateway");
+        eventually("the change is published", SOON, async || {
+            let now = publication(cluster.admin(), &edge_name()).await?;
+            if now.manifest.revision == before {
+                Err(controller.log_tail())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        now += SignedDuration::from_secs(60);
+        say(&cluster, "right", now).await;
+        say(
+            &cluster,
+            "wrong",
+            now - SignedDuration::from_secs(20 * YEAR),
+        )
+        .await;
+        wait_programmed(&cluster, &controller, "programmed on 2 of 2 hosts").await;
+        assert!(controller.metric("leader", "").await > 0.5);
+    }
+    // Another, that sees all of them for the first time.
+    clock.set(10 * YEAR);
+    controller.restart();
+    controller.wait_ready().await;
+    eventually("it leads", SOON, async || {
+        if controller.metric("leader", "").await > 0.5 {
+            Ok(())
+        } else {
+            Err(controller.log_tail())
+        }
+    })
+    .await;
+    say(&cluster, "third", now).await;
+    wait_programmed(&cluster, &controller, "programmed on 3 of 3 hosts").await;
+}

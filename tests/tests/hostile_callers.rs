@@ -1,0 +1,239 @@
+//! Whoever can reach the agent's own sockets can say anything there, or nothing for long: others are answered meanwhile,
+//! and what it cost comes back.
+
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::client::Request;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::ports::free_port;
+use sesame_tests::processes::memory_mib;
+use sesame_tests::seeded::{Moments, count};
+use sesame_tests::wait::eventually;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+
+/// What nobody has to be able to hold: the agent itself takes some 30.
+const MORE_MEMORY_MIB: f64 = 64.0;
+
+/// The agent waits for less.
+const SILENCE: Duration = Duration::from_secs(8);
+
+/// One of the agent's sockets.
+#[derive(Clone)]
+enum Door {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Door {
+    /// A connection, if the kernel has room for one more.
+    async fn connect(&self) -> Option<Box<dyn Stream>> {
+        match self {
+            Self::Tcp(address) => match TcpStream::connect(address).await {
+                Ok(stream) => Some(Box::new(stream)),
+                Err(_) => None,
+            },
+            Self::Unix(path) => match UnixStream::connect(path).await {
+                Ok(stream) => Some(Box::new(stream)),
+                Err(_) => None,
+            },
+        }
+    }
+}
+
+/// Requests that are good until they are cut off.
+const REQUESTS: [&str; 3] = [
+    "GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n",
+    "GET /status HTTP/1.1\r\nhost: a\r\n\r\n",
+    "POST /orders HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n\r\n{\"gateway\": ",
+];
+
+/// Every request up to each of its bytes, and bytes that are none.
+async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
+    let mut said: Vec<Vec<u8>> = REQUESTS
+        .iter()
+        .flat_map(|request| (0..=request.len()).map(|end| request.as_bytes()[..end].to_vec()))
+        .collect();
+    for _ in 0..rounds {
+        let length = moments.below(300);
+        let byte = |_| u8::try_from(moments.below(256)).expect("a byte");
+        said.push((0..length).map(byte).collect());
+    }
+    for bytes in said {
+        if let Some(mut stream) = door.connect().await {
+            // It may be closed already.
+            let _ = stream.write_all(&bytes).await;
+        }
+    }
+}
+
+/// A line, or a chunk, without an end: nobody keeps it.
+async fn endless(door: Door, begin: &str) {
+    let Some(mut stream) = door.connect().await else {
+        return;
+    };
+    let _ = stream.write_all(begin.as_bytes()).await;
+    let piece = [b'a'; 4096];
+    for _ in 0..4096 {
+        if stream.write_all(&piece).await.is_err() {
+            return;
+        }
+    }
+    // The kernel had room for none of it but what the agent has read.
+    panic!("the agent reads 16 MiB of {begin:?}");
+}
+
+/// Says something, and then nothing until the agent hangs up.
+async fn silent(door: Door, begin: &str, read: bool) {
+    let Some(mut stream) = door.connect().await else {
+        return;
+    };
+    let _ = stream.write_all(begin.as_bytes()).await;
+    if read {
+        let mut answer = Vec::new();
+        let hangs_up = stream.read_to_end(&mut answer);
+        // A kernel that had no room for the connection does not say so to who is silent.
+        let _ = tokio::time::timeout(SILENCE, hangs_up).await;
+    } else {
+        // Nothing more can be written to who has hung up.
+        let gone = async || match stream.write_all(b" ").await {
+            Err(_) => Ok(()),
+            Ok(()) => Err("still connected".to_owned()),
+        };
+        eventually("the agent hangs up", 2 * SOON, gone).await;
+    }
+}
+
+fn descriptors(pid: i32) -> usize {
+    let listed = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
+    listed.count()
+}
+
+/// Asks at both doors until it is told to stop; says how often it was answered.
+async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> usize {
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let mut answered = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let ready = Request::get(health, "health", "/readyz").send().await;
+        let ready = ready.unwrap_or_else(|error| panic!("{error:#}\n{}", agent.log_tail()));
+        assert_eq!(ready.status, 200, "{}", agent.log_tail());
+        let status = ["status", "--runtime-dir", &runtime];
+        let output = agent.command_beside(&status).await;
+        assert!(
+            output.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        answered += 1;
+    }
+    answered
+}
+
+/// Many at once, of each kind.
+async fn besiege(door: &Door, many: usize) {
+    let callers = (0..many).map(|number| {
+        let door = door.clone();
+        async move {
+            match number % 5 {
+                0 => silent(door, "", true).await,
+                1 => silent(door, REQUESTS[2], true).await,
+                2 => silent(door, "GET /status HTTP/1.1\r\nx: ", false).await,
+                3 => drop(door.connect().await),
+                _ => {
+                    silent(
+                        door,
+                        &"GET /status HTTP/1.1\r\nhost: a\r\n\r\n".repeat(50),
+                        false,
+                    )
+                    .await
+                }
+            }
+        }
+    });
+    join_all(callers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_at_the_agents_sockets_hold_nobody_up() {
+    let backend = Backend::start("a").await;
+    let health = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    objects.push(http_route("app", &["door.test"], &[rule_to("app", &[])]));
+    let agent = Setup::with_ports(&[80])
+        .flag(&format!("--health-address={health}"))
+        .start(&[("all.yaml", &yaml(&objects))]);
+    let request = agent.get(80, "door.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    let status = agent
+        .wait_status("all is well", |status| status["healthy"] == true)
+        .await;
+    let pid = status["agent"]["pid"].as_i64().expect("a process");
+    let pid = i32::try_from(pid).expect("a process");
+    let memory = || memory_mib(u32::try_from(pid).expect("a process")).0;
+    let (descriptors_before, memory_before) = (descriptors(pid), memory());
+
+    let load = Load::start(&Plan::new(vec![request]));
+    let doors = [Door::Tcp(health), Door::Unix(socket(agent.runtime()))];
+    let many = count("SESAME_CALLERS", 600, 3000);
+    let stop = AtomicBool::new(false);
+    let mut moments = Moments::new();
+    let attack = async {
+        for door in &doors {
+            garbage(door.clone(), &mut moments, many).await;
+            for begin in [
+                "",
+                "GET /",
+                "GET / HTTP/1.1\r\nhost: ",
+                "POST /orders HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nffffff\r\n",
+            ] {
+                endless(door.clone(), begin).await;
+            }
+            besiege(door, many).await;
+        }
+        stop.store(true, Ordering::Relaxed);
+    };
+    let (answered, ()) = tokio::join!(asks(&agent, health, &stop), attack);
+    eprintln!("asked and answered {answered} times meanwhile");
+    assert!(answered > 3, "{answered}");
+
+    eventually(
+        "its descriptors come back",
+        SOON,
+        async || match descriptors(pid) {
+            now if now <= descriptors_before + 2 => Ok(()),
+            now => Err(format!("{now}, {descriptors_before} before")),
+        },
+    )
+    .await;
+    let more = memory() - memory_before;
+    assert!(more < MORE_MEMORY_MIB, "{more} MiB more than before");
+    let change = http_route("more", &["more.test"], &[rule_to("app", &[])]);
+    agent.write("more.yaml", &yaml(&[change]));
+    let request = agent.get(80, "more.test", "/");
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    load.stop()
+        .await
+        .clean("garbage, endless lines and half-open connections at the agent's sockets");
+}
+
+fn socket(runtime: PathBuf) -> PathBuf {
+    runtime.join(Path::new("agent.sock"))
+}
