@@ -133,7 +133,7 @@ async fn without_inotify() {
     agent
         .wait_status("it says why there is no Envoy", |status| {
             status["gateways"][0]["state"] == "Down"
-                && says(status, &["fs.inotify.max_user_instances", "Envoy"])
+                && says(status, &["Envoy died", "Consider increasing"])
         })
         .await;
     allow(128);
