@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, reason = "all of it is test code")]
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -153,12 +153,7 @@ async fn besiege(door: &Door, many: usize) {
                 2 => silent(door, "GET /status HTTP/1.1\r\nx: ", false).await,
                 3 => drop(door.connect().await),
                 _ => {
-                    silent(
-                        door,
-                        &"GET /status HTTP/1.1\r\nhost: a\r\n\r\n".repeat(50),
-                        false,
-                    )
-                    .await
+                    silent(door, &REQUESTS[1].repeat(50), false).await;
                 }
             }
         }
@@ -189,7 +184,10 @@ async fn strangers_at_the_agents_sockets_hold_nobody_up() {
     let (descriptors_before, memory_before) = (descriptors(pid), memory());
 
     let load = Load::start(&Plan::new(vec![request]));
-    let doors = [Door::Tcp(health), Door::Unix(socket(agent.runtime()))];
+    let doors = [
+        Door::Tcp(health),
+        Door::Unix(agent.runtime().join("agent.sock")),
+    ];
     let many = count("SESAME_CALLERS", 600, 3000);
     let stop = AtomicBool::new(false);
     let mut moments = Moments::new();
@@ -232,8 +230,4 @@ async fn strangers_at_the_agents_sockets_hold_nobody_up() {
     load.stop()
         .await
         .clean("garbage, endless lines and half-open connections at the agent's sockets");
-}
-
-fn socket(runtime: PathBuf) -> PathBuf {
-    runtime.join(Path::new("agent.sock"))
 }

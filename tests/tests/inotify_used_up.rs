@@ -124,4 +124,19 @@ async fn without_inotify() {
     load.stop()
         .await
         .clean("no inotify instance left, while it runs and at its start");
+
+    // With no Envoy there: it cannot run without.
+    agent.kill9();
+    agent.kill9_envoy();
+    allow(0);
+    agent.restart();
+    agent
+        .wait_status("it says why there is no Envoy", |status| {
+            status["gateways"][0]["state"] == "Down"
+                && says(status, &["Envoy died", "Consider increasing"])
+        })
+        .await;
+    allow(128);
+    wait_round(&agent, 5, 4).await;
+    wait_well(&agent).await;
 }

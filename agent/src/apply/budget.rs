@@ -23,6 +23,8 @@ pub struct Budget {
     /// Instances of this user's other processes, as far as they can be seen: those of other containers that
     /// share the user cannot.
     pub others: usize,
+    /// Instances that the Envoys of this agent have already.
+    pub own: usize,
 }
 
 impl Budget {
@@ -35,15 +37,18 @@ impl Budget {
                 .unwrap_or(DEFAULT_LIMIT)
                 .min(limit("/proc/sys/user/max_inotify_instances").unwrap_or(usize::MAX)),
             others: used_by_others(Path::new("/proc"), own_envoys),
+            own: own_envoys.iter().map(|pid| watched_by(*pid)).sum(),
         }
     }
 
     /// How many subscriptions each of `envoys` processes may open that run at the same time: those of all
-    /// Gateways on the host, twice while one is being replaced.
+    /// Gateways on the host, twice while one is being replaced. What they have nobody takes away: an agent that comes when
+    /// little is left changes no listener for it.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // Where little is left, a share for others must not take what the listeners themselves need.
-        (free - RESERVE.min(free / 2)) / envoys.max(1)
+        let fair = (free - RESERVE.min(free / 2)) / envoys.max(1);
+        fair.max(self.own)
     }
 }
 
@@ -97,19 +102,24 @@ mod tests {
         let budget = Budget {
             limit: 128,
             others: 12,
+            own: 0,
         };
         assert_eq!(budget.subscriptions(1), 100);
         assert_eq!(budget.subscriptions(2), 50);
         let full = Budget {
             limit: 20,
             others: 10,
+            own: 0,
         };
         assert_eq!(full.subscriptions(1), 5);
         let none = Budget {
             limit: 10,
             others: 12,
+            own: 0,
         };
         assert_eq!(none.subscriptions(1), 0);
+        let crowded = Budget { own: 4, ..none };
+        assert_eq!(crowded.subscriptions(2), 4);
     }
 
     #[test]

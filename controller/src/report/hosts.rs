@@ -9,9 +9,9 @@ use crate::cluster::{AgentState, GatewayAgent, GatewayAgentStatus, RefusedRule};
 use crate::status::{Programmed, RefusedRules};
 
 /// A host that has said nothing for this long is lost.
-const LOST_AFTER: Duration = Duration::from_mins(3);
+const LOST_AFTER: Duration = Duration::from_secs(3 * 60);
 /// And forgotten after this long.
-const DEAD_AFTER: Duration = Duration::from_hours(24);
+const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// What `status.addresses` holds at most.
 const MAX_ADDRESSES: usize = 16;
 /// How many revisions of one generation are remembered.

@@ -312,12 +312,11 @@ fn backend(
     let asks_for_tls =
         app_protocol.is_some_and(|name| is_https(name) || name == "kubernetes.io/wss");
     let (protocol, expected) = match (traffic, http) {
-        (Traffic::Connections, _) => (Some(AppProtocol::TcpBytes), ""),
         // What was encrypted until here does not go on in plain text to who expects TLS.
         (Traffic::Terminated, _) if asks_for_tls && tls.is_none() => {
             (None, "a BackendTLSPolicy for the Service")
         }
-        (Traffic::Terminated, _) => (Some(AppProtocol::TcpBytes), ""),
+        (Traffic::Connections | Traffic::Terminated, _) => (Some(AppProtocol::TcpBytes), ""),
         (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
         (Traffic::Http, http) => (http, expected),
         // Nothing else carries gRPC.

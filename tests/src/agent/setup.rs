@@ -42,19 +42,19 @@ impl Setup {
     #[must_use]
     pub fn user(mut self, id: u32, capabilities: &[&str]) -> Self {
         self.user = Some(id);
-        let granted: String = capabilities
-            .iter()
-            .map(|capability| format!(",+{capability}"))
+        let granted: Vec<String> = std::iter::once("-all".to_owned())
+            .chain(capabilities.iter().map(|name| format!("+{name}")))
             .collect();
+        let granted = granted.join(",");
         let command = [
             "setpriv".to_owned(),
             format!("--reuid={id}"),
             format!("--regid={id}"),
             "--clear-groups".to_owned(),
             "--no-new-privs".to_owned(),
-            format!("--inh-caps=-all{granted}"),
-            format!("--ambient-caps=-all{granted}"),
-            format!("--bounding-set=-all{granted}"),
+            format!("--inh-caps={granted}"),
+            format!("--ambient-caps={granted}"),
+            format!("--bounding-set={granted}"),
         ];
         self.wrapper.extend(command);
         self
