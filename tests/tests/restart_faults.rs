@@ -351,6 +351,21 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
     report.clean("agent killed in restarts");
 }
 
+/// Waits until another Envoy is live, and the one before is gone.
+async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
+    let now = sesame_tests::wait::eventually("another Envoy is live", SOON, async || {
+        let now = live(agent).await;
+        if now == before {
+            Err(agent.log_tail())
+        } else {
+            Ok(now)
+        }
+    })
+    .await;
+    one_envoy(agent).await;
+    now
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replaced_binary_and_another_concurrency_are_taken_up_without_a_failed_request() {
     let backend = Backend::start("a").await;
@@ -369,38 +384,27 @@ async fn a_replaced_binary_and_another_concurrency_are_taken_up_without_a_failed
     let load = load(&agent);
     let first = live(&agent).await;
     install();
-    sesame_tests::wait::eventually("the new binary runs", SOON, async || {
-        let now = live(&agent).await;
-        if now == first {
-            Err(agent.log_tail())
-        } else {
-            Ok(())
-        }
-    })
-    .await;
-    one_envoy(&agent).await;
-    let second = live(&agent).await;
-    // Fewer would close ports: see what is said of the kernel where Envoys are handed over.
+    let second = another(&agent, first).await;
     agent.change_flag("--concurrency=1", "--concurrency=2");
     agent.restart();
-    sesame_tests::wait::eventually("the new concurrency runs", SOON, async || {
-        let now = live(&agent).await;
-        if now == second {
-            Err(agent.log_tail())
-        } else {
-            Ok(())
-        }
-    })
-    .await;
-    one_envoy(&agent).await;
+    let third = another(&agent, second).await;
     assert_eq!(argument(&agent.envoys()[0], "--concurrency"), Some("2"));
     assert_eq!(
         argument(&agent.envoys()[0], "--restart-epoch"),
         Some("2"),
         "both were hot"
     );
+    agent.change_flag("--concurrency=2", "--concurrency=1");
+    agent.restart();
+    another(&agent, third).await;
+    assert_eq!(argument(&agent.envoys()[0], "--concurrency"), Some("1"));
+    assert_eq!(
+        argument(&agent.envoys()[0], "--restart-epoch"),
+        Some("0"),
+        "a hot restart would have closed a port"
+    );
     load.pass(50).await;
     load.stop()
         .await
-        .clean("binary replaced, then concurrency 1 to 2");
+        .clean("binary replaced, then concurrency 1 to 2 to 1");
 }

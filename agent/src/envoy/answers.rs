@@ -97,6 +97,9 @@ pub struct CommandLineOptions {
     /// Whether it cannot be hot-restarted.
     #[serde(default)]
     pub disable_hot_restart: bool,
+    /// Its workers.
+    #[serde(default)]
+    pub concurrency: Option<u32>,
 }
 
 impl ServerInfo {
@@ -106,6 +109,7 @@ impl ServerInfo {
             base_id,
             restart_epoch,
             disable_hot_restart,
+            concurrency: _,
         } = &self.command_line_options;
         let base_id = base_id.parse().ok().filter(|_| !disable_hot_restart)?;
         Some(Lineage {

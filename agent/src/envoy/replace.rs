@@ -193,6 +193,7 @@ impl Actor {
             &self.admin,
             &config.binary,
             config.launcher.is_some(),
+            config.concurrency,
         )
         .await;
         let plan = restart::decide(request.strategy, &facts)?;

@@ -28,6 +28,8 @@ pub struct Facts {
     pub interrupted: Result<bool, String>,
     /// Whether an Envoy can be started that outlives the agent.
     pub can_launch: bool,
+    /// Whether the new one is known to have fewer workers.
+    pub has_fewer_workers: bool,
     /// Files that the running one watches.
     pub watches: usize,
     /// Files that may be watched in addition.
@@ -94,6 +96,12 @@ pub fn decide(strategy: Strategy, facts: &Facts) -> Result<Plan, Refused> {
             not_hot: None,
         }),
         (Strategy::Hot, Err(why)) => Err(Refused::NotHot(why)),
+        // The sockets of the other workers would be closed at once, with what waits there.
+        (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(Plan {
+            ways: vec![Way::Handover],
+            repair: false,
+            not_hot: Some("the new Envoy has fewer workers".to_owned()),
+        }),
         // A failed hot restart may have cost the first Envoy its admin socket, and with it the way to drain: so hot
         // is tried twice.
         (Strategy::Auto, Ok(repair)) => Ok(Plan {
@@ -118,6 +126,7 @@ fn hot(facts: &Facts) -> Result<bool, String> {
         next_protocol,
         interrupted,
         can_launch,
+        has_fewer_workers: _,
         watches: _,
         free_watches: _,
     } = facts;
@@ -153,6 +162,7 @@ mod tests {
             next_protocol: Ok("11.104".to_owned()),
             interrupted: Ok(false),
             can_launch: true,
+            has_fewer_workers: false,
             watches: 5,
             free_watches: 50,
         }
@@ -195,6 +205,16 @@ mod tests {
             let refused = decide(Strategy::Hot, &facts).unwrap_err().to_string();
             assert!(refused.contains(word), "{refused}");
         }
+    }
+
+    #[test]
+    fn fewer_workers_take_over_hot_only_if_that_is_asked_for() {
+        let mut facts = good();
+        facts.has_fewer_workers = true;
+        let plan = decide(Strategy::Auto, &facts).unwrap();
+        assert_eq!(plan.ways, [Way::Handover]);
+        assert!(plan.not_hot.unwrap().contains("fewer workers"));
+        assert_eq!(ways(Strategy::Hot, &facts), [Way::Hot]);
     }
 
     #[test]

@@ -23,12 +23,17 @@ pub(crate) async fn gather(
     admin: &Admin,
     binary: &Path,
     can_launch: bool,
+    next_workers: Option<u32>,
 ) -> Facts {
     let info = admin.with_timeout(ANSWER).server_info().await;
-    let (answers, protocol) = match info {
-        Ok(info) => (Answers::Yes, Some(info.hot_restart_version)),
-        Err(AdminError::Connect { .. }) => (Answers::NoSocket, None),
-        Err(_) => (Answers::No, None),
+    let (answers, protocol, workers) = match info {
+        Ok(info) => (
+            Answers::Yes,
+            Some(info.hot_restart_version),
+            info.command_line_options.concurrency,
+        ),
+        Err(AdminError::Connect { .. }) => (Answers::NoSocket, None, None),
+        Err(_) => (Answers::No, None, None),
     };
     let lineage = parent.identity.lineage;
     let budget = Budget::read(&[]);
@@ -42,6 +47,9 @@ pub(crate) async fn gather(
             None => Ok(false),
         },
         can_launch,
+        has_fewer_workers: next_workers
+            .zip(workers)
+            .is_some_and(|(next, now)| next < now),
         watches: watched_by(parent.process.pid()),
         free_watches: budget.limit.saturating_sub(budget.others),
     }
