@@ -174,6 +174,15 @@ async fn wait_gone(agent: &AgentUnderTest) {
         }
     })
     .await;
+    // Until then the Gateway would come back with the next agent, to be let go of once more.
+    sesame_tests::wait::eventually("nothing is kept of it", SOON, async || {
+        let kept = std::fs::read_dir(agent.state().join("gateways"));
+        match kept.map_or(0, Iterator::count) {
+            0 => Ok(()),
+            left => Err(format!("{left} kept\n{}", agent.log_tail())),
+        }
+    })
+    .await;
 }
 
 /// From the first moment on: what says that it is healthy serves.
