@@ -5,6 +5,7 @@
 //! API server, asked for its manifest by name, says that there is none. It writes nothing.
 
 mod connect;
+mod entry;
 mod fetch;
 mod listing;
 pub(crate) mod pause;

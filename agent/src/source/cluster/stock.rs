@@ -12,9 +12,9 @@ use sesame_controller::cluster::published::{FLEET_LABEL, Part, gateway_id};
 use tokio::sync::watch;
 
 use super::connect::Settings;
+use super::entry::Entry;
 use super::fetch::{Fetched, fetch, look_for_manifest};
 use super::listing::Event;
-use super::pause::Pauses;
 use super::pieces::part;
 use super::problems::{MAX_GATEWAYS, too_many, unpublished, unserved};
 use super::shelf::Shelf;
@@ -37,30 +37,6 @@ pub(super) struct Stock {
     /// Shelves on which something new was put.
     touched: BTreeSet<String>,
     changed: bool,
-}
-
-/// A shelf, and what is going on for it.
-struct Entry {
-    shelf: Shelf,
-    pauses: Pauses,
-    /// Counts manifests. What was begun for an earlier one is of no use for this one.
-    round: u64,
-    /// Whether a fetch or a pause of this round is going on.
-    busy: bool,
-    /// Whether its manifest is looked for by name.
-    doubted: bool,
-}
-
-impl Entry {
-    fn of(shelf: Shelf) -> Self {
-        Self {
-            shelf,
-            pauses: Pauses::default(),
-            round: 0,
-            busy: false,
-            doubted: false,
-        }
-    }
 }
 
 /// The end of something that went on for a Gateway.
