@@ -151,10 +151,9 @@ proptest! {
                 })
                 .collect();
             let expected = split(&next).unwrap();
-            match splitter.reroute(changed).unwrap() {
-                Some(rerouted) => prop_assert_eq!(rerouted, expected),
-                None => prop_assert_eq!(splitter.split(next.clone()).unwrap(), expected),
-            }
+            let rerouted = splitter.reroute(changed).unwrap();
+            let rerouted = rerouted.unwrap_or_else(|| splitter.split(next.clone()).unwrap());
+            prop_assert_eq!(rerouted, expected);
         }
     }
 

@@ -560,6 +560,9 @@ fn packed(snapshot: &Snapshot, keys: &[KeyPair]) -> Packed {
     })
 }
 
+/// A change of a table, and whether its outcome can be told from what was rendered before.
+type TableChange = (bool, fn(&mut RouteTable));
+
 #[test]
 fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
     let (mut old, keys) = everything_right();
@@ -576,7 +579,7 @@ fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
     let before = render(&old, &keys, &wide);
     assert!(before.problems.is_empty(), "{:?}", before.problems);
     assert!(!before.route_tables.is_empty());
-    let changes: [(bool, fn(&mut RouteTable)); 7] = [
+    let changes: [TableChange; 7] = [
         (true, |table| {
             table.virtual_hosts.remove(0);
         }),

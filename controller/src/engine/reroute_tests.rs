@@ -195,20 +195,16 @@ proptest! {
             } else {
                 reroute(state.world(), &before, &mut resolver, &Options::default())
             };
-            let offers = match rerouted {
-                Some(Rerouted { hosts, statuses }) => {
-                    said.routes.extend(statuses);
-                    bundles.reroute(hosts)
-                }
-                None => None,
-            };
-            let offered = match offers {
-                Some(offers) => published(offers.values()),
-                None => {
-                    let (offered, statuses) = whole(&state, &mut bundles);
-                    said = statuses;
-                    offered
-                }
+            let offers = rerouted.and_then(|Rerouted { hosts, statuses }| {
+                said.routes.extend(statuses);
+                bundles.reroute(hosts)
+            });
+            let offered = if let Some(offers) = offers {
+                published(offers.values())
+            } else {
+                let (offered, statuses) = whole(&state, &mut bundles);
+                said = statuses;
+                offered
             };
             state.note_resolved();
             let (expected, statuses) = whole(&state, &mut Bundles::default());

@@ -8,6 +8,10 @@ use crate::ports::free_port;
 
 /// How to start one.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a builder's choices, each by itself"
+)]
 pub struct Setup {
     pub(super) ports: Vec<u16>,
     pub(super) flags: Vec<String>,
