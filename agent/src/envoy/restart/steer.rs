@@ -248,27 +248,27 @@ mod tests {
     impl Server {
         /// At a port of its own, with up to three sockets.
         fn start(address: IpAddr, sockets: usize) -> Self {
-            // One that nobody has: with SO_REUSEPORT the kernel may well choose one that another test has.
-            let free = TcpListener::bind((address, 0)).unwrap();
-            let address = free.local_addr().unwrap();
-            drop(free);
-            Self::start_at(address, sockets)
+            for _ in 0..100 {
+                // One that nobody has: with SO_REUSEPORT the kernel may well choose one that another test has.
+                let free = TcpListener::bind((address, 0)).unwrap();
+                let address = free.local_addr().unwrap();
+                drop(free);
+                // Somebody's connection may have begun there in between.
+                if let Ok(sockets) = listening_at(address, sockets) {
+                    return Self::with(address, sockets);
+                }
+            }
+            panic!("no port of {address} stays free");
         }
 
         fn start_at(address: SocketAddr, sockets: usize) -> Self {
+            Self::with(address, listening_at(address, sockets).unwrap())
+        }
+
+        fn with(address: SocketAddr, sockets: Vec<OwnedFd>) -> Self {
             let mut command = Command::new("sleep");
             command.arg("600").stdin(Stdio::null());
-            for number in 0..sockets {
-                let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
-                socket.set_reuse_address(true).unwrap();
-                socket.set_reuse_port(true).unwrap();
-                if address.is_ipv6() {
-                    // As Envoy does.
-                    socket.set_only_v6(true).unwrap();
-                }
-                socket.bind(&address.into()).unwrap();
-                socket.listen(1024).unwrap();
-                let socket = OwnedFd::from(socket);
+            for (number, socket) in sockets.into_iter().enumerate() {
                 match number {
                     0 => command.stdin(socket),
                     1 => command.stdout(socket),
@@ -305,6 +305,22 @@ mod tests {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+
+    fn listening_at(address: SocketAddr, count: usize) -> io::Result<Vec<OwnedFd>> {
+        let listening = |_| {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.set_reuse_port(true)?;
+            if address.is_ipv6() {
+                // As Envoy does.
+                socket.set_only_v6(true)?;
+            }
+            socket.bind(&address.into())?;
+            socket.listen(1024)?;
+            Ok(OwnedFd::from(socket))
+        };
+        (0..count).map(listening).collect()
     }
 
     fn connect(address: SocketAddr, count: usize) -> Vec<TcpStream> {
