@@ -251,6 +251,19 @@ impl AgentUnderTest {
         found
     }
 
+    /// Waits until one Envoy runs, and no other beside it.
+    pub async fn one_envoy(&self) {
+        crate::wait::eventually("one Envoy runs", SOON, async || {
+            let envoys = self.envoys();
+            if envoys.len() == 1 {
+                Ok(())
+            } else {
+                Err(format!("{envoys:?}"))
+            }
+        })
+        .await;
+    }
+
     fn agents(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
         found.retain(|process| process.is("sesame-agent"));

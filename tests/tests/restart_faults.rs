@@ -61,20 +61,7 @@ async fn works(agent: &AgentUnderTest, load: &Load) {
     let text = text(&output);
     assert!(output.status.success(), "{text}{}", agent.log_tail());
     load.pass(50).await;
-    one_envoy(agent).await;
-}
-
-/// The one before has ended.
-async fn one_envoy(agent: &AgentUnderTest) {
-    sesame_tests::wait::eventually("one Envoy runs", SOON, async || {
-        let envoys = agent.envoys();
-        if envoys.len() == 1 {
-            Ok(())
-        } else {
-            Err(format!("{envoys:?}"))
-        }
-    })
-    .await;
+    agent.one_envoy().await;
 }
 
 /// The value of an argument.
@@ -162,7 +149,7 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
             text(&output)
         );
         load.pass(50).await;
-        one_envoy(&agent).await;
+        agent.one_envoy().await;
         assert_eq!(agent.envoys()[0].pid, first, "{stage:?}");
         works(&agent, &load).await;
     }
@@ -183,7 +170,7 @@ async fn auto_replaces_all_the_same_when_the_first_attempt_is_killed() {
     );
     assert!(killed, "no second Envoy came");
     assert!(output.status.success(), "{}", text(&output));
-    one_envoy(&agent).await;
+    agent.one_envoy().await;
     load.stop()
         .await
         .clean("second Envoy killed, then another way");
@@ -226,7 +213,7 @@ async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
-    one_envoy(&agent).await;
+    agent.one_envoy().await;
     let third = live(&agent).await;
     assert!(third != first && third != second);
     let load = load(&agent);
@@ -308,7 +295,7 @@ async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
     let first = live(&agent).await;
     let output = restart(&agent, "auto").await;
     assert!(output.status.success(), "{}", text(&output));
-    one_envoy(&agent).await;
+    agent.one_envoy().await;
     assert_ne!(live(&agent).await, first);
     works(&agent, &load).await;
     let report = load.stop().await;
@@ -323,7 +310,7 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     for (strategy, pause) in [("hot", 60), ("handover", 30)] {
         let before = live(&agent).await;
-        one_envoy(&agent).await;
+        agent.one_envoy().await;
         let mut order = Command::new(sesame_tests::agent::agent_binary())
             .args(["restart", "--runtime-dir", &runtime, "--strategy", strategy])
             .spawn()
@@ -342,7 +329,7 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
         agent.restart();
         let after = live(&agent).await;
         assert_ne!(after, before, "{strategy} after {pause} ms");
-        one_envoy(&agent).await;
+        agent.one_envoy().await;
         let _ = order.wait();
         load.pass(50).await;
     }
@@ -362,7 +349,7 @@ async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
         }
     })
     .await;
-    one_envoy(agent).await;
+    agent.one_envoy().await;
     now
 }
 

@@ -7,7 +7,7 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::mixed::{Mixed, Traffic};
@@ -123,25 +123,12 @@ async fn crowd(setup: Setup, how: &str) {
         let output = restart(agent, "handover").await;
         said.push_str(&String::from_utf8_lossy(&output.stdout));
         assert!(output.status.success(), "{said}{}", agent.log_tail());
-        one_envoy(agent).await;
+        agent.one_envoy().await;
         load.pass(100).await;
     }
     let report = load.stop().await;
     report.clean(&format!("{} handovers in a crowd{how}", rounds()));
     assert!(!said.contains("tcp_migrate_req"), "{said}");
-}
-
-/// The one before is gone.
-async fn one_envoy(agent: &AgentUnderTest) {
-    sesame_tests::wait::eventually("one Envoy runs", SOON, async || {
-        let envoys = agent.envoys();
-        if envoys.len() == 1 {
-            Ok(())
-        } else {
-            Err(format!("{envoys:?}"))
-        }
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,7 +109,7 @@ async fn whatever_is_killed_in_a_change_the_accepted_configuration_is_served_aft
             }
         }
         recovers(&agent, number).await;
-        one_envoy(&agent).await;
+        agent.one_envoy().await;
     }
 }
 
@@ -148,7 +148,7 @@ async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
     let rounds = count("SESAME_DEATHS_IN_RESTARTS", 4, 50);
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=rounds {
-        one_envoy(&agent).await;
+        agent.one_envoy().await;
         live(&agent).await;
         let mut order = std::process::Command::new(sesame_tests::agent::agent_binary())
             .args(["restart", "--runtime-dir", &runtime, "--strategy", "hot"])
@@ -165,7 +165,7 @@ async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
         wait_round(&agent, number).await;
         let _ = order.wait();
     }
-    one_envoy(&agent).await;
+    agent.one_envoy().await;
     let report = load.stop().await;
     report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
@@ -208,7 +208,7 @@ async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
         })
         .await;
     assert_eq!(status["healthy"], true, "{status:#}");
-    one_envoy(&agent).await;
+    agent.one_envoy().await;
     let report = load.stop().await;
     report.clean("agent upgraded three times, then another bootstrap");
 }
@@ -300,19 +300,6 @@ async fn sigterm_ends_the_agent_and_its_envoy() {
     // And it comes back from what it kept.
     agent.restart();
     wait_round(&agent, 0).await;
-}
-
-/// No second Envoy is left beside the one that serves.
-async fn one_envoy(agent: &AgentUnderTest) {
-    sesame_tests::wait::eventually("one Envoy runs", SOON, async || {
-        let envoys = agent.envoys();
-        if envoys.len() == 1 {
-            Ok(())
-        } else {
-            Err(format!("{envoys:?}"))
-        }
-    })
-    .await;
 }
 
 async fn live(agent: &AgentUnderTest) {

@@ -20,13 +20,13 @@ use crate::apply::state::{Accepted, Generation, StateDir};
 /// The most that a stored snapshot may take once decompressed.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
 
-/// Makes `wanted` what the next cold start serves.
-pub(super) fn save(directory: &Path, wanted: &Wanted) -> anyhow::Result<()> {
+/// Makes `wanted`, with this digest of all but its endpoints, what the next cold start serves.
+pub(super) fn save(directory: &Path, wanted: &Wanted, config: &str) -> anyhow::Result<()> {
     let snapshot = zstd::bulk::compress(&wanted.packed.bytes(), 1)
         .context("the snapshot cannot be compressed")?;
     StateDir::open(directory, StateDir::KEEP)?.accept(Accepted {
         revision: wanted.revision(),
-        config: &wanted.packed.config_digest(),
+        config,
         cause: &wanted.cause,
         time: Timestamp::now(),
         snapshot: &snapshot,

@@ -97,13 +97,13 @@ async fn run(
         let (directory, before) = (directory.clone(), kept.clone());
         let done = tokio::task::spawn_blocking(move || {
             let revision = wanted.revision().to_owned();
-            if revision == before {
-                return Ok(revision);
+            if revision != before {
+                accepted::save(&directory, &wanted, &config)?;
             }
-            accepted::save(&directory, &wanted).map(|()| revision)
+            Ok::<_, anyhow::Error>((revision, config))
         });
         let error = match done.await {
-            Ok(Ok(revision)) => {
+            Ok(Ok((revision, config))) => {
                 kept = revision;
                 last = Some((config, Instant::now()));
                 None

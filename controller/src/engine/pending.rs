@@ -121,10 +121,9 @@ impl Pending {
         self.arrived = None;
     }
 
-    /// The whole world is resolved now, its endpoints too.
+    /// The whole world is resolved now, its endpoints too. The routes were taken for it.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
-        self.routes.clear();
         self.services.clear();
         self.refresh = None;
         self.offered(now);

@@ -35,23 +35,28 @@ pub(super) struct SetState<'w> {
 pub(super) fn by_gateway(world: &World) -> HashMap<(&str, &str), Vec<&ListenerSet>> {
     let mut sets: HashMap<(&str, &str), Vec<&ListenerSet>> = HashMap::new();
     for set in &world.listener_sets {
-        let ObjectRef {
-            group,
-            kind,
-            name,
-            namespace,
-        } = &set.spec.parent_ref;
-        let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
-        let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
-        if group == GATEWAY_GROUP && kind == Kind::Gateway.as_str() {
-            let namespace = namespace.as_deref().unwrap_or(&set.metadata.namespace);
-            sets.entry((namespace, name)).or_default().push(set);
+        if let Some(gateway) = gateway_of(set) {
+            sets.entry(gateway).or_default().push(set);
         }
     }
     for sets in sets.values_mut() {
         sets.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
     }
     sets
+}
+
+/// The namespace and name of the Gateway that a set asks for; none if it asks for something else.
+pub(super) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
+    let ObjectRef {
+        group,
+        kind,
+        name,
+        namespace,
+    } = &set.spec.parent_ref;
+    let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
+    let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
+    let namespace = namespace.as_deref().unwrap_or(&set.metadata.namespace);
+    (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
 }
 
 /// Judges the sets of one Gateway, and puts their listeners behind its own.

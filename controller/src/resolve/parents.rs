@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::gateways::GatewayState;
+use super::listener_sets;
 use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
 use crate::world::{Kind, World};
 
@@ -62,11 +63,7 @@ pub fn gateways_of<'w, R>(
         if kind == Kind::Gateway {
             return Some((namespace, name));
         }
-        let set = world.listener_sets.get(namespace, name)?;
-        let parent = &set.spec.parent_ref;
-        let own = set.metadata.namespace.as_str();
-        let namespace = parent.namespace.as_deref().unwrap_or(own);
-        Some((namespace, parent.name.as_str()))
+        listener_sets::gateway_of(world.listener_sets.get(namespace, name)?)
     };
     spec.parent_refs.iter().filter_map(gateway).collect()
 }
