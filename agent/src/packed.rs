@@ -115,7 +115,12 @@ impl Packed {
 
     /// Hex SHA-256 of everything but the endpoints and the keys themselves, whose digests are in it.
     pub fn config_digest(&self) -> String {
-        digest::sha256(&[&self.rest[..], &self.route_tables].concat())
+        digest::sha256_of_all(&[&self.rest, &self.route_tables])
+    }
+
+    /// The same, with the endpoints.
+    pub fn digest(&self) -> String {
+        digest::sha256_of_all(&[&self.rest, &self.route_tables, &self.endpoints])
     }
 
     /// Its endpoint sets.

@@ -17,6 +17,15 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
+/// Hex SHA-256 of parts that are behind one another.
+pub fn sha256_of_all(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+    }
+    hex(&hash.finalize())
+}
+
 /// What tells the Backends of one Service port apart: 16 hex digits over everything but the name.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {

@@ -231,6 +231,15 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     assert!(!text.contains("s-0"), "{text}");
     let (code, text) = look(&agent, &["diff", "2", "2"]).await;
     assert_eq!((code, text.as_str()), (Some(0), ""));
+    // The same for scripts.
+    let (code, text) = look(&agent, &["diff", "1", "2", "--output", "json"]).await;
+    assert_eq!(code, Some(1), "{text}");
+    let difference: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(difference["removed"], serde_json::json!([]), "{text}");
+    let (_, text) = look(&agent, &["history", "--output", "json"]).await;
+    let listed: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(listed[1]["generation"], 2, "{text}");
+    assert_eq!(listed[1]["acceptedLast"], true, "{text}");
 
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-0.test", "/")]));
     let output = tell(&agent, &["rollback", "1"]).await;

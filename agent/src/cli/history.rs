@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::{Table, presets};
+use serde::Serialize;
 
+use super::EXIT_WRONG;
 use super::agent::{self, TargetArgs};
-use super::{EXIT_WRONG, output};
+use super::output::OutputArgs;
 use crate::run::DEFAULT_STATE_DIR;
 use crate::run::history::{Difference, History};
 use crate::run::orders::What;
@@ -27,12 +29,16 @@ pub(crate) struct StateArgs {
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
     state: StateArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
     #[command(flatten)]
     state: StateArgs,
+    #[command(flatten)]
+    output: OutputArgs,
     /// The generation before.
     from: u64,
     /// The generation after.
@@ -53,8 +59,39 @@ pub(crate) struct GatewayArgs {
     target: TargetArgs,
 }
 
+/// What Envoy accepted at one time.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    generation: u64,
+    accepted_at: String,
+    revision: String,
+    cause: String,
+    /// A cold start serves it.
+    accepted_last: bool,
+    /// Somebody has gone back to it.
+    rolled_back_to: bool,
+}
+
 pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<u8> {
     let history = open(&args.state)?;
+    let listed: Vec<Listed> = history
+        .list()?
+        .into_iter()
+        .map(|meta| Listed {
+            generation: meta.number,
+            accepted_at: meta.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            revision: meta.revision,
+            cause: meta.cause,
+            accepted_last: history.accepted() == Some(meta.number),
+            rolled_back_to: history.pinned() == Some(meta.number),
+        })
+        .collect();
+    args.output.write(&listed, || table(&listed))?;
+    Ok(0)
+}
+
+fn table(listed: &[Listed]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
         "GENERATION",
@@ -63,34 +100,43 @@ pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<u8> {
         "CAUSE",
         "",
     ]);
-    for meta in history.list()? {
-        let mut marks = Vec::new();
-        if history.accepted() == Some(meta.number) {
-            marks.push("accepted last");
-        }
-        if history.pinned() == Some(meta.number) {
-            marks.push("rolled back to");
-        }
+    for generation in listed {
+        let marks = [
+            (generation.accepted_last, "accepted last"),
+            (generation.rolled_back_to, "rolled back to"),
+        ];
+        let marks: Vec<&str> = marks
+            .iter()
+            .filter_map(|(is_so, mark)| is_so.then_some(*mark))
+            .collect();
         table.add_row([
-            meta.number.to_string(),
-            meta.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            meta.revision.chars().take(12).collect(),
-            meta.cause,
+            generation.generation.to_string(),
+            generation.accepted_at.clone(),
+            generation.revision.chars().take(12).collect(),
+            generation.cause.clone(),
             marks.join(", "),
         ]);
     }
-    output::text(&format!("{table}\n"))?;
-    Ok(0)
+    format!("{table}\n")
 }
 
 /// Like `diff`: 0 if there is no difference, 1 if there is one.
 pub(crate) fn diff(args: &DiffArgs) -> anyhow::Result<u8> {
     let difference = open(&args.state)?.difference(args.from, args.to)?;
+    args.output.write(&difference, || lines(&difference))?;
+    Ok(if difference == Difference::default() {
+        0
+    } else {
+        EXIT_WRONG
+    })
+}
+
+fn lines(difference: &Difference) -> String {
     let Difference {
         added,
         removed,
         changed,
-    } = &difference;
+    } = difference;
     let mut text = String::new();
     for (mark, names) in [("-", removed), ("+", added), ("~", changed)] {
         for name in names {
@@ -98,12 +144,7 @@ pub(crate) fn diff(args: &DiffArgs) -> anyhow::Result<u8> {
             let _ = writeln!(text, "{mark} {name}");
         }
     }
-    output::text(&text)?;
-    Ok(if difference == Difference::default() {
-        0
-    } else {
-        EXIT_WRONG
-    })
+    text
 }
 
 pub(crate) fn rollback(args: &RollbackArgs) -> anyhow::Result<u8> {

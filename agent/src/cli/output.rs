@@ -2,7 +2,42 @@
 
 use std::io::{self, Write as _};
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
+
+/// How a command says what it has found.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// How to print it.
+    #[arg(long, short, default_value = "table")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    #[value(alias = "text")]
+    Table,
+    /// For scripts.
+    Json,
+    /// For people who want all of it.
+    Yaml,
+}
+
+impl OutputArgs {
+    /// Writes the value, or what is for people.
+    pub(crate) fn write(
+        self,
+        value: &impl Serialize,
+        for_people: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        match self.output {
+            Format::Table => text(&for_people()),
+            Format::Json => json(value),
+            Format::Yaml => yaml(value),
+        }
+    }
+}
 
 /// Writes text to standard output. A closed pipe (`| head`) ends quietly.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {

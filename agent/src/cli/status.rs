@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use comfy_table::{Table, presets};
 use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::Value;
 
-use super::{EXIT_WRONG, agent, output};
+use super::output::OutputArgs;
+use super::{EXIT_WRONG, agent};
 use crate::run::report::{ObjectReport, Report};
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
 
@@ -22,28 +23,13 @@ pub(crate) struct StatusArgs {
     /// The runtime directory of the agent to ask.
     #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     runtime_dir: PathBuf,
-    /// How to print it.
-    #[arg(long, short, default_value = "table")]
-    output: Format,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people.
-    Table,
-    /// For scripts.
-    Json,
-    /// For people who want all of it.
-    Yaml,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(crate) fn main(args: &StatusArgs) -> anyhow::Result<u8> {
     let report = ask(&args.runtime_dir.join(AGENT_SOCKET))?;
-    match args.output {
-        Format::Table => output::text(&table(&report))?,
-        Format::Json => output::json(&report)?,
-        Format::Yaml => output::yaml(&report)?,
-    }
+    args.output.write(&report, || table(&report))?;
     Ok(if report.healthy { 0 } else { EXIT_WRONG })
 }
 

@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use sesame_controller::status::{Condition, ConditionStatus, Section, Statuses};
 use sesame_controller::world::ObjectKey;
 
+use super::EXIT_WRONG;
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
-use super::{EXIT_WRONG, output};
+use super::output::OutputArgs;
 use crate::envoy::locate::locate;
 use crate::envoy::validate::{Verdict, validate};
 use crate::render;
@@ -28,17 +29,8 @@ pub(crate) struct ValidateArgs {
     /// The Envoy whose verdict is asked; else `envoy` on the PATH.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     envoy: Option<PathBuf>,
-    /// How to print it.
-    #[arg(long, short, default_value = "text")]
-    output: Format,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A line for each finding: `file:line: severity: object: message`.
-    Text,
-    /// An object with all findings.
-    Json,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// The whole outcome.
@@ -117,10 +109,7 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
         findings,
         envoy: verdicts,
     };
-    match args.output {
-        Format::Json => output::json(&outcome)?,
-        Format::Text => output::text(&text(&outcome))?,
-    }
+    args.output.write(&outcome, || text(&outcome))?;
     Ok(if outcome.valid { 0 } else { EXIT_WRONG })
 }
 

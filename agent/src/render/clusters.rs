@@ -3,7 +3,7 @@
 //! A backend that cannot be reached as the snapshot says (a trust bundle that is missing, no name to
 //! verify) has no cluster at all: its share of requests is refused, never sent unverified.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds, cluster,
@@ -15,8 +15,9 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::Message as _;
-use sesame_proto::schema::{AppProtocol, Backend, EndpointSet};
+use sesame_proto::schema::{AppProtocol, Backend};
 
+use super::endpoints::Sets;
 use super::{Context, Problem, Resource, config_sources, endpoints, tls, wrappers};
 
 /// How long a connection to an endpoint may take to open, in seconds.
@@ -28,17 +29,15 @@ const MOST_RETRIES: u32 = 1_024;
 
 /// The clusters, and the names of the backends that have one.
 pub(super) fn render<'a>(
-    backends: &'a [Backend],
-    endpoints: &[EndpointSet],
+    backends: &[&'a Backend],
+    sets: &Sets<'_>,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
 ) -> (Vec<Resource>, BTreeSet<&'a str>) {
-    let sets: BTreeMap<&str, &EndpointSet> =
-        endpoints.iter().map(|s| (s.name.as_str(), s)).collect();
     let mut clusters = Vec::with_capacity(backends.len());
     let mut usable = BTreeSet::new();
     for backend in backends {
-        match cluster(backend, &sets, context) {
+        match cluster(backend, sets, context) {
             Ok(cluster) => {
                 clusters.push(Resource {
                     name: backend.name.clone(),
@@ -55,11 +54,7 @@ pub(super) fn render<'a>(
     (clusters, usable)
 }
 
-fn cluster(
-    backend: &Backend,
-    sets: &BTreeMap<&str, &EndpointSet>,
-    context: &Context<'_>,
-) -> Result<Cluster, String> {
+fn cluster(backend: &Backend, sets: &Sets<'_>, context: &Context<'_>) -> Result<Cluster, String> {
     let Backend {
         name,
         endpoints,

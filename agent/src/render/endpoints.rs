@@ -12,14 +12,19 @@ use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
 use super::{Context, Problem, Resource, wrappers};
 
+/// Endpoint sets by name.
+pub(super) type Sets<'a> = BTreeMap<&'a str, &'a EndpointSet>;
+
+pub(super) fn sets(endpoints: &[EndpointSet]) -> Sets<'_> {
+    endpoints.iter().map(|s| (s.name.as_str(), s)).collect()
+}
+
 /// The endpoint sets of which at least one cluster reads a file.
 pub(super) fn render(
-    backends: &[Backend],
-    endpoints: &[EndpointSet],
+    backends: &[&Backend],
+    sets: &Sets<'_>,
     context: &Context<'_>,
 ) -> Vec<Resource> {
-    let sets: BTreeMap<&str, &EndpointSet> =
-        endpoints.iter().map(|s| (s.name.as_str(), s)).collect();
     // By name, so that the clusters that share a set share its file.
     let read: BTreeMap<&str, &Backend> = backends
         .iter()
@@ -27,7 +32,7 @@ pub(super) fn render(
             context.subscriptions.endpoints.contains(b.name.as_str())
                 && context.clusters.contains(b.name.as_str())
         })
-        .map(|b| (b.endpoints.as_str(), b))
+        .map(|b| (b.endpoints.as_str(), *b))
         .collect();
     read.into_iter()
         .map(|(name, backend)| Resource {

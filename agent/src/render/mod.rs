@@ -44,7 +44,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{Backend, EndpointSet, Snapshot};
 
 pub use bootstrap::bootstrap;
 pub use static_bootstrap::static_bootstrap;
@@ -171,10 +171,12 @@ pub fn routes_after(
     })
 }
 
-/// Takes over everything but what says endpoints, of a snapshot that differs from the rendered one in nothing else. Its
-/// route tables are not looked at. None where more might differ for it; otherwise the outcome is that of [`render`].
+/// Takes over everything but what says endpoints that are not as they were `before`, of a snapshot that differs from the
+/// rendered one in nothing else. Its route tables are not looked at. None where more might differ for it; otherwise the
+/// outcome is that of [`render`].
 pub fn endpoints_after(
     rendered: &Rendered,
+    before: &[EndpointSet],
     snapshot: &Snapshot,
     keys: &[KeyPair],
     options: &Options,
@@ -200,16 +202,35 @@ pub fn endpoints_after(
         clusters: BTreeSet::new(),
     };
     endpoints::check(endpoints, &mut problems);
-    let (clusters, usable) = clusters::render(backends, endpoints, &context, &mut problems);
+    let (before, sets) = (endpoints::sets(before), endpoints::sets(endpoints));
+    let others: Vec<&Backend> = backends
+        .iter()
+        .filter(|backend| {
+            let set = backend.endpoints.as_str();
+            before.get(set) != sets.get(set)
+        })
+        .collect();
+    let (clusters, usable) = clusters::render(&others, &sets, &context, &mut problems);
     context.clusters = usable;
-    let endpoints = endpoints::render(backends, endpoints, &context);
-    let clusters = sorted(clusters, &mut problems);
-    let endpoints = sorted(endpoints, &mut problems);
-    problems.is_empty().then(|| Rendered {
-        clusters,
-        endpoints,
+    let endpoints = endpoints::render(&others, &sets, &context);
+    if !problems.is_empty() {
+        return None;
+    }
+    Some(Rendered {
+        clusters: replaced(&rendered.clusters, clusters)?,
+        endpoints: replaced(&rendered.endpoints, endpoints)?,
         ..rendered.clone()
     })
+}
+
+/// The same resources, but for these; none if one is not among them.
+fn replaced(sorted: &[Resource], others: Vec<Resource>) -> Option<Vec<Resource>> {
+    let mut all = sorted.to_vec();
+    for other in others {
+        let place = all.binary_search_by(|known| known.name.cmp(&other.name));
+        *all.get_mut(place.ok()?)? = other;
+    }
+    Some(all)
 }
 
 /// Renders a snapshot with its keys.
@@ -237,7 +258,9 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
         clusters: BTreeSet::new(),
     };
     endpoints::check(endpoints, &mut problems);
-    let (clusters, usable) = clusters::render(backends, endpoints, &context, &mut problems);
+    let (backends, sets): (Vec<&Backend>, _) =
+        (backends.iter().collect(), endpoints::sets(endpoints));
+    let (clusters, usable) = clusters::render(&backends, &sets, &context, &mut problems);
     context.clusters = usable;
     let mut of_routes = Vec::new();
     let route_tables = route_tables
@@ -248,7 +271,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
     context.route_tables = by_name(&route_tables);
     let listeners = listeners::render(ports, &context, &mut problems);
     problems.append(&mut of_routes);
-    let endpoints = endpoints::render(backends, endpoints, &context);
+    let endpoints = endpoints::render(&backends, &sets, &context);
     let granted = &context.subscriptions;
     let mut rendered = Rendered {
         listeners: sorted(listeners, &mut problems),

@@ -646,7 +646,8 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
             change(&mut new);
             let whole = render(&new, &keys, &options);
             let packed = packed(&new, &keys);
-            let after = endpoints_after(&before, &packed.without_route_tables(), &keys, &options);
+            let now = packed.without_route_tables();
+            let after = endpoints_after(&before, &old.endpoints, &now, &keys, &options);
             let clean = before.problems.is_empty() && whole.problems.is_empty();
             assert_eq!(after.is_some(), clean, "{:?}", before.problems);
             assert!(after.is_none_or(|after| after == whole));

@@ -93,7 +93,8 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             Some(_) => "the manifests",
             None => "what is published",
         };
-        reasons.push(format!("{errors} errors in {kind}"));
+        let noun = if errors == 1 { "error" } else { "errors" };
+        reasons.push(format!("{errors} {noun} in {kind}"));
     }
     let statuses = match &known.world {
         Some(world) if with_objects => sesame_controller::resolve::resolve(world, resolve).statuses,

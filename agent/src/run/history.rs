@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use serde::Serialize;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 
@@ -106,7 +107,7 @@ pub(super) fn load(directory: &Path, number: u64) -> anyhow::Result<ResolvedGate
 }
 
 /// The objects, and parts of objects, by which two generations differ.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Only in the second.
     pub added: Vec<String>,

@@ -7,13 +7,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Snapshot, Transport};
-use sha2::{Digest as _, Sha256};
+use sesame_proto::schema::{Snapshot, Transport};
 
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
@@ -101,18 +99,10 @@ impl Wanted {
         }
     }
 
-    /// Hex SHA-256 over the snapshot with its endpoints and the digests of its keys. Computed when first
-    /// asked for: nothing on the way to Envoy needs it.
+    /// Hex SHA-256 of the snapshot with its endpoints; the digests of its keys are in it. Computed when first asked
+    /// for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
-        self.revision.get_or_init(|| {
-            let mut hash = Sha256::new();
-            let snapshot = self.packed.snapshot();
-            hash.update(digest::revision(&snapshot));
-            for set in &snapshot.endpoints {
-                hash.update(EndpointSet::encode_to_vec(set));
-            }
-            digest::sha256(&hash.finalize())
-        })
+        self.revision.get_or_init(|| self.packed.digest())
     }
 }
 
@@ -257,7 +247,14 @@ fn render_difference(
             Some(snapshot) => Cow::Borrowed(snapshot),
             None => Cow::Owned(packed.without_route_tables()),
         };
-        render::endpoints_after(&before.rendered, &snapshot, packed.keys(), options)
+        let endpoints = before.packed.endpoints();
+        render::endpoints_after(
+            &before.rendered,
+            &endpoints,
+            &snapshot,
+            packed.keys(),
+            options,
+        )
     } else if same.only_route_tables_differ() {
         render::routes_after(&before.rendered, &before.packed, packed, options)
     } else {
