@@ -1,15 +1,22 @@
 //! The engine of manifests: manifests in, what each Gateway wants out. One thread; all of its work is CPU-bound.
 //!
 //! It first hands over what was accepted before, so that Envoys start at once, then what the manifests say,
-//! then every change. It never waits for an Envoy.
+//! then every change. A few routes that change are resolved with their neighbours alone, with the outcome of a whole
+//! resolution. It never waits for an Envoy.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::{Resolution, ResolvedGateway, Resolver};
-use sesame_controller::world::World;
+use sesame_controller::resolve::reroute::{self, Before, OtherStatus, Rerouted};
+use sesame_controller::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
+use sesame_controller::status::Statuses;
+use sesame_controller::world::{ObjectKey, World};
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
@@ -48,17 +55,27 @@ pub(super) struct Known {
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
     pub(super) resolver: Resolver,
+    /// Of routes that change and their neighbours.
+    pub(super) of_neighbours: Resolver,
     pub(super) resolve: sesame_controller::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// What the last resolution found, beside the conditions.
-    pub(super) found: Vec<ProblemReport>,
+    /// What the last resolution found, beside the conditions, and where its objects were then.
+    pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
     /// What is to happen when no Gateway is left.
     pub(super) withdrawal: Withdrawal,
     /// To wait on in a thread.
     pub(super) runtime: tokio::runtime::Handle,
+}
+
+/// What objects say now.
+enum Said {
+    /// Of everything.
+    All(Statuses, Vec<Problem>),
+    /// Of some routes; nothing else has changed.
+    Routes(Vec<OtherStatus>),
 }
 
 impl Engine {
@@ -132,13 +149,11 @@ impl Engine {
             self.publish_problems(scan);
             return;
         }
-        let Resolution {
-            gateways,
-            statuses,
-            problems,
-        } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let before = self.known.borrow().gateways.clone();
-        let offers: Vec<Offer> = gateways.into_iter().map(Offer::from).collect();
+        let (offers, said) = match self.reroute(scan, &before) {
+            Some((offers, statuses)) => (offers, Said::Routes(statuses)),
+            None => self.resolve(),
+        };
         let held = self.withdrawal.holds(serves && offers.is_empty());
         let gateways = if held.is_some() {
             before.clone()
@@ -159,29 +174,87 @@ impl Engine {
         });
         // From here on nothing is in the way of a change.
         drop((before, offers));
-        self.found = problems
-            .iter()
-            .map(|problem| {
-                let place = self.manifests.location(&problem.object);
-                ProblemReport::of_object(problem, place)
-            })
-            .collect();
-        let before = Arc::clone(&self.known.borrow().transitions);
-        let transitions = before.after(&statuses, Timestamp::now());
-        drop((statuses, before));
-        let world = self.manifests.world().clone();
-        self.known.send_modify(|known| {
-            known.world = Some(world);
-            known.transitions = Arc::new(transitions);
-        });
+        self.note(said, Timestamp::now());
         self.publish_problems(scan);
+    }
+
+    fn resolve(&mut self) -> (Vec<Offer>, Said) {
+        let Resolution {
+            gateways,
+            statuses,
+            problems,
+        } = self.resolver.resolve(self.manifests.world(), &self.resolve);
+        let offers = gateways.into_iter().map(Offer::from).collect();
+        (offers, Said::All(statuses, problems))
+    }
+
+    /// The same where nothing but a few routes has changed since the last time, without a resolution of everything;
+    /// none if only that tells.
+    fn reroute(
+        &mut self,
+        scan: &ScanReport,
+        wanted: &WantedGateways,
+    ) -> Option<(Vec<Offer>, Vec<OtherStatus>)> {
+        let before = {
+            let known = self.known.borrow();
+            // What is wanted is not what was resolved, or something else has changed meanwhile.
+            if known.held.is_some() {
+                return None;
+            }
+            as_they_were(scan, known.world.as_ref()?)?
+        };
+        let world = self.manifests.world();
+        let Rerouted { hosts, statuses } =
+            reroute::reroute(world, &before, &mut self.of_neighbours, &self.resolve)?;
+        let mut hosts: BTreeMap<_, _> = hosts.into_iter().collect();
+        let mut offers = Vec::with_capacity(wanted.len());
+        for (name, wanted) in wanted {
+            let packed = match hosts.remove(name) {
+                Some(hosts) => Arc::new(wanted.packed.with_hosts(&hosts)?),
+                None => Arc::clone(&wanted.packed),
+            };
+            offers.push(Offer {
+                packed,
+                snapshot: None,
+                manifest_revision: None,
+            });
+        }
+        hosts.is_empty().then_some((offers, statuses))
+    }
+
+    /// Takes note of what was resolved.
+    fn note(&mut self, said: Said, now: Timestamp) {
+        let world = Some(self.manifests.world().clone());
+        match said {
+            Said::All(statuses, problems) => {
+                self.found = problems.into_iter().map(|found| (found, None)).collect();
+                let before = Arc::clone(&self.known.borrow().transitions);
+                let transitions = Arc::new(before.after(&statuses, now));
+                drop((statuses, before));
+                self.known.send_modify(|known| {
+                    known.world = world;
+                    known.transitions = transitions;
+                });
+            }
+            Said::Routes(statuses) => self.known.send_modify(|known| {
+                known.world = world;
+                Arc::make_mut(&mut known.transitions).follow(&statuses, now);
+            }),
+        }
+        for (problem, place) in &mut self.found {
+            let now = self.manifests.location(&problem.object);
+            *place = now.map(|(file, line)| (file.to_owned(), line));
+        }
     }
 
     /// Says what is wrong now; logs what was not wrong before.
     fn publish_problems(&self, scan: &ScanReport) {
         let mut problems: Vec<ProblemReport> =
             scan.problems.iter().map(ProblemReport::from).collect();
-        problems.extend(self.found.iter().cloned());
+        problems.extend(self.found.iter().map(|(problem, place)| {
+            let place = place.as_ref().map(|(file, line)| (file.as_path(), *line));
+            ProblemReport::of_object(problem, place)
+        }));
         let before = Arc::clone(&self.known.borrow().problems);
         if *before == problems {
             return;
@@ -209,6 +282,15 @@ impl Engine {
         });
         self.publish_problems(scan);
     }
+}
+
+/// The routes that have changed, as they were in this world; none if anything else has, or one came.
+fn as_they_were(scan: &ScanReport, world: &World) -> Option<Before> {
+    let as_it_was = |key: &ObjectKey| {
+        let route = Some(key).filter(|key| reroute::is_of(key.kind))?;
+        Some((route.clone(), world.get(route)?))
+    };
+    scan.changed.iter().map(as_it_was).collect()
 }
 
 /// Takes note of whether there is inotify for the source.
