@@ -4,6 +4,7 @@
 //! then every change. A few routes that change are resolved with their neighbours alone, with the outcome of a whole
 //! resolution. It never waits for an Envoy.
 
+mod reroute;
 #[cfg(test)]
 mod tests;
 
@@ -13,10 +14,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::reroute::{self, Before, OtherStatus, Rerouted};
+use sesame_controller::resolve::reroute::OtherStatus;
 use sesame_controller::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
 use sesame_controller::status::Statuses;
-use sesame_controller::world::{ObjectKey, World};
+use sesame_controller::world::World;
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
@@ -62,7 +63,7 @@ pub(super) struct Engine {
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// What the last resolution found, beside the conditions, and where its objects were then.
+    /// What the last resolution found, beside the conditions, and where the objects were last.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
     /// What is to happen when no Gateway is left.
     pub(super) withdrawal: Withdrawal,
@@ -87,7 +88,7 @@ impl Engine {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
             };
-            self.take(&scan, &change);
+            self.take(&scan, &change, Timestamp::now());
             note_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
                 tracing::warn!(%error, "the last good manifests cannot be kept for the next start");
@@ -128,7 +129,7 @@ impl Engine {
         });
     }
 
-    fn take(&mut self, scan: &ScanReport, change: &Change) {
+    fn take(&mut self, scan: &ScanReport, change: &Change, now: Timestamp) {
         if !scan.available {
             self.withdrawal.holds(false);
             self.hold(
@@ -174,7 +175,7 @@ impl Engine {
         });
         // From here on nothing is in the way of a change.
         drop((before, offers));
-        self.note(said, Timestamp::now());
+        self.note(said, now);
         self.publish_problems(scan);
     }
 
@@ -186,40 +187,6 @@ impl Engine {
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let offers = gateways.into_iter().map(Offer::from).collect();
         (offers, Said::All(statuses, problems))
-    }
-
-    /// The same where nothing but a few routes has changed since the last time, without a resolution of everything;
-    /// none if only that tells.
-    fn reroute(
-        &mut self,
-        scan: &ScanReport,
-        wanted: &WantedGateways,
-    ) -> Option<(Vec<Offer>, Vec<OtherStatus>)> {
-        let before = {
-            let known = self.known.borrow();
-            // What is wanted is not what was resolved, or something else has changed meanwhile.
-            if known.held.is_some() {
-                return None;
-            }
-            as_they_were(scan, known.world.as_ref()?)?
-        };
-        let world = self.manifests.world();
-        let Rerouted { hosts, statuses } =
-            reroute::reroute(world, &before, &mut self.of_neighbours, &self.resolve)?;
-        let mut hosts: BTreeMap<_, _> = hosts.into_iter().collect();
-        let mut offers = Vec::with_capacity(wanted.len());
-        for (name, wanted) in wanted {
-            let packed = match hosts.remove(name) {
-                Some(hosts) => Arc::new(wanted.packed.with_hosts(&hosts)?),
-                None => Arc::clone(&wanted.packed),
-            };
-            offers.push(Offer {
-                packed,
-                snapshot: None,
-                manifest_revision: None,
-            });
-        }
-        hosts.is_empty().then_some((offers, statuses))
     }
 
     /// Takes note of what was resolved.
@@ -241,14 +208,16 @@ impl Engine {
                 Arc::make_mut(&mut known.transitions).follow(&statuses, now);
             }),
         }
-        for (problem, place) in &mut self.found {
-            let now = self.manifests.location(&problem.object);
-            *place = now.map(|(file, line)| (file.to_owned(), line));
-        }
     }
 
     /// Says what is wrong now; logs what was not wrong before.
-    fn publish_problems(&self, scan: &ScanReport) {
+    fn publish_problems(&mut self, scan: &ScanReport) {
+        // A comment above moves an object; one that is gone, with what is held, stays where it was.
+        for (problem, place) in &mut self.found {
+            if let Some((file, line)) = self.manifests.location(&problem.object) {
+                *place = Some((file.to_owned(), line));
+            }
+        }
         let mut problems: Vec<ProblemReport> =
             scan.problems.iter().map(ProblemReport::from).collect();
         problems.extend(self.found.iter().map(|(problem, place)| {
@@ -271,7 +240,7 @@ impl Engine {
             .send_modify(|known| known.problems = Arc::new(problems));
     }
 
-    fn hold(&self, scan: &ScanReport, why: &str) {
+    fn hold(&mut self, scan: &ScanReport, why: &str) {
         if self.known.borrow().held.as_deref() != Some(why) {
             tracing::warn!("{why}");
         }
@@ -282,15 +251,6 @@ impl Engine {
         });
         self.publish_problems(scan);
     }
-}
-
-/// The routes that have changed, as they were in this world; none if anything else has, or one came.
-fn as_they_were(scan: &ScanReport, world: &World) -> Option<Before> {
-    let as_it_was = |key: &ObjectKey| {
-        let route = Some(key).filter(|key| reroute::is_of(key.kind))?;
-        Some((route.clone(), world.get(route)?))
-    };
-    scan.changed.iter().map(as_it_was).collect()
 }
 
 /// Takes note of whether there is inotify for the source.
