@@ -7,11 +7,10 @@ use sesame_proto::schema::EndpointSet;
 
 use super::Input;
 use super::relevant::Relevant;
-use super::reroute;
 use super::slices::{self, ByService};
 use crate::api::NamespacedName;
 use crate::report::Stored;
-use crate::resolve::Options;
+use crate::resolve::{Options, reroute};
 use crate::serve::Metrics;
 use crate::watch::Seen;
 use crate::watch::fetch::Answer;

@@ -12,7 +12,6 @@ mod pending;
 #[cfg(test)]
 mod refresh_tests;
 mod relevant;
-mod reroute;
 #[cfg(test)]
 mod reroute_tests;
 mod single;
@@ -31,8 +30,8 @@ use self::cluster_state::{ClusterState, Effect};
 use self::offers::{Bundles, Refresh};
 pub(crate) use self::offers::{Offer, Offers};
 use self::pending::{Pending, Task};
-use self::reroute::{Before, Rerouted};
 use crate::report::{Judged, Rejudged, Stored};
+use crate::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
 use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
 use crate::watch::fetch::{Answer, References};
@@ -195,8 +194,7 @@ impl Engine {
             return None;
         }
         let start = Instant::now();
-        let Rerouted { hosts, statuses } =
-            reroute::reroute(state.world(), before, resolver, &self.options)?;
+        let Rerouted { hosts, statuses } = reroute(state.world(), before, resolver, &self.options)?;
         let mut revisions = BTreeMap::new();
         if !hosts.is_empty() {
             let offers = bundles.reroute(hosts)?;
@@ -204,8 +202,9 @@ impl Engine {
             self.offers.send_replace(Some(Arc::new(offers)));
         }
         self.metrics.rerouted(start.elapsed());
+        let now = |other: OtherStatus| (other.route, other.now);
         Some(Rejudged {
-            routes: statuses,
+            routes: statuses.into_iter().map(now).collect(),
             revisions,
         })
     }

@@ -7,11 +7,11 @@ use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::{Refreshed, Splitter};
 
 use super::cluster_state::ClusterState;
-use super::reroute::GatewayHosts;
 use crate::api::NamespacedName;
 use crate::cluster::published::{DEFAULT_FLEET, FLEET_LABEL};
 use crate::publish::Bundle;
 use crate::resolve::ResolvedGateway;
+use crate::resolve::reroute::GatewayHosts;
 use crate::status::Statuses;
 use crate::world::{Kind, World};
 

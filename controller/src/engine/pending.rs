@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::cluster_state::Effect;
-use super::reroute::Before;
 use crate::api::NamespacedName;
 use crate::report::Stored;
+use crate::resolve::reroute::Before;
 use crate::world::ObjectKey;
 
 /// A change is resolved when nothing else arrives for this long.

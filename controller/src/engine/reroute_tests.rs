@@ -8,41 +8,15 @@ use super::Input;
 use super::cluster_state::tests::observed;
 use super::cluster_state::{ClusterState, Effect, Observed};
 use super::offers::{Bundles, Offer};
-use super::reroute::{Before, Rerouted, reroute};
 use crate::api::decode;
 use crate::publish::Bundle;
+use crate::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
+use crate::resolve::tests::reroute::{OBJECTS, any_place, any_rules, version};
 use crate::resolve::{self, Options, Resolver};
 use crate::serve::Metrics;
 use crate::status::Statuses;
 use crate::watch::Seen;
 use crate::world::Kind;
-
-/// Gateways with one listener and with several, hostnames that cover each other, a ListenerSet, a policy.
-const OBJECTS: &str = r"
-{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
- spec: {controllerName: projectsesame.io/gateway-controller}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge},
- spec: {gatewayClassName: sesame, listeners: [{name: http, port: 80, protocol: HTTP}]}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: wide},
- spec: {gatewayClassName: sesame, allowedListeners: {namespaces: {from: All}}, listeners: [
-  {name: all, port: 80, protocol: HTTP, hostname: '*.example.com'},
-  {name: one, port: 80, protocol: HTTP, hostname: a.example.com},
-  {name: other, port: 81, protocol: HTTP}]}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: ListenerSet, metadata: {name: set},
- spec: {parentRef: {name: wide}, listeners: [{name: more, port: 82, protocol: HTTP, hostname: '*.b.example.com'}]}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy, metadata: {name: policy},
- spec: {targetRefs: [{group: '', kind: Service, name: s2}], validation: {hostname: s2, wellKnownCACertificates: System}}}
----
-{apiVersion: v1, kind: Service, metadata: {name: s0}, spec: {ports: [{port: 80}]}}
----
-{apiVersion: v1, kind: Service, metadata: {name: s1}, spec: {ports: [{port: 80}]}}
----
-{apiVersion: v1, kind: Service, metadata: {name: s2}, spec: {ports: [{port: 80}]}}
-";
 
 fn state() -> ClusterState {
     let mut state = ClusterState::default();
@@ -82,81 +56,6 @@ fn route(name: &str, kind: &str, spec: &str) -> Observed {
     ))
 }
 
-fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
-    let some = prop::collection::vec(prop::sample::select(from), 0..=most);
-    some.prop_map(|some| some.join(", "))
-}
-
-/// Where a route attaches, and how old it is.
-fn any_place() -> impl Strategy<Value = String> {
-    let parents = picked(
-        &[
-            "{name: edge}",
-            "{name: wide}",
-            "{name: wide, sectionName: one}",
-            "{name: wide, port: 81}",
-            "{kind: ListenerSet, name: set}",
-            "{name: none}",
-        ],
-        3,
-    );
-    let hostnames = picked(
-        &[
-            "a.example.com",
-            "b.example.com",
-            "x.b.example.com",
-            "'*.example.com'",
-            "'*.b.example.com'",
-            "'*.com'",
-            "Bad.example.com",
-        ],
-        2,
-    );
-    (0..3_usize, parents, hostnames).prop_map(|(age, parents, hostnames)| {
-        format!(
-            "creationTimestamp: '202{age}-01-01T00:00:00Z'}}, \
-             spec: {{parentRefs: [{parents}], hostnames: [{hostnames}]"
-        )
-    })
-}
-
-/// Rules of either kind of route; most are valid, and most send to one Service.
-fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
-    let backends = prop::sample::select(vec![
-        "{name: s0, port: 80}",
-        "{name: s0, port: 80}",
-        "{name: s0, port: 80}, {name: none, port: 80}",
-        "{name: s0, port: 80}, {name: s1, port: 80, weight: 3}",
-        "{name: s0, port: 80}, {name: s1, port: 80, weight: 0}",
-        "{name: s2, port: 80}",
-    ]);
-    let header = prop::sample::select(vec!["a", "a", "b", "'no header'"]);
-    let path = prop::sample::select(vec!["/", "/a", "/a/b", "no path"]);
-    let rule = (backends, header, path, any::<bool>()).prop_map(|(backends, header, path, exact)| {
-        let kind = if exact { "type: Exact, " } else { "" };
-        let filters = format!(
-            "filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: {header}, value: v}}]}}}}]"
-        );
-        [
-            format!("{{path: {{{kind}value: {path}}}}}"),
-            format!("{{headers: [{{name: x, value: {path}}}]}}"),
-        ]
-        .map(|matched| format!("{{matches: [{matched}], {filters}, backendRefs: [{backends}]}}"))
-    });
-    prop::collection::vec(rule, 1..3)
-}
-
-/// A version of one of six routes.
-fn version(name: usize, place: &str, rules: &[[String; 2]]) -> Observed {
-    let grpc = usize::from(name % 3 == 2);
-    let kind = ["HTTPRoute", "GRPCRoute"][grpc];
-    let rules: Vec<&str> = rules.iter().map(|rule| rule[grpc].as_str()).collect();
-    observed(&format!(
-        "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r{name}, {place}, rules: [{}]}}}}",
-        rules.join(", ")
-    ))
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -170,7 +69,7 @@ proptest! {
     ) {
         let mut state = state();
         for (name, place) in places.iter().enumerate() {
-            take(&mut state, Seen::One(version(name, place, &[])));
+            take(&mut state, Seen::One(observed(&version(name, place, &[]))));
         }
         let (mut bundles, mut resolver) = (Bundles::default(), Resolver::default());
         let (_, mut said) = whole(&state, &mut bundles);
@@ -179,10 +78,11 @@ proptest! {
             let mut before = Before::new();
             let mut world_changed = false;
             for (event, name, other_place, rules) in batch {
+                let place = if event == 1 { &other_place } else { &places[name] };
+                let route = observed(&version(name, place, &rules));
                 let seen = match event {
-                    0 => Seen::Gone(version(name, &places[name], &rules)),
-                    1 => Seen::One(version(name, &other_place, &rules)),
-                    _ => Seen::One(version(name, &places[name], &rules)),
+                    0 => Seen::Gone(route),
+                    _ => Seen::One(route),
                 };
                 let effect = take(&mut state, seen);
                 world_changed |= effect.world_changed;
@@ -196,7 +96,8 @@ proptest! {
                 reroute(state.world(), &before, &mut resolver, &Options::default())
             };
             let offers = rerouted.and_then(|Rerouted { hosts, statuses }| {
-                said.routes.extend(statuses);
+                let now = |other: OtherStatus| (other.route, other.now);
+                said.routes.extend(statuses.into_iter().map(now));
                 bundles.reroute(hosts)
             });
             let offered = if let Some(offers) = offers {

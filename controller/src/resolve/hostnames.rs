@@ -87,7 +87,7 @@ impl Hostname {
 }
 
 /// Whether every host of the hostname `narrow` is one of `wide`, both as the API writes them.
-pub fn covers(wide: &str, narrow: &str) -> bool {
+pub(super) fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_prefix('*') {
         Some(suffix) => {
             let key = narrow.strip_prefix('*').unwrap_or(narrow);

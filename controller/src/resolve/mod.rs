@@ -6,7 +6,8 @@
 //! The steps: `classes` (which are ours) → `gateways`, their `listener_sets` and all `listeners` (`conflicts`,
 //! `kinds`, `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`,
 //! `grpc_rules`, `l4_rules`; `matches`, `filters`, `backends` with `backend_tls`; `attach` to listeners) → `tables`
-//! (virtual hosts in order of `precedence`; `l4_routes`) → what is `reached`.
+//! (virtual hosts in order of `precedence`; `l4_routes`) → what is `reached`. `reroute` does it for a few routes that have
+//! changed, with the same outcome.
 
 mod addresses;
 mod attach;
@@ -46,6 +47,7 @@ mod precedence;
 mod re2;
 mod reached;
 mod regexes;
+pub mod reroute;
 mod rewrites;
 mod route_kinds;
 mod routes;
@@ -56,8 +58,6 @@ mod shadowed;
 mod tables;
 
 pub use self::endpoints::endpoint_sets;
-pub use self::hostnames::covers;
-pub use self::parents::gateways_of;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
@@ -70,7 +70,7 @@ use self::classes::Classes;
 use self::context::Context;
 use self::gateways::GatewayState;
 use self::regexes::Regexes;
-use self::shadowed::Shadowed;
+use self::shadowed::{Hidden, Shadowed};
 use crate::api::NamespacedName;
 use crate::status::Statuses;
 use crate::world::{ObjectKey, World};
@@ -135,6 +135,20 @@ pub struct Resolver {
 impl Resolver {
     /// Resolves the whole world.
     pub fn resolve(&mut self, world: &World, options: &Options) -> Resolution {
+        self.run(world, options, Shadowed::default()).0
+    }
+
+    /// The same, and what no request reaches in each virtual host.
+    fn resolve_by_host(&mut self, world: &World, options: &Options) -> (Resolution, Hidden) {
+        self.run(world, options, Shadowed::by_host())
+    }
+
+    fn run(
+        &mut self,
+        world: &World,
+        options: &Options,
+        mut shadowed: Shadowed,
+    ) -> (Resolution, Hidden) {
         let mut cx = Context::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
@@ -161,7 +175,6 @@ impl Resolver {
             .collect();
         let (routes, route_statuses) =
             routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
-        let mut shadowed = Shadowed::default();
         let resolved = gateways
             .iter()
             .filter_map(|gateway| {
@@ -174,6 +187,7 @@ impl Resolver {
                 )
             })
             .collect();
+        let hidden = shadowed.take_hidden(&routes);
         shadowed.tell(&routes, &mut cx.problems);
         let gateway_statuses = gateways
             .iter()
@@ -192,7 +206,7 @@ impl Resolver {
         let policy_statuses = policy_status::all(&gateways, &routes, backends.policies(), &mut cx);
         certificates.finish();
         self.regexes.finish();
-        Resolution {
+        let resolution = Resolution {
             gateways: resolved,
             statuses: Statuses {
                 gateway_classes: classes.statuses(),
@@ -202,7 +216,8 @@ impl Resolver {
                 backend_tls_policies: policy_statuses,
             },
             problems: cx.problems.into_sorted(),
-        }
+        };
+        (resolution, hidden)
     }
 }
 
@@ -212,4 +227,4 @@ pub fn resolve(world: &World, options: &Options) -> Resolution {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

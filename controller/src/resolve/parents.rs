@@ -53,7 +53,7 @@ pub(super) fn meant<'r>(parent: &'r ParentRef, own: &'r str) -> Option<(Kind, &'
 }
 
 /// The namespaces and names of the Gateways that a route asks for, itself or through a ListenerSet.
-pub fn gateways_of<'w, R>(
+pub(super) fn gateways_of<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,
     world: &'w World,

@@ -58,8 +58,12 @@ pub(super) fn backends<'w>(
 /// The names that the tables have, in order.
 fn names(served: &Served) -> Vec<&str> {
     let mut names = Vec::new();
-    for table in &served.route_tables {
-        tables::backends_of(table, &mut names);
+    for host in served
+        .route_tables
+        .iter()
+        .flat_map(|table| &table.virtual_hosts)
+    {
+        tables::backends_of(host, &mut names);
     }
     let l4_routes = served
         .ports

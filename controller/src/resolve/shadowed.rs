@@ -1,7 +1,7 @@
 //! Matches that no request reaches, because others come first wherever they are.
 //!
 //! A match is looked at in every virtual host of every listener that it attaches to: only what is hidden in
-//! all of them is worth telling.
+//! all of them is worth telling. Who compares two resolutions has it noted host by host.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,6 +10,7 @@ use super::matches::Conditions;
 use super::precedence::Order;
 use super::routes::Routes;
 use super::tables::Candidate;
+use crate::world::ObjectKey;
 
 /// A match: of which route, rule and match of the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +21,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn of(order: &Order) -> Self {
+    fn of(order: &Order) -> Self {
         let Order {
             hostname: _,
             rank: _,
@@ -42,22 +43,74 @@ pub(super) struct Shadowed {
     reached: Vec<Place>,
     /// With what comes first.
     hidden: BTreeMap<Place, Place>,
+    by_host: Option<ByHost>,
 }
 
+/// What is hidden in each virtual host.
+#[derive(Debug, Default)]
+struct ByHost {
+    /// How many hosts there were before this one.
+    host: usize,
+    /// In which host, what, and by what.
+    hidden: Vec<(usize, Place, Place)>,
+}
+
+/// A match by the name of its route, its rule and its place there.
+type Match = (ObjectKey, usize, usize);
+
+/// In which virtual host of all, in the order in which they are built, what is hidden, and by what.
+#[derive(Debug, PartialEq)]
+pub(super) struct Hidden(Vec<(usize, Match, Match)>);
+
 impl Shadowed {
+    /// Such that notes what is hidden in each virtual host.
+    pub(super) fn by_host() -> Self {
+        Self {
+            by_host: Some(ByHost::default()),
+            ..Self::default()
+        }
+    }
+
+    /// What follows is of the next virtual host.
+    fn next_host(&mut self) {
+        if let Some(ByHost { host, .. }) = &mut self.by_host {
+            *host += 1;
+        }
+    }
+
     /// Requests can reach the match.
-    pub(super) fn reached(&mut self, place: Place) {
+    fn reached(&mut self, place: Place) {
         self.reached.push(place);
     }
 
     /// In one virtual host, all that the match asks for goes to `winner`.
-    pub(super) fn hidden(&mut self, place: Place, winner: Place) {
+    fn hidden(&mut self, place: Place, winner: Place) {
         self.hidden.entry(place).or_insert(winner);
+        if let Some(ByHost { host, hidden }) = &mut self.by_host {
+            hidden.push((*host, place, winner));
+        }
+    }
+
+    /// What was noted of each virtual host.
+    pub(super) fn take_hidden(&mut self, routes: &Routes) -> Hidden {
+        let of = |place: Place| {
+            let route = routes.get(place.route)?;
+            Some((route.object.clone(), place.rule, place.match_))
+        };
+        let noted = self.by_host.take().unwrap_or_default().hidden;
+        let named = noted
+            .into_iter()
+            .filter_map(|(host, place, winner)| Some((host, of(place)?, of(winner)?)));
+        Hidden(named.collect())
     }
 
     /// Tells the author of each route of the first of its matches that is never reached.
     pub(super) fn tell(self, routes: &Routes, problems: &mut Problems) {
-        let Self { reached, hidden } = self;
+        let Self {
+            reached,
+            hidden,
+            by_host: _,
+        } = self;
         if hidden.is_empty() {
             return;
         }
@@ -112,6 +165,7 @@ pub(super) fn reachable<'a>(
     let mut takes_all: Option<Place> = None;
     let mut takes_all_grpc: Option<Place> = None;
     let several = candidates.len() > 1;
+    shadowed.next_host();
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
         let place = Place::of(&order);

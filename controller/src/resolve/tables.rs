@@ -385,9 +385,9 @@ impl Candidate<'_> {
     }
 }
 
-/// Adds the names of the Backends that a table sends to.
-pub(super) fn backends_of<'t>(table: &'t schema::RouteTable, names: &mut Vec<&'t str>) {
-    for route in table.virtual_hosts.iter().flat_map(|host| &host.routes) {
+/// Adds the names of the Backends that a virtual host sends to.
+pub(super) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
+    for route in &host.routes {
         if let Some(RouteAction::Forward(forward)) = &route.action {
             let weighted = forward
                 .backends

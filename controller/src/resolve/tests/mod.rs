@@ -3,6 +3,7 @@
 mod listener_sets;
 mod policies;
 mod properties;
+pub(crate) mod reroute;
 mod router;
 mod routing;
 mod rules;
@@ -74,8 +75,12 @@ fn objects(yaml: &str) -> Vec<AnyObject> {
 }
 
 fn world(yaml: &str) -> World {
+    world_of(objects(BASE).into_iter().chain(objects(yaml)))
+}
+
+fn world_of(objects: impl IntoIterator<Item = AnyObject>) -> World {
     let mut world = World::default();
-    for object in objects(BASE).into_iter().chain(objects(yaml)) {
+    for object in objects {
         world.insert(object);
     }
     world

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{Protocol, Snapshot};
 
-use super::{BASE, objects, resolve};
+use super::{BASE, objects, resolve, world_of};
 use crate::resolve::{Options, Resolver};
-use crate::world::{AnyObject, World};
+use crate::world::AnyObject;
 
 fn host() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -91,7 +91,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn http_route()(
+    pub(super) fn http_route()(
         name in "[a-e]",
         age in 0_u8..3,
         parent in prop_oneof![Just("name: gw"), Just("kind: ListenerSet, name: a")],
@@ -192,7 +192,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_objects()(
+    pub(super) fn any_objects()(
         listeners in prop::collection::vec(listener(), 0..5),
         routes in prop::collection::vec(prop_oneof![http_route(), other_route()], 0..10),
         sets in prop::collection::vec(listener_set(), 0..3),
@@ -208,14 +208,6 @@ prop_compose! {
         let more = [sets, policies, routes].concat().concat();
         objects(&format!("{BASE}{gateway}{more}"))
     }
-}
-
-fn world(objects: impl IntoIterator<Item = AnyObject>) -> World {
-    let mut world = World::default();
-    for object in objects {
-        world.insert(object);
-    }
-    world
 }
 
 /// What every reader of a snapshot may rely on.
@@ -312,9 +304,9 @@ proptest! {
         // Of several with one name, the last that is inserted counts: the same in both orders.
         let mut seen = HashSet::new();
         let unique: Vec<AnyObject> = objects.into_iter().filter(|object| seen.insert(object.key())).collect();
-        let first = world(unique.clone());
+        let first = world_of(unique.clone());
         let keep = |object: &AnyObject| unique.contains(object);
-        let second = world(shuffled.into_iter().filter(keep));
+        let second = world_of(shuffled.into_iter().filter(keep));
         prop_assert_eq!(&first, &second);
 
         let options = Options::default();

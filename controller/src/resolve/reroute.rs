@@ -2,16 +2,23 @@
 //!
 //! What a route gets, and what its status says, depends on listeners, Services and the like, and of other routes only on
 //! those that have a hostname in common with it: its neighbours. So a world of these alone is resolved twice, with the
-//! routes as they were and as they are. Wherever the two outcomes are the same, those of the whole world are; where
-//! they are not, the second is what the whole world gives. If they differ in more than virtual hosts and the statuses of
-//! routes, only a whole resolution tells.
+//! routes as they were and as they are. What a changed route says and gets is the same there as in the whole world, and
+//! so are the virtual hosts that it has a part in. If the two outcomes differ in virtual hosts and the statuses of routes
+//! only, so do those of the whole world; if in more, only a whole resolution tells.
+//!
+//! Of a neighbour not everything is known: its other virtual hosts lack the neighbours' neighbours, so that what seems to
+//! be reached there may be hidden. Whether a Backend has lost its last user, or a match the last host in which it is
+//! reached, is therefore not told: what changes must send to the same Backends as before, and hide the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{RouteTable, Snapshot, VirtualHost};
 
+use super::hostnames::covers;
+use super::parents::gateways_of;
+use super::shadowed::Hidden;
+use super::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::api::{NamespacedName, RouteSpec};
-use crate::resolve::{self, Options, Resolution, ResolvedGateway, Resolver};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, Named, ObjectKey, Objects, World};
 
@@ -20,26 +27,39 @@ const MOST_CHANGED: usize = 32;
 const MOST_NEIGHBOURS: usize = 256;
 
 /// Routes that have changed, as they were.
-pub(super) type Before = BTreeMap<ObjectKey, AnyObject>;
+pub type Before = BTreeMap<ObjectKey, AnyObject>;
 
 /// A Gateway and its virtual hosts that are others now, each with the name of its table.
-pub(super) type GatewayHosts = (NamespacedName, Vec<(String, VirtualHost)>);
+pub type GatewayHosts = (NamespacedName, Vec<(String, VirtualHost)>);
 
 /// What is different now.
 #[derive(Debug, Default)]
-pub(super) struct Rerouted {
-    pub(super) hosts: Vec<GatewayHosts>,
-    pub(super) statuses: Vec<(ObjectKey, RouteStatus)>,
+pub struct Rerouted {
+    /// By Gateway; there is a virtual host of that name in that table.
+    pub hosts: Vec<GatewayHosts>,
+    /// By route.
+    pub statuses: Vec<OtherStatus>,
+}
+
+/// A route whose status is another now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherStatus {
+    /// The route.
+    pub route: ObjectKey,
+    /// As it was.
+    pub before: RouteStatus,
+    /// As it is.
+    pub now: RouteStatus,
 }
 
 /// Whether changes of the kind may be told by [`reroute`].
-pub(super) fn is_of(kind: Kind) -> bool {
+pub fn is_of(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
 /// What is different from when the routes were as they were `before`; none if only a whole resolution tells. `resolver`
-/// remembers nothing of whole worlds.
-pub(super) fn reroute(
+/// is one for this alone: of a whole world it would remember nothing afterwards.
+pub fn reroute(
     world: &World,
     before: &Before,
     resolver: &mut Resolver,
@@ -53,8 +73,8 @@ pub(super) fn reroute(
     for route in before.values() {
         then.insert(route.clone());
     }
-    let then = resolver.resolve(&then, options);
-    differences(then, resolver.resolve(&now, options))
+    let then = resolver.resolve_by_host(&then, options);
+    differences(then, resolver.resolve_by_host(&now, options))
 }
 
 /// Everything that has a say in what becomes of the routes, as they were and as they are.
@@ -68,11 +88,11 @@ fn neighbourhood(world: &World, before: &Before) -> Option<World> {
     for route in before.values().chain(&now) {
         let (of, gateways) = match route {
             AnyObject::HttpRoute(route) => {
-                let gateways = resolve::gateways_of(&route.metadata, &route.spec, world);
+                let gateways = gateways_of(&route.metadata, &route.spec, world);
                 (route.spec.hostnames.as_slice(), gateways)
             }
             AnyObject::GrpcRoute(route) => {
-                let gateways = resolve::gateways_of(&route.metadata, &route.spec, world);
+                let gateways = gateways_of(&route.metadata, &route.spec, world);
                 (route.spec.hostnames.as_slice(), gateways)
             }
             _ => return None,
@@ -86,7 +106,7 @@ fn neighbourhood(world: &World, before: &Before) -> Option<World> {
     let near = |other: &str| {
         hostnames
             .iter()
-            .any(|own| resolve::covers(own, other) || resolve::covers(other, own))
+            .any(|own| covers(own, other) || covers(other, own))
     };
     let World {
         gateway_classes,
@@ -147,12 +167,14 @@ fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<O
     Some(found)
 }
 
-fn differences(then: Resolution, now: Resolution) -> Option<Rerouted> {
+fn differences(
+    (then, hidden_then): (Resolution, Hidden),
+    (now, hidden_now): (Resolution, Hidden),
+) -> Option<Rerouted> {
     let Resolution {
         gateways,
         statuses,
-        // Told when everything is resolved again.
-        problems: _,
+        problems,
     } = now;
     let Statuses {
         gateway_classes,
@@ -161,13 +183,15 @@ fn differences(then: Resolution, now: Resolution) -> Option<Rerouted> {
         routes,
         backend_tls_policies,
     } = statuses;
-    let before = &then.statuses;
+    let mut before = then.statuses;
     if gateway_classes != before.gateway_classes
         || of_gateways != before.gateways
         || listener_sets != before.listener_sets
         || backend_tls_policies != before.backend_tls_policies
         || !routes.keys().eq(before.routes.keys())
         || gateways.len() != then.gateways.len()
+        || problems != then.problems
+        || hidden_now != hidden_then
     {
         return None;
     }
@@ -178,10 +202,13 @@ fn differences(then: Resolution, now: Resolution) -> Option<Rerouted> {
             rerouted.hosts.push((name, hosts));
         }
     }
-    rerouted.statuses = routes
-        .into_iter()
-        .filter(|(route, status)| before.routes.get(route) != Some(status))
-        .collect();
+    for (route, now) in routes {
+        let before = before.routes.remove(&route)?;
+        if before != now {
+            let other = OtherStatus { route, before, now };
+            rerouted.statuses.push(other);
+        }
+    }
     Some(rerouted)
 }
 
@@ -201,7 +228,8 @@ fn other_hosts(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHos
         return None;
     }
     let mut hosts = Vec::new();
-    for (old, new) in old_tables.into_iter().zip(new_tables) {
+    let mut sent_to = BTreeSet::new();
+    for (old, new) in old_tables.iter().zip(new_tables) {
         let RouteTable {
             name,
             virtual_hosts,
@@ -209,14 +237,20 @@ fn other_hosts(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHos
         if name != old.name || virtual_hosts.len() != old.virtual_hosts.len() {
             return None;
         }
-        for (old, new) in old.virtual_hosts.into_iter().zip(virtual_hosts) {
+        for (old, new) in old.virtual_hosts.iter().zip(virtual_hosts) {
             if old.domain != new.domain {
                 return None;
             }
-            if old != new {
+            if *old != new {
+                tables::backends_of(old, &mut sent_to);
                 hosts.push((name.clone(), new));
             }
         }
     }
-    Some((now.0, hosts))
+    // What a neighbour seems to send to elsewhere may not be reached there.
+    let mut sends_to = BTreeSet::new();
+    for (_, host) in &hosts {
+        tables::backends_of(host, &mut sends_to);
+    }
+    (sends_to == sent_to).then_some((now.0, hosts))
 }
