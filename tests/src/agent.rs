@@ -152,13 +152,16 @@ impl AgentUnderTest {
                 None => vec!["--address", "127.0.0.1"],
                 Some(network) => vec!["--address-pool", network],
             })
-            .args(["--drain-seconds", "1"])
             .args(&self.setup.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log"))
             .stderr(log)
             // A Ctrl-C at the test's terminal is not the agent's.
             .process_group(0);
+        let drains = |flag: &String| flag.starts_with("--drain-seconds");
+        if !self.setup.flags.iter().any(drains) {
+            command.arg("--drain-seconds=1");
+        }
         if self.ports.iter().any(|(outside, inside)| outside != inside) {
             let pairs: Vec<String> = self
                 .ports

@@ -143,6 +143,37 @@ async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended() {
+    let backend = Backend::start("a").await;
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--drain-seconds=600")
+        .start(&[
+            ("gateway.yaml", &gateway()),
+            ("services.yaml", &services(1, &backend)),
+        ]);
+    wait_answer(&agent, 0, 200).await;
+    wait_generations(&agent, 1).await;
+    // Envoy waits for it to end.
+    let connection = std::net::TcpStream::connect(agent.address(80)).expect("it listens");
+    agent.remove("gateway.yaml");
+    agent
+        .wait_status("it is held", |status| {
+            message(status).contains("hold no Gateway any more")
+        })
+        .await;
+    let output = tell(&agent, &["accept"]).await;
+    assert!(output.status.success());
+    wait_nothing_served(&agent).await;
+    agent.restart();
+    wait_nothing_served(&agent).await;
+    assert_eq!(agent.envoys().len(), 1, "{}", agent.log_tail());
+    drop(connection);
+    wait_gone(&agent).await;
+    agent.write("gateway.yaml", &gateway());
+    wait_answer(&agent, 0, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_sticks_to_having_no_gateway_is_believed() {
     let backend = Backend::start("a").await;
     let agent = Setup::with_ports(&[80])
@@ -159,13 +190,17 @@ async fn a_source_that_sticks_to_having_no_gateway_is_believed() {
     wait_gone(&agent).await;
 }
 
-async fn wait_gone(agent: &AgentUnderTest) {
+async fn wait_nothing_served(agent: &AgentUnderTest) {
     agent
         .wait_status("nothing is served", |status| {
             status["source"]["available"] == true
                 && status["gateways"].as_array().is_some_and(Vec::is_empty)
         })
         .await;
+}
+
+async fn wait_gone(agent: &AgentUnderTest) {
+    wait_nothing_served(agent).await;
     // It drains by itself.
     sesame_tests::wait::eventually("no Envoy is left", SOON, async || {
         match agent.envoys().len() {
