@@ -1,6 +1,7 @@
 //! A real `sesame-agent run` with its real Envoy, in directories of its own.
 
 mod disks;
+mod orders;
 mod setup;
 
 use std::fs::{File, OpenOptions};
@@ -21,6 +22,7 @@ use crate::client::{Reply, Request};
 use crate::envoy::envoy_binary;
 use crate::processes::{self, Process};
 
+pub use orders::words;
 pub use setup::Setup;
 
 /// The temporary files of agents are here; a Unix socket's path may only have 107 bytes.

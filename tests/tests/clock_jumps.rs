@@ -74,7 +74,6 @@ async fn a_clock_that_jumps_changes_nothing_but_the_times_that_are_shown() {
     change(&agent, 0, &backend).await;
     agent.wait_status("all is well", well).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "clock.test", "/always")]));
-    let runtime = agent.runtime().to_string_lossy().into_owned();
     let mut number = 0;
     for ahead in jumps() {
         clock.set(ahead);
@@ -89,14 +88,7 @@ async fn a_clock_that_jumps_changes_nothing_but_the_times_that_are_shown() {
         assert_eq!(status["gateways"][0]["state"], "Serving", "{status:#}");
 
         // Another Envoy, which lives by this clock from the start; the next agent, which adopts it.
-        let restart = ["restart", "--runtime-dir", &runtime, "--strategy", "hot"];
-        let output = agent.command_beside(&restart).await;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(
-            output.status.success() && text.contains("replaced by hot restart"),
-            "{ahead}: {text}{}",
-            agent.log_tail()
-        );
+        agent.envoy_is_replaced("hot", "hot restart").await;
         agent.kill9();
         load.pass(20).await;
         agent.restart();

@@ -5,10 +5,10 @@
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
@@ -43,22 +43,10 @@ async fn live(agent: &AgentUnderTest) -> i32 {
     i32::try_from(pid.unwrap_or(0)).expect("a process number")
 }
 
-async fn restart(agent: &AgentUnderTest, strategy: &str) -> Output {
-    let runtime = agent.runtime().to_string_lossy().into_owned();
-    let command = ["restart", "--runtime-dir", &runtime, "--strategy", strategy];
-    agent.command_beside(&command).await
-}
-
-fn text(output: &Output) -> String {
-    [&output.stdout, &output.stderr]
-        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-        .concat()
-}
-
 /// A hot restart that works.
 async fn works(agent: &AgentUnderTest, load: &Load) {
-    let output = restart(agent, "hot").await;
-    let text = text(&output);
+    let output = agent.replace_envoy("hot").await;
+    let text = words(&output);
     assert!(output.status.success(), "{text}{}", agent.log_tail());
     load.pass(50).await;
     agent.one_envoy().await;
@@ -139,14 +127,16 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
         Stage::After(Duration::from_millis(25)),
     ] {
         let first = live(&agent).await;
-        let (output, killed) =
-            tokio::join!(restart(&agent, "hot"), kill_second(&agent, first, stage));
+        let (output, killed) = tokio::join!(
+            agent.replace_envoy("hot"),
+            kill_second(&agent, first, stage)
+        );
         assert!(killed, "no second Envoy came");
         assert_eq!(
             output.status.code(),
             Some(1),
             "{stage:?}: {}",
-            text(&output)
+            words(&output)
         );
         load.pass(50).await;
         agent.one_envoy().await;
@@ -165,11 +155,11 @@ async fn auto_replaces_all_the_same_when_the_first_attempt_is_killed() {
     let load = load(&agent);
     let first = live(&agent).await;
     let (output, killed) = tokio::join!(
-        restart(&agent, "auto"),
+        agent.replace_envoy("auto"),
         kill_second(&agent, first, Stage::Attached)
     );
     assert!(killed, "no second Envoy came");
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", words(&output));
     agent.one_envoy().await;
     load.stop()
         .await
@@ -191,12 +181,12 @@ async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
     assert_eq!(flags(Path::new(&memory)), 0);
     // Of another layout, or gone: not touched, and handed over.
     std::fs::remove_file(&memory).expect("shared memory");
-    let output = restart(&agent, "hot").await;
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains(&memory), "{}", text(&output));
+    let output = agent.replace_envoy("hot").await;
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert!(words(&output).contains(&memory), "{}", words(&output));
     load.stop().await.clean("shared memory poisoned");
-    let output = restart(&agent, "auto").await;
-    assert!(text(&output).contains("by handover"), "{}", text(&output));
+    let output = agent.replace_envoy("auto").await;
+    assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
 /// Once it has taken over, the second Envoy is the only one; it ends like any other.
@@ -205,8 +195,8 @@ async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another
     let backend = Backend::start("a").await;
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let first = live(&agent).await;
-    let output = restart(&agent, "hot").await;
-    assert!(output.status.success(), "{}", text(&output));
+    let output = agent.replace_envoy("hot").await;
+    assert!(output.status.success(), "{}", words(&output));
     let second = live(&agent).await;
     processes::kill9(second);
     let request = agent.get(80, "restart.test", "/");
@@ -239,13 +229,13 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     let load = load(&agent);
     let first = live(&agent).await;
     signal(first, "STOP");
-    let output = restart(&agent, "auto").await;
+    let output = agent.replace_envoy("auto").await;
     signal(first, "CONT");
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(
-        text(&output).contains("does not answer"),
+        words(&output).contains("does not answer"),
         "{}",
-        text(&output)
+        words(&output)
     );
     load.pass(50).await;
 
@@ -259,13 +249,13 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     };
     let (output, ()) = tokio::join!(
         async {
-            let output = restart(&agent, "hot").await;
+            let output = agent.replace_envoy("hot").await;
             signal(first, "CONT");
             output
         },
         stop_first
     );
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     load.pass(50).await;
     // An answer to the one that was ended must not come to the next one.
     works(&agent, &load).await;
@@ -293,8 +283,8 @@ async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
     }
     agent.restart();
     let first = live(&agent).await;
-    let output = restart(&agent, "auto").await;
-    assert!(output.status.success(), "{}", text(&output));
+    let output = agent.replace_envoy("auto").await;
+    assert!(output.status.success(), "{}", words(&output));
     agent.one_envoy().await;
     assert_ne!(live(&agent).await, first);
     works(&agent, &load).await;
@@ -307,14 +297,10 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
     let backend = Backend::start("a").await;
     let mut agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
-    let runtime = agent.runtime().to_string_lossy().into_owned();
     for (strategy, pause) in [("hot", 60), ("handover", 30)] {
         let before = live(&agent).await;
         agent.one_envoy().await;
-        let mut order = Command::new(sesame_tests::agent::agent_binary())
-            .args(["restart", "--runtime-dir", &runtime, "--strategy", strategy])
-            .spawn()
-            .expect("the agent's binary runs");
+        let mut order = agent.begin_to_replace_envoy(strategy);
         sesame_tests::wait::eventually("a second Envoy", SOON, async || {
             if agent.envoys().len() > 1 {
                 Ok(())

@@ -37,9 +37,7 @@ async fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
 }
 
 async fn restart(agent: &AgentUnderTest, strategy: &str) {
-    let runtime = agent.runtime().to_string_lossy().into_owned();
-    let command = ["restart", "--runtime-dir", &runtime, "--strategy", strategy];
-    let output = agent.command_beside(&command).await;
+    let output = agent.replace_envoy(strategy).await;
     assert!(output.status.success(), "{}", agent.log_tail());
 }
 

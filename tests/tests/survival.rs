@@ -144,17 +144,12 @@ async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
     let backend = Backend::start("a").await;
     let mut agent = start(&backend).await;
     let mut moments = Moments::new();
-    let runtime = agent.runtime().to_string_lossy().into_owned();
     let rounds = count("SESAME_DEATHS_IN_RESTARTS", 4, 50);
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=rounds {
         agent.one_envoy().await;
         live(&agent).await;
-        let mut order = std::process::Command::new(sesame_tests::agent::agent_binary())
-            .args(["restart", "--runtime-dir", &runtime, "--strategy", "hot"])
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .expect("the agent's binary runs");
+        let mut order = agent.begin_to_replace_envoy("hot");
         let pause = Duration::from_millis(moments.below(LONGEST_RESTART_MS));
         tokio::time::sleep(pause).await;
         eprintln!("round {number}: the agent dies {pause:?} after a restart was ordered");
