@@ -29,7 +29,7 @@ pub use setup::Setup;
 const ROOT: &str = "/tmp";
 
 /// How long anything that should happen may take on a busy machine.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Every file that an Envoy watches counts against one limit of the user (128 unless raised), and an agent may
 /// use it up: so agents run one after the other.

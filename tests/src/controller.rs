@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prost::Message as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{
     self, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, SHARD_ENTRY,
@@ -52,6 +52,41 @@ pub async fn deploy(cluster: &TestCluster) {
     let user = cluster.client(&controller_user()).await;
     eventually("the controller may read GatewayAgents", SOON, async || {
         user.get(&path).await.map_err(|error| error.to_string())
+    })
+    .await;
+    for (verb, resource, namespace) in [
+        ("list", "namespaces", ""),
+        ("create", "services", "default"),
+        ("create", "configmaps", NAMESPACE),
+    ] {
+        until_allowed(&user, true, verb, resource, namespace).await;
+    }
+}
+
+/// Waits until the API server knows that a user may do this with a resource of the core group, or may not: it hears of
+/// rights as everybody else does.
+pub async fn until_allowed(
+    user: &Client,
+    wanted: bool,
+    verb: &str,
+    resource: &str,
+    namespace: &str,
+) {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": verb, "resource": resource, "namespace": namespace}},
+    });
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let what = format!("{verb} {resource}: allowed is {wanted}");
+    eventually(&what, SOON, async || {
+        let answer = user.create(reviews, &review).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        if answer["status"]["allowed"] == wanted {
+            Ok(())
+        } else {
+            Err(answer["status"].to_string())
+        }
     })
     .await;
 }
@@ -118,7 +153,7 @@ impl ControllerUnderTest {
             .args(if self.flags.iter().any(|flag| flag == "--lease-seconds") {
                 &[][..]
             } else {
-                &["--lease-seconds", "3"][..]
+                &["--lease-seconds", "6"][..]
             })
             .args(["--log", "info,sesame_controller=debug"])
             .args(&self.flags)
@@ -186,6 +221,18 @@ impl ControllerUnderTest {
             })
             .map(|(_, value)| value.parse::<f64>().expect("a number"))
             .sum()
+    }
+
+    /// Waits until it is the one that writes.
+    pub async fn wait_leads(&self) {
+        eventually("the controller leads", SOON, async || {
+            if self.metric("leader", "").await > 0.5 {
+                Ok(())
+            } else {
+                Err(self.log_tail())
+            }
+        })
+        .await;
     }
 
     /// Its process.

@@ -5,9 +5,10 @@
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
@@ -67,8 +68,17 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
     format!("/dev/shm/envoy_shared_memory_{}", base_id * 10)
 }
 
+/// What became of the second Envoy.
+#[derive(Debug, PartialEq, Eq)]
+enum Second {
+    NeverCame,
+    Killed,
+    /// This test was held up for so long that it has taken over: from then on it is the one that serves.
+    TookOver,
+}
+
 /// Waits for a second Envoy and, if asked, until it has gone so far; then kills it.
-async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> bool {
+async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second {
     let start = std::time::Instant::now();
     let second = loop {
         let envoys = agent.envoys();
@@ -76,29 +86,61 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> bool {
             break second.pid;
         }
         if start.elapsed() > SOON {
-            return false;
+            return Second::NeverCame;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
+    let port = agent.address(80).port();
     match stage {
         Stage::Started => {}
         Stage::After(pause) => tokio::time::sleep(pause).await,
         Stage::Attached => {
             // Then it waits for the first one, and stays where it is.
-            signal(first, "STOP");
+            signal(first, Signal::SIGSTOP);
             let memory = shared_memory(agent);
-            while flags(Path::new(&memory)) == 0 && start.elapsed() < SOON {
+            while flags(Path::new(&memory)) == 0 && listens(first, port) && start.elapsed() < SOON {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
     }
-    processes::kill9(second);
+    // It may have ended by itself.
+    let _ = kill(Pid::from_raw(second), Signal::SIGSTOP);
+    let before = listens(first, port);
+    if before {
+        processes::kill9(second);
+    } else {
+        let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
+    }
     if matches!(stage, Stage::Attached) {
         // What it was asked by the dead one is still to be answered.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        signal(first, "CONT");
+        signal(first, Signal::SIGCONT);
     }
-    true
+    if before {
+        Second::Killed
+    } else {
+        Second::TookOver
+    }
+}
+
+/// Whether a process takes connections at a port of 127.0.0.1.
+fn listens(pid: i32, port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+    let local = format!("0100007F:{port:04X}");
+    let sockets: Vec<String> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields.get(1) == Some(&local.as_str()) && fields.get(3) == Some(&"0A"))
+        .filter_map(|fields| Some(format!("socket:[{}]", fields.get(9)?)))
+        .collect();
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let mut descriptors = descriptors.into_iter().flatten().flatten();
+    descriptors.any(|descriptor| {
+        let target = std::fs::read_link(descriptor.path()).unwrap_or_default();
+        sockets
+            .iter()
+            .any(|socket| target.as_os_str() == socket.as_str())
+    })
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,12 +168,18 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
         Stage::Attached,
         Stage::After(Duration::from_millis(25)),
     ] {
-        let first = live(&agent).await;
-        let (output, killed) = tokio::join!(
-            agent.replace_envoy("hot"),
-            kill_second(&agent, first, stage)
-        );
-        assert!(killed, "no second Envoy came");
+        let (first, output) = loop {
+            let first = live(&agent).await;
+            let (output, second) = tokio::join!(
+                agent.replace_envoy("hot"),
+                kill_second(&agent, first, stage)
+            );
+            match second {
+                Second::NeverCame => panic!("no second Envoy came"),
+                Second::Killed => break (first, output),
+                Second::TookOver => agent.one_envoy().await,
+            }
+        };
         assert_eq!(
             output.status.code(),
             Some(1),
@@ -154,11 +202,11 @@ async fn auto_replaces_all_the_same_when_the_first_attempt_is_killed() {
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
     let first = live(&agent).await;
-    let (output, killed) = tokio::join!(
+    let (output, second) = tokio::join!(
         agent.replace_envoy("auto"),
         kill_second(&agent, first, Stage::Attached)
     );
-    assert!(killed, "no second Envoy came");
+    assert_ne!(second, Second::NeverCame);
     assert!(output.status.success(), "{}", words(&output));
     agent.one_envoy().await;
     load.stop()
@@ -213,24 +261,20 @@ async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another
         .clean("after a second Envoy died that had taken over");
 }
 
-fn signal(pid: i32, name: &str) {
-    let status = Command::new("kill")
-        .args([&format!("-{name}"), &pid.to_string()])
-        .status()
-        .expect("kill");
-    assert!(status.success());
+fn signal(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).expect("the process is there");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     let backend = Backend::start("a").await;
-    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=3");
+    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=8");
     let agent = serving(setup, &backend).await;
     let load = load(&agent);
     let first = live(&agent).await;
-    signal(first, "STOP");
+    signal(first, Signal::SIGSTOP);
     let output = agent.replace_envoy("auto").await;
-    signal(first, "CONT");
+    signal(first, Signal::SIGCONT);
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(
         words(&output).contains("does not answer"),
@@ -240,21 +284,29 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     load.pass(50).await;
 
     // In the middle of it: the second one waits for the first, for as long as it may.
-    let stop_first = async {
-        let start = std::time::Instant::now();
-        while agent.envoys().len() < 2 && start.elapsed() < SOON {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+    let output = loop {
+        let first = live(&agent).await;
+        let stop_first = async {
+            let start = std::time::Instant::now();
+            while agent.envoys().len() < 2 && start.elapsed() < SOON {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            signal(first, Signal::SIGSTOP);
+            listens(first, agent.address(80).port())
+        };
+        let (output, in_time) = tokio::join!(
+            async {
+                let output = agent.replace_envoy("hot").await;
+                signal(first, Signal::SIGCONT);
+                output
+            },
+            stop_first
+        );
+        if in_time {
+            break output;
         }
-        signal(first, "STOP");
+        agent.one_envoy().await;
     };
-    let (output, ()) = tokio::join!(
-        async {
-            let output = agent.replace_envoy("hot").await;
-            signal(first, "CONT");
-            output
-        },
-        stop_first
-    );
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     load.pass(50).await;
     // An answer to the one that was ended must not come to the next one.
@@ -269,7 +321,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
     let backend = Backend::start("a").await;
-    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=4");
+    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=8");
     let mut agent = serving(setup, &backend).await;
     let load = load(&agent);
     agent.kill9();

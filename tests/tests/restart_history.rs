@@ -76,7 +76,7 @@ async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
 async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_was() {
     let backend = Backend::start("a").await;
     let agent = Setup::with_ports(&[80])
-        .flag("--removal-hold-seconds=2")
+        .flag("--removal-hold-seconds=8")
         .start(&[
             ("gateway.yaml", &gateway()),
             ("services.yaml", &services(SERVICES, &backend)),
@@ -168,7 +168,7 @@ async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended
 async fn a_source_that_sticks_to_having_no_gateway_is_believed() {
     let backend = Backend::start("a").await;
     let agent = Setup::with_ports(&[80])
-        .flag("--removal-hold-seconds=2")
+        .flag("--removal-hold-seconds=8")
         .start(&[
             ("gateway.yaml", &gateway()),
             ("services.yaml", &services(1, &backend)),
