@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prost::Message as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{
     self, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, SHARD_ENTRY,
@@ -59,36 +59,8 @@ pub async fn deploy(cluster: &TestCluster) {
         ("create", "services", "default"),
         ("create", "configmaps", NAMESPACE),
     ] {
-        until_allowed(&user, true, verb, resource, namespace).await;
+        user.wait_allowed(true, verb, resource, namespace).await;
     }
-}
-
-/// Waits until the API server knows that a user may do this with a resource of the core group, or may not: it hears of
-/// rights as everybody else does.
-pub async fn until_allowed(
-    user: &Client,
-    wanted: bool,
-    verb: &str,
-    resource: &str,
-    namespace: &str,
-) {
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {"verb": verb, "resource": resource, "namespace": namespace}},
-    });
-    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let what = format!("{verb} {resource}: allowed is {wanted}");
-    eventually(&what, SOON, async || {
-        let answer = user.create(reviews, &review).await;
-        let answer = answer.map_err(|error| error.to_string())?;
-        if answer["status"]["allowed"] == wanted {
-            Ok(())
-        } else {
-            Err(answer["status"].to_string())
-        }
-    })
-    .await;
 }
 
 /// The ServiceAccount of `controller/deploy`.

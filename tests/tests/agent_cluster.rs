@@ -13,7 +13,6 @@ use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{TestCluster, User};
-use sesame_tests::controller::until_allowed;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     edge, gateway, gateway_class, http_listener, http_route, https_listener, path, rule_to, served,
@@ -352,7 +351,8 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
     );
     cluster.admin().delete(&binding).await.unwrap();
     let may = cluster.client(&user).await;
-    until_allowed(&may, false, "list", "configmaps", published::NAMESPACE).await;
+    may.wait_allowed(false, "list", "configmaps", published::NAMESPACE)
+        .await;
     agent.restart();
     agent
         .wait_status("the refusal is said", |status| {

@@ -7,7 +7,6 @@ use sesame_controller::cluster::published::shard_name;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
     ControllerUnderTest, NAMESPACE, SOON, condition, controller_user, deploy, publication,
-    until_allowed,
 };
 use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};
 use sesame_tests::wait::eventually;
@@ -252,7 +251,9 @@ async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
         .await
         .expect("a smaller Role");
     let controller = cluster.client(&controller_user()).await;
-    until_allowed(&controller, false, "create", "configmaps", NAMESPACE).await;
+    controller
+        .wait_allowed(false, "create", "configmaps", NAMESPACE)
+        .await;
     cluster
         .apply(&manifests::yaml(&[route(21)]))
         .await

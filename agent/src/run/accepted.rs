@@ -208,10 +208,10 @@ mod tests {
         assert_eq!(loaded(), [gone.clone(), kept.clone()]);
 
         withdraw(&directories, &gone);
-        assert_eq!(loaded(), [kept.clone()]);
+        assert_eq!(loaded(), std::slice::from_ref(&kept));
         // What Envoy had just accepted is kept while it drains.
         accept(&directories, &gone);
-        assert_eq!(loaded(), [kept.clone()]);
+        assert_eq!(loaded(), std::slice::from_ref(&kept));
         let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);
         assert_eq!(withdrawn(&directories), left);
         // An agent died while it removed the state of another one.
