@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kit::{
     Host, Load, apply, backend, cluster, endpoints, free_address, get, listener, live_pid,
-    route_table, until, until_state,
+    route_table, until, until_answered, until_state,
 };
 use sesame_agent::apply::{Applier, Outcome};
 use sesame_agent::envoy::process::Process;
@@ -61,7 +61,7 @@ async fn a_killed_envoy_is_started_again_and_serves() {
     wanted.endpoints[0] = endpoints("c", &[backend("other").await]);
     let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
     assert_eq!(report.outcome, Outcome::Applied);
-    assert_eq!(get(at).await.unwrap().1, "other");
+    until_answered(at, "/", (200, "other")).await;
     supervisor.stop(Duration::ZERO).await;
 }
 

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+
+use crate::cluster::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer, or more of it, may take. Watches end before.
@@ -75,10 +76,7 @@ async fn read(kubeconfig: Option<&Path>) -> Result<(Config, u64)> {
         Some(path) => {
             let at = || format!("--kubeconfig {}", path.display());
             std::fs::read(path).with_context(at)?.hash(&mut hasher);
-            let file = Kubeconfig::read_from(path).with_context(at)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(at)?
+            kubeconfig::read(path).await.with_context(at)?
         }
         None => Config::infer().await.context(
             "no cluster: run in a pod with a ServiceAccount, or set --kubeconfig or $KUBECONFIG",

@@ -1,6 +1,7 @@
 //! A real `sesame-agent run` with its real Envoy, in directories of its own.
 
 mod disks;
+mod orders;
 mod setup;
 
 use std::fs::{File, OpenOptions};
@@ -21,13 +22,14 @@ use crate::client::{Reply, Request};
 use crate::envoy::envoy_binary;
 use crate::processes::{self, Process};
 
+pub use orders::words;
 pub use setup::Setup;
 
 /// The temporary files of agents are here; a Unix socket's path may only have 107 bytes.
 const ROOT: &str = "/tmp";
 
 /// How long anything that should happen may take on a busy machine.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Every file that an Envoy watches counts against one limit of the user (128 unless raised), and an agent may
 /// use it up: so agents run one after the other.
@@ -152,13 +154,16 @@ impl AgentUnderTest {
                 None => vec!["--address", "127.0.0.1"],
                 Some(network) => vec!["--address-pool", network],
             })
-            .args(["--drain-seconds", "1"])
             .args(&self.setup.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the log"))
             .stderr(log)
             // A Ctrl-C at the test's terminal is not the agent's.
             .process_group(0);
+        let drains = |flag: &String| flag.starts_with("--drain-seconds");
+        if !self.setup.flags.iter().any(drains) {
+            command.arg("--drain-seconds=1");
+        }
         if self.ports.iter().any(|(outside, inside)| outside != inside) {
             let pairs: Vec<String> = self
                 .ports

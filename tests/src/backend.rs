@@ -418,11 +418,13 @@ mod tests {
 
     #[tokio::test]
     async fn close_lets_the_request_under_way_finish_and_frees_the_port() {
-        let backend = Backend::start("a").await;
+        // Nobody else begins to listen there when it is let go.
+        let own = (Ipv4Addr::new(127, 83, 69, 85), 0).into();
+        let backend = Backend::start_at("a", own).await.expect("a port");
         let address = backend.address();
         let slow = Request::get(address, "h", "/delay/300ms");
         let under_way = tokio::spawn(async move { slow.send().await });
-        crate::wait::eventually("the request arrives", Duration::from_secs(5), async || {
+        crate::wait::eventually("the request arrives", Duration::from_secs(60), async || {
             if backend.count() == 1 {
                 Ok(())
             } else {

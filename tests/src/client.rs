@@ -55,7 +55,7 @@ impl Request {
             body: Bytes::new(),
             http2: false,
             tls: None,
-            timeout: Duration::from_secs(10),
+            timeout: Duration::from_secs(20),
         }
     }
 

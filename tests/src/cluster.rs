@@ -7,6 +7,7 @@ mod assets;
 mod client;
 mod guard;
 mod identity;
+mod rights;
 mod servers;
 
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -54,6 +54,13 @@ pub async fn deploy(cluster: &TestCluster) {
         user.get(&path).await.map_err(|error| error.to_string())
     })
     .await;
+    for (verb, resource, namespace) in [
+        ("list", "namespaces", ""),
+        ("create", "services", "default"),
+        ("create", "configmaps", NAMESPACE),
+    ] {
+        user.wait_allowed(true, verb, resource, namespace).await;
+    }
 }
 
 /// The ServiceAccount of `controller/deploy`.
@@ -118,7 +125,7 @@ impl ControllerUnderTest {
             .args(if self.flags.iter().any(|flag| flag == "--lease-seconds") {
                 &[][..]
             } else {
-                &["--lease-seconds", "3"][..]
+                &["--lease-seconds", "6"][..]
             })
             .args(["--log", "info,sesame_controller=debug"])
             .args(&self.flags)
@@ -186,6 +193,18 @@ impl ControllerUnderTest {
             })
             .map(|(_, value)| value.parse::<f64>().expect("a number"))
             .sum()
+    }
+
+    /// Waits until it is the one that writes.
+    pub async fn wait_leads(&self) {
+        eventually("the controller leads", SOON, async || {
+            if self.metric("leader", "").await > 0.5 {
+                Ok(())
+            } else {
+                Err(self.log_tail())
+            }
+        })
+        .await;
     }
 
     /// Its process.

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Nothing that lives is silent for so long.
-const SILENT: Duration = Duration::from_secs(10);
+const SILENT: Duration = Duration::from_secs(30);
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -117,7 +117,11 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     all.wait("/", &a).await;
     let gateway = all
         .object("the Gateway is programmed", GATEWAY, |gateway| {
+            let listener = &gateway["status"]["listeners"][0];
+            let listening = condition(&listener["conditions"], "Programmed");
             programmed(gateway)["status"] == "True"
+                && listening["status"] == "True"
+                && listener["attachedRoutes"] == 1
         })
         .await;
     let said = programmed(&gateway);
@@ -129,12 +133,6 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     assert_eq!(
         gateway["status"]["addresses"],
         json!([{"type": "IPAddress", "value": "127.0.0.1"}])
-    );
-    let listener = &gateway["status"]["listeners"][0];
-    assert_eq!(listener["attachedRoutes"], 1, "{gateway:#}");
-    assert_eq!(
-        condition(&listener["conditions"], "Programmed")["status"],
-        "True"
     );
 
     // Backends are switched under load, in the API.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::DEFAULT_NAMESPACE;
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{TestCluster, User};
 use sesame_tests::load::{Load, Plan};
@@ -124,14 +124,18 @@ async fn history_that_is_gone_is_read_anew() {
     host.cluster.stop_apiserver();
     host.cluster.start_apiserver().await;
     let watch = format!("{list}?watch=1&timeoutSeconds=1&resourceVersion={known}");
-    let answer = match host.cluster.admin().get_text(&watch).await {
-        Ok(text) => text,
-        Err(failure) => failure.to_string(),
-    };
-    assert!(
-        answer.contains("410"),
-        "the history is still there: {answer}"
-    );
+    eventually("the history is gone", SOON, async || {
+        let answer = match host.cluster.admin().get_text(&watch).await {
+            Ok(text) => text,
+            Err(failure) => failure.to_string(),
+        };
+        if answer.contains("410") {
+            Ok(())
+        } else {
+            Err(answer)
+        }
+    })
+    .await;
     host.agent.thaw();
     wait(&host.agent, "/two").await;
 

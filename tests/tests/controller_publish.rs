@@ -204,18 +204,13 @@ async fn a_bad_object_is_skipped(
     assert!(!has_domain(&seen, "bad.example.com"));
     eventually("the bad route is counted", SOON, async || {
         let skipped = controller.metric("skipped_objects", "").await;
-        if skipped > 0.5 {
+        if skipped > 0.5 && controller.log().contains("HTTPRoute/default/bad") {
             Ok(())
         } else {
             Err(controller.log_tail())
         }
     })
     .await;
-    assert!(
-        controller.log().contains("HTTPRoute/default/bad"),
-        "{}",
-        controller.log_tail()
-    );
     cluster
         .admin()
         .delete(&format!("{ROUTES}/bad"))
@@ -388,26 +383,18 @@ async fn nothing_is_written_after_a_restart(
     assert!(controller.stop().await.success());
     controller.restart();
     controller.wait_ready().await;
-    eventually("the controller leads", SOON, async || {
-        let leads = controller.metric("leader", "").await > 0.5;
-        if leads {
-            Ok(())
-        } else {
-            Err(controller.log_tail())
-        }
-    })
-    .await;
-    // The next change is written after whatever the restart would have written.
-    let mut other = manifests::served("later", &["10.0.0.3:8080".parse().expect("an address")]);
-    other.push(http_route(
+    controller.wait_leads().await;
+    // The next change is written after whatever the restart would have written. Its Service is there already: of two
+    // objects of different kinds either may be heard of first.
+    let later = http_route(
         "later",
         &["later.example.com"],
-        &[rule_to("later", &[path_root()])],
-    ));
+        &[rule_to("app", &[path_root()])],
+    );
     cluster
-        .apply(&manifests::yaml(&other))
+        .apply(&manifests::yaml(&[later]))
         .await
-        .expect("objects");
+        .expect("a route");
     let after = published(cluster, &edge(), "the later route", |publication| {
         has_domain(publication, "later.example.com")
     })

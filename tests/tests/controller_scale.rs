@@ -205,15 +205,7 @@ async fn five_thousand_routes() {
         "ready with 5,000 routes after {took:?}, {} MiB resident",
         controller.resident_bytes() >> 20
     );
-    eventually("the controller leads", LATE, async || {
-        let leads = controller.metric("leader", "").await > 0.5;
-        if leads {
-            Ok(())
-        } else {
-            Err(controller.log_tail())
-        }
-    })
-    .await;
+    controller.wait_leads().await;
     create(&cluster, 5001..5002).await;
     wait_attached(&cluster, 5002).await;
     let said = controller.metric("status_writes_total", "").await;

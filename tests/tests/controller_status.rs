@@ -112,13 +112,13 @@ async fn statuses_are_ours_to_say_and_no_others() {
 }
 
 async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
+    // Its Service may be heard of after it.
     let first = until(cluster, ROUTE, "the route is accepted", |route| {
-        accepted(route)["status"] == "True"
+        let resolved = condition(&ours(route)["conditions"], "ResolvedRefs");
+        accepted(route)["status"] == "True" && resolved["reason"] == "ResolvedRefs"
     })
     .await;
     assert_eq!(ours(&first)["parentRef"], first["spec"]["parentRefs"][0]);
-    let resolved = condition(&ours(&first)["conditions"], "ResolvedRefs");
-    assert_eq!(resolved["reason"], "ResolvedRefs");
     let both = json!({"status": {"parents": [ours(&first), foreign()]}});
     cluster
         .admin()
@@ -236,9 +236,15 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         condition(&pending["status"]["conditions"], "Programmed")["status"],
         "Unknown"
     );
-    let publication = publication(cluster.admin(), &edge)
-        .await
-        .expect("published");
+    // Of the Gateway as it is now, whose status may have been told before.
+    let publication = eventually("both listeners are published", SOON, async || {
+        let publication = publication(cluster.admin(), &edge).await?;
+        match publication.snapshot.ports.len() {
+            2 => Ok(publication),
+            other => Err(format!("{other} ports")),
+        }
+    })
+    .await;
     let revision: String = publication.manifest.revision.chars().take(12).collect();
     let status = |address: &str, heartbeat: Timestamp| {
         json!({

@@ -66,10 +66,10 @@ fn routes() -> Vec<Value> {
     let mut siblings = one("siblings.test", json!({}));
     siblings["spec"]["rules"] = broken;
     vec![
-        one("request.timeout.test", timed(json!({"request": "200ms"}))),
+        one("request.timeout.test", timed(json!({"request": "2s"}))),
         one(
             "backend.timeout.test",
-            timed(json!({"request": "10s", "backendRequest": "200ms"})),
+            timed(json!({"request": "10s", "backendRequest": "2s"})),
         ),
         one("none.timeout.test", timed(json!({"request": "0s"}))),
         one(

@@ -4,7 +4,7 @@
 
 #![allow(clippy::expect_used, reason = "all of it is test code")]
 
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -71,12 +71,6 @@ fn load(agent: &AgentUnderTest, ports: &[u16]) -> Load {
     Load::start(&Plan::new(requests.collect()))
 }
 
-async fn restart(agent: &AgentUnderTest, strategy: &str) -> Output {
-    let runtime = agent.runtime().to_string_lossy().into_owned();
-    let command = ["restart", "--runtime-dir", &runtime, "--strategy", strategy];
-    agent.command_beside(&command).await
-}
-
 /// The real user, and the effective capabilities as the kernel shows them.
 fn rights(pid: i32) -> (String, String) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
@@ -109,14 +103,7 @@ async fn with_the_capability() {
     let load = load(&agent, &ports);
     let mut number = 0;
     for (strategy, by) in [("hot", "hot restart"), ("handover", "handover")] {
-        let output = restart(&agent, strategy).await;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(
-            output.status.success() && text.contains(&format!("replaced by {by}")),
-            "{text}{}{}",
-            String::from_utf8_lossy(&output.stderr),
-            agent.log_tail()
-        );
+        agent.envoy_is_replaced(strategy, by).await;
         number += 1;
         agent.write("all.yaml", &round(number, &backend));
         wait_round(&agent, &ports, number).await;

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::process::Output;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
@@ -13,16 +13,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, 
 use sesame_tests::ports::free_port;
 
 async fn drain(agent: &AgentUnderTest, arguments: &[&str]) -> Output {
-    let runtime = agent.runtime().to_string_lossy().into_owned();
-    let mut command = vec!["drain", "--runtime-dir", &runtime];
-    command.extend(arguments);
-    agent.command_beside(&command).await
-}
-
-fn text(output: &Output) -> String {
-    [&output.stdout, &output.stderr]
-        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-        .concat()
+    agent.order(&[&["drain"], arguments].concat()).await
 }
 
 async fn ready(health: SocketAddr) -> Option<u16> {
@@ -75,12 +66,12 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
     wait_ready(health, 503).await;
     load.pass(100).await;
     assert!(
-        text(&output).contains("clients are asked to go") || output.status.success(),
+        words(&output).contains("clients are asked to go") || output.status.success(),
         "{}",
-        text(&output)
+        words(&output)
     );
     let output = drain(&agent, &["--undo"]).await;
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", words(&output));
     wait_ready(health, 200).await;
     load.pass(100).await;
     load.stop().await.assert_clean();
@@ -90,17 +81,17 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
         .await
         .expect("connect");
     let output = drain(&agent, &["--lame-duck", "0", "--timeout", "2"]).await;
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(
-        text(&output).contains("1 connections are left"),
+        words(&output).contains("1 connections are left"),
         "{}",
-        text(&output)
+        words(&output)
     );
     let output = drain(&agent, &["--lame-duck", "0", "--until-connections", "1"]).await;
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", words(&output));
     drop(idle);
     let output = drain(&agent, &["--lame-duck", "0"]).await;
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{}", words(&output));
     wait_ready(health, 503).await;
     let alive = Request::get(health, "health", "/livez")
         .send()

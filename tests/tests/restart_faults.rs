@@ -5,10 +5,11 @@
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::time::Duration;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
@@ -43,22 +44,10 @@ async fn live(agent: &AgentUnderTest) -> i32 {
     i32::try_from(pid.unwrap_or(0)).expect("a process number")
 }
 
-async fn restart(agent: &AgentUnderTest, strategy: &str) -> Output {
-    let runtime = agent.runtime().to_string_lossy().into_owned();
-    let command = ["restart", "--runtime-dir", &runtime, "--strategy", strategy];
-    agent.command_beside(&command).await
-}
-
-fn text(output: &Output) -> String {
-    [&output.stdout, &output.stderr]
-        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-        .concat()
-}
-
 /// A hot restart that works.
 async fn works(agent: &AgentUnderTest, load: &Load) {
-    let output = restart(agent, "hot").await;
-    let text = text(&output);
+    let output = agent.replace_envoy("hot").await;
+    let text = words(&output);
     assert!(output.status.success(), "{text}{}", agent.log_tail());
     load.pass(50).await;
     agent.one_envoy().await;
@@ -79,8 +68,17 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
     format!("/dev/shm/envoy_shared_memory_{}", base_id * 10)
 }
 
+/// What became of the second Envoy.
+#[derive(Debug, PartialEq, Eq)]
+enum Second {
+    NeverCame,
+    Killed,
+    /// This test was held up for so long that it has taken over: from then on it is the one that serves.
+    TookOver,
+}
+
 /// Waits for a second Envoy and, if asked, until it has gone so far; then kills it.
-async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> bool {
+async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second {
     let start = std::time::Instant::now();
     let second = loop {
         let envoys = agent.envoys();
@@ -88,29 +86,61 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> bool {
             break second.pid;
         }
         if start.elapsed() > SOON {
-            return false;
+            return Second::NeverCame;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
+    let port = agent.address(80).port();
     match stage {
         Stage::Started => {}
         Stage::After(pause) => tokio::time::sleep(pause).await,
         Stage::Attached => {
             // Then it waits for the first one, and stays where it is.
-            signal(first, "STOP");
+            signal(first, Signal::SIGSTOP);
             let memory = shared_memory(agent);
-            while flags(Path::new(&memory)) == 0 && start.elapsed() < SOON {
+            while flags(Path::new(&memory)) == 0 && listens(first, port) && start.elapsed() < SOON {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
     }
-    processes::kill9(second);
+    // It may have ended by itself.
+    let _ = kill(Pid::from_raw(second), Signal::SIGSTOP);
+    let before = listens(first, port);
+    if before {
+        processes::kill9(second);
+    } else {
+        let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
+    }
     if matches!(stage, Stage::Attached) {
         // What it was asked by the dead one is still to be answered.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        signal(first, "CONT");
+        signal(first, Signal::SIGCONT);
     }
-    true
+    if before {
+        Second::Killed
+    } else {
+        Second::TookOver
+    }
+}
+
+/// Whether a process takes connections at a port of 127.0.0.1.
+fn listens(pid: i32, port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+    let local = format!("0100007F:{port:04X}");
+    let sockets: Vec<String> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields.get(1) == Some(&local.as_str()) && fields.get(3) == Some(&"0A"))
+        .filter_map(|fields| Some(format!("socket:[{}]", fields.get(9)?)))
+        .collect();
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let mut descriptors = descriptors.into_iter().flatten().flatten();
+    descriptors.any(|descriptor| {
+        let target = std::fs::read_link(descriptor.path()).unwrap_or_default();
+        sockets
+            .iter()
+            .any(|socket| target.as_os_str() == socket.as_str())
+    })
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -138,15 +168,23 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
         Stage::Attached,
         Stage::After(Duration::from_millis(25)),
     ] {
-        let first = live(&agent).await;
-        let (output, killed) =
-            tokio::join!(restart(&agent, "hot"), kill_second(&agent, first, stage));
-        assert!(killed, "no second Envoy came");
+        let (first, output) = loop {
+            let first = live(&agent).await;
+            let (output, second) = tokio::join!(
+                agent.replace_envoy("hot"),
+                kill_second(&agent, first, stage)
+            );
+            match second {
+                Second::NeverCame => panic!("no second Envoy came"),
+                Second::Killed => break (first, output),
+                Second::TookOver => agent.one_envoy().await,
+            }
+        };
         assert_eq!(
             output.status.code(),
             Some(1),
             "{stage:?}: {}",
-            text(&output)
+            words(&output)
         );
         load.pass(50).await;
         agent.one_envoy().await;
@@ -164,12 +202,12 @@ async fn auto_replaces_all_the_same_when_the_first_attempt_is_killed() {
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
     let first = live(&agent).await;
-    let (output, killed) = tokio::join!(
-        restart(&agent, "auto"),
+    let (output, second) = tokio::join!(
+        agent.replace_envoy("auto"),
         kill_second(&agent, first, Stage::Attached)
     );
-    assert!(killed, "no second Envoy came");
-    assert!(output.status.success(), "{}", text(&output));
+    assert_ne!(second, Second::NeverCame);
+    assert!(output.status.success(), "{}", words(&output));
     agent.one_envoy().await;
     load.stop()
         .await
@@ -191,12 +229,12 @@ async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
     assert_eq!(flags(Path::new(&memory)), 0);
     // Of another layout, or gone: not touched, and handed over.
     std::fs::remove_file(&memory).expect("shared memory");
-    let output = restart(&agent, "hot").await;
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains(&memory), "{}", text(&output));
+    let output = agent.replace_envoy("hot").await;
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert!(words(&output).contains(&memory), "{}", words(&output));
     load.stop().await.clean("shared memory poisoned");
-    let output = restart(&agent, "auto").await;
-    assert!(text(&output).contains("by handover"), "{}", text(&output));
+    let output = agent.replace_envoy("auto").await;
+    assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
 /// Once it has taken over, the second Envoy is the only one; it ends like any other.
@@ -205,8 +243,8 @@ async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another
     let backend = Backend::start("a").await;
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let first = live(&agent).await;
-    let output = restart(&agent, "hot").await;
-    assert!(output.status.success(), "{}", text(&output));
+    let output = agent.replace_envoy("hot").await;
+    assert!(output.status.success(), "{}", words(&output));
     let second = live(&agent).await;
     processes::kill9(second);
     let request = agent.get(80, "restart.test", "/");
@@ -223,49 +261,53 @@ async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another
         .clean("after a second Envoy died that had taken over");
 }
 
-fn signal(pid: i32, name: &str) {
-    let status = Command::new("kill")
-        .args([&format!("-{name}"), &pid.to_string()])
-        .status()
-        .expect("kill");
-    assert!(status.success());
+fn signal(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).expect("the process is there");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     let backend = Backend::start("a").await;
-    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=3");
+    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=8");
     let agent = serving(setup, &backend).await;
     let load = load(&agent);
     let first = live(&agent).await;
-    signal(first, "STOP");
-    let output = restart(&agent, "auto").await;
-    signal(first, "CONT");
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    signal(first, Signal::SIGSTOP);
+    let output = agent.replace_envoy("auto").await;
+    signal(first, Signal::SIGCONT);
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(
-        text(&output).contains("does not answer"),
+        words(&output).contains("does not answer"),
         "{}",
-        text(&output)
+        words(&output)
     );
     load.pass(50).await;
 
     // In the middle of it: the second one waits for the first, for as long as it may.
-    let stop_first = async {
-        let start = std::time::Instant::now();
-        while agent.envoys().len() < 2 && start.elapsed() < SOON {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+    let output = loop {
+        let first = live(&agent).await;
+        let stop_first = async {
+            let start = std::time::Instant::now();
+            while agent.envoys().len() < 2 && start.elapsed() < SOON {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            signal(first, Signal::SIGSTOP);
+            listens(first, agent.address(80).port())
+        };
+        let (output, in_time) = tokio::join!(
+            async {
+                let output = agent.replace_envoy("hot").await;
+                signal(first, Signal::SIGCONT);
+                output
+            },
+            stop_first
+        );
+        if in_time {
+            break output;
         }
-        signal(first, "STOP");
+        agent.one_envoy().await;
     };
-    let (output, ()) = tokio::join!(
-        async {
-            let output = restart(&agent, "hot").await;
-            signal(first, "CONT");
-            output
-        },
-        stop_first
-    );
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     load.pass(50).await;
     // An answer to the one that was ended must not come to the next one.
     works(&agent, &load).await;
@@ -279,7 +321,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
     let backend = Backend::start("a").await;
-    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=4");
+    let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=8");
     let mut agent = serving(setup, &backend).await;
     let load = load(&agent);
     agent.kill9();
@@ -293,8 +335,8 @@ async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
     }
     agent.restart();
     let first = live(&agent).await;
-    let output = restart(&agent, "auto").await;
-    assert!(output.status.success(), "{}", text(&output));
+    let output = agent.replace_envoy("auto").await;
+    assert!(output.status.success(), "{}", words(&output));
     agent.one_envoy().await;
     assert_ne!(live(&agent).await, first);
     works(&agent, &load).await;
@@ -307,14 +349,10 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
     let backend = Backend::start("a").await;
     let mut agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
-    let runtime = agent.runtime().to_string_lossy().into_owned();
     for (strategy, pause) in [("hot", 60), ("handover", 30)] {
         let before = live(&agent).await;
         agent.one_envoy().await;
-        let mut order = Command::new(sesame_tests::agent::agent_binary())
-            .args(["restart", "--runtime-dir", &runtime, "--strategy", strategy])
-            .spawn()
-            .expect("the agent's binary runs");
+        let mut order = agent.begin_to_replace_envoy(strategy);
         sesame_tests::wait::eventually("a second Envoy", SOON, async || {
             if agent.envoys().len() > 1 {
                 Ok(())

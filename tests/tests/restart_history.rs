@@ -1,7 +1,5 @@
 //! What is held, let through, gone back to and followed again.
 
-use std::process::Output;
-
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
@@ -24,13 +22,6 @@ fn services(count: usize, backend: &Backend) -> String {
         objects.push(http_route(&name, &[&host], &[rule_to(&name, &[])]));
     }
     yaml(&objects)
-}
-
-async fn tell(agent: &AgentUnderTest, arguments: &[&str]) -> Output {
-    let runtime = agent.runtime().to_string_lossy().into_owned();
-    let mut command = arguments.to_vec();
-    command.extend(["--runtime-dir", &runtime]);
-    agent.command_beside(&command).await
 }
 
 async fn look(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, String) {
@@ -75,7 +66,7 @@ async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
     load.stop().await.assert_clean();
-    let output = tell(&agent, &["accept"]).await;
+    let output = agent.order(&["accept"]).await;
     assert!(output.status.success());
     wait_answer(&agent, SERVICES - 1, 404).await;
     wait_answer(&agent, 1, 200).await;
@@ -85,7 +76,7 @@ async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
 async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_was() {
     let backend = Backend::start("a").await;
     let agent = Setup::with_ports(&[80])
-        .flag("--removal-hold-seconds=2")
+        .flag("--removal-hold-seconds=8")
         .start(&[
             ("gateway.yaml", &gateway()),
             ("services.yaml", &services(SERVICES, &backend)),
@@ -132,7 +123,7 @@ async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
     load.stop().await.assert_clean();
     agent.remove("gateway.yaml");
     agent.wait_status("it is held", held).await;
-    let output = tell(&agent, &["accept"]).await;
+    let output = agent.order(&["accept"]).await;
     assert!(output.status.success());
     wait_gone(&agent).await;
     // And nothing brings it back.
@@ -143,10 +134,41 @@ async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended() {
+    let backend = Backend::start("a").await;
+    let mut agent = Setup::with_ports(&[80])
+        .flag("--drain-seconds=600")
+        .start(&[
+            ("gateway.yaml", &gateway()),
+            ("services.yaml", &services(1, &backend)),
+        ]);
+    wait_answer(&agent, 0, 200).await;
+    wait_generations(&agent, 1).await;
+    // Envoy waits for it to end.
+    let connection = std::net::TcpStream::connect(agent.address(80)).expect("it listens");
+    agent.remove("gateway.yaml");
+    agent
+        .wait_status("it is held", |status| {
+            message(status).contains("hold no Gateway any more")
+        })
+        .await;
+    let output = agent.order(&["accept"]).await;
+    assert!(output.status.success());
+    wait_nothing_served(&agent).await;
+    agent.restart();
+    wait_nothing_served(&agent).await;
+    assert_eq!(agent.envoys().len(), 1, "{}", agent.log_tail());
+    drop(connection);
+    wait_gone(&agent).await;
+    agent.write("gateway.yaml", &gateway());
+    wait_answer(&agent, 0, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_sticks_to_having_no_gateway_is_believed() {
     let backend = Backend::start("a").await;
     let agent = Setup::with_ports(&[80])
-        .flag("--removal-hold-seconds=2")
+        .flag("--removal-hold-seconds=8")
         .start(&[
             ("gateway.yaml", &gateway()),
             ("services.yaml", &services(1, &backend)),
@@ -159,13 +181,17 @@ async fn a_source_that_sticks_to_having_no_gateway_is_believed() {
     wait_gone(&agent).await;
 }
 
-async fn wait_gone(agent: &AgentUnderTest) {
+async fn wait_nothing_served(agent: &AgentUnderTest) {
     agent
         .wait_status("nothing is served", |status| {
             status["source"]["available"] == true
                 && status["gateways"].as_array().is_some_and(Vec::is_empty)
         })
         .await;
+}
+
+async fn wait_gone(agent: &AgentUnderTest) {
+    wait_nothing_served(agent).await;
     // It drains by itself.
     sesame_tests::wait::eventually("no Envoy is left", SOON, async || {
         match agent.envoys().len() {
@@ -242,7 +268,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     assert_eq!(listed[1]["acceptedLast"], true, "{text}");
 
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-0.test", "/")]));
-    let output = tell(&agent, &["rollback", "1"]).await;
+    let output = agent.order(&["rollback", "1"]).await;
     assert!(output.status.success());
     wait_answer(&agent, 1, 404).await;
     // Neither a new revision nor a new agent moves it.
@@ -257,11 +283,11 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     assert_eq!(status["healthy"], false);
     load.pass(50).await;
     wait_answer(&agent, 1, 404).await;
-    let output = tell(&agent, &["resume"]).await;
+    let output = agent.order(&["resume"]).await;
     assert!(output.status.success());
     wait_answer(&agent, 2, 200).await;
     load.stop().await.assert_clean();
-    let output = tell(&agent, &["rollback", "77"]).await;
+    let output = agent.order(&["rollback", "77"]).await;
     assert_eq!(output.status.code(), Some(1));
     wait_answer(&agent, 2, 200).await;
 }

@@ -4,7 +4,6 @@
 #![allow(clippy::expect_used, reason = "all of it is test code")]
 
 use std::net::{Ipv6Addr, TcpListener};
-use std::process::Output;
 use std::time::{Duration, Instant};
 
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -23,24 +22,11 @@ fn setup() -> Setup {
     Setup::with_ports(&Mixed::PORTS)
 }
 
-async fn restart(agent: &AgentUnderTest, strategy: &str) -> Output {
-    let runtime = agent.runtime().to_string_lossy().into_owned();
-    let command = ["restart", "--runtime-dir", &runtime, "--strategy", strategy];
-    agent.command_beside(&command).await
-}
-
 async fn restarts(agent: &AgentUnderTest, traffic: &mut Traffic, strategy: &str, by: &str) {
     let before = pid(agent).await;
     let begin = Instant::now();
-    let output = restart(agent, strategy).await;
+    let text = agent.envoy_is_replaced(strategy, by).await;
     traffic.replaced(begin);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success() && text.contains(&format!("replaced by {by}")),
-        "{text}{}{}",
-        String::from_utf8_lossy(&output.stderr),
-        agent.log_tail()
-    );
     eprintln!("{}", text.lines().last().unwrap_or_default());
     assert_ne!(pid(agent).await, before, "{text}");
     traffic.load.pass(100).await;
@@ -120,7 +106,7 @@ async fn crowd(setup: Setup, how: &str) {
     });
     let mut said = String::new();
     for _ in 0..rounds() {
-        let output = restart(agent, "handover").await;
+        let output = agent.replace_envoy("handover").await;
         said.push_str(&String::from_utf8_lossy(&output.stdout));
         assert!(output.status.success(), "{said}{}", agent.log_tail());
         agent.one_envoy().await;

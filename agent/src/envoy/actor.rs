@@ -1,6 +1,5 @@
 //! The task that owns an Envoy: starts it, sees it live, has it replaced, sees it end.
 
-use std::fs;
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,7 +11,7 @@ use super::identity::{Identity, PID_FILE, Running, replace_file};
 use super::launch::launch;
 use super::log::{EnvoyLog, Mark};
 use super::process::Exit;
-use super::restart::{self, RestartError, Restarted, Retiring, Sink, shared_memory};
+use super::restart::{self, RestartError, Restarted, Retiring, Sink};
 use super::settings::{State, SupervisorConfig};
 use super::stop;
 use crate::apply::{Kind, Subscription};
@@ -75,7 +74,7 @@ impl Actor {
             let (reason, lived) = match running {
                 Ok(mut running) => match self.supervise(&mut running, adopted).await {
                     (Event::Died(exit), lived) => {
-                        self.forget(&running);
+                        running.forget(&self.config.runtime_dir);
                         (self.reason(exit, mark), lived)
                     }
                     (Event::Stop(stop), _) => return self.stop(running, stop).await,
@@ -238,16 +237,6 @@ impl Actor {
         });
     }
 
-    /// Removes what an Envoy that has ended leaves, unless its line goes on.
-    pub(super) fn forget(&self, running: &Running) {
-        if let Some(line) = running.identity.lineage {
-            shared_memory::remove(line);
-            for socket in line.sockets(&self.config.runtime_dir) {
-                let _ = fs::remove_file(socket);
-            }
-        }
-    }
-
     async fn stop(mut self, running: Running, stop: Stop) {
         self.note_stopping(running.identity.clone());
         let process = &running.process;
@@ -256,7 +245,7 @@ impl Actor {
         let exit = stop::stop(process, &self.admin, stop.grace).await;
         tracing::info!(pid = process.pid(), %exit, "stopped Envoy");
         self.end_retiring().await;
-        self.forget(&running);
+        running.forget(&self.config.runtime_dir);
         self.state.send_replace(State::Stopped);
         // Whoever asked may be gone.
         let _ = stop.done.send(());

@@ -12,7 +12,7 @@ use sesame_proto::digest::sha256;
 
 use super::launch::{LAUNCH, ORPHAN_OF};
 use super::process::{CommandLine, Process};
-use super::restart::Lineage;
+use super::restart::{Lineage, shared_memory};
 
 /// The name of the pid file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
@@ -132,6 +132,18 @@ pub struct Running {
     pub identity: Identity,
     /// The process, held so that its number cannot be taken by another.
     pub process: Process,
+}
+
+impl Running {
+    /// Removes what it leaves in its directory now that it has ended, unless its line goes on.
+    pub(super) fn forget(&self, directory: &Path) {
+        if let Some(line) = self.identity.lineage {
+            shared_memory::remove(line);
+            for socket in line.sockets(directory) {
+                let _ = fs::remove_file(socket);
+            }
+        }
+    }
 }
 
 /// Finds the Envoys that run in a directory, the newest last: one, or two if the agent died while one replaced the

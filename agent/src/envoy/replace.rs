@@ -103,7 +103,7 @@ impl Actor {
         };
         self.note_stopping(running.identity.clone());
         stop::stop(&running.process, &self.admin, grace).await;
-        self.forget(&running);
+        running.forget(&self.config.runtime_dir);
         None
     }
 

@@ -16,6 +16,7 @@ use super::identity::find_running;
 use super::log::EnvoyLog;
 use super::restart::{self, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
+use super::stop;
 
 /// Why the supervision did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +92,21 @@ impl Supervisor {
     pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
         let found = find_running(&config.runtime_dir, &config.command(None))?;
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
+    }
+
+    /// Drains for at most `grace`, and ends, what [`Supervisor::start`] would adopt or replace.
+    pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<()> {
+        let admin = Admin::new(&config.admin_socket);
+        let mut found = find_running(&config.runtime_dir, &config.command(None))?;
+        let mut grace = grace;
+        // The newest first: one that is about to take over does not outlive the one before well.
+        while let Some(running) = found.pop() {
+            let exit = stop::stop(&running.process, &admin, grace).await;
+            tracing::info!(pid = running.process.pid(), %exit, "stopped an Envoy that nobody wants any more");
+            running.forget(&config.runtime_dir);
+            grace = Duration::ZERO;
+        }
+        Ok(())
     }
 
     /// What Envoy is doing, now and from now on.

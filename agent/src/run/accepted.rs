@@ -16,7 +16,10 @@ use sesame_proto::schema::Snapshot;
 use super::directories::Directories;
 use super::wanted::Wanted;
 use crate::apply::state::{Accepted, Generation, StateDir};
+use crate::apply::{create_directory, remove_if_there, replace_file};
 
+/// In the state of a Gateway that was withdrawn: its name.
+const WITHDRAWN: &str = "withdrawn";
 /// The most that a stored snapshot may take once decompressed.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
 
@@ -36,13 +39,17 @@ pub(super) fn save(directory: &Path, wanted: &Wanted, config: &str) -> anyhow::R
     Ok(())
 }
 
-/// What was accepted of every Gateway, and where it was served; what cannot be read is logged and left out.
+/// What was accepted of every Gateway, and where it was served; what cannot be read is logged and left out, and so is
+/// what was withdrawn.
 pub(super) fn load_all(
     directories: &Directories,
 ) -> (Vec<ResolvedGateway>, BTreeMap<NamespacedName, Vec<IpAddr>>) {
     let mut gateways = Vec::new();
     let mut addresses = BTreeMap::new();
     for directory in directories.gateway_states() {
+        if name_of_withdrawn(directories, &directory).is_some() {
+            continue;
+        }
         let loaded = generation(&directory).and_then(|generation| {
             let read = |generation: Generation| Ok((read(&generation)?, generation.meta.addresses));
             generation.map(read).transpose()
@@ -62,17 +69,65 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// Forgets a Gateway that was withdrawn: a cold start must not bring it back.
+/// Notes on disk that a Gateway is withdrawn: whatever ends the agent before its Envoy has ended, no start brings it back.
+pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
+    let directory = directories.gateway(gateway).state;
+    let noted = create_directory(&directory)
+        .and_then(|()| replace_file(&directory.join(WITHDRAWN), gateway.to_string().as_bytes()));
+    if let Err(error) = noted {
+        tracing::warn!(%gateway, %error, directory = %directory.display(), "it cannot be noted that the Gateway is withdrawn; an agent that dies before its Envoy has ended brings it back");
+    }
+}
+
+/// Takes that back, if [`forget`] could not.
+pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
+    let note = directories.gateway(gateway).state.join(WITHDRAWN);
+    if let Err(error) = remove_if_there(&note) {
+        tracing::warn!(%gateway, %error, note = %note.display(), "the note that the Gateway was withdrawn cannot be removed");
+    }
+}
+
+/// What was withdrawn before its Envoy had ended when the agent before died, and where it was served.
+pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
+    let states = directories.gateway_states().into_iter();
+    let named = states.filter_map(|directory| {
+        let name = name_of_withdrawn(directories, &directory)?;
+        let last = generation(&directory).ok().flatten();
+        Some((name, last.map(|last| last.meta.addresses)))
+    });
+    named
+        .map(|(name, addresses)| (name, addresses.unwrap_or_default()))
+        .collect()
+}
+
+/// The Gateway of a directory, if it was withdrawn.
+fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<NamespacedName> {
+    let text = std::fs::read_to_string(directory.join(WITHDRAWN)).ok()?;
+    let (namespace, name) = text.split_once('/')?;
+    let gateway = NamespacedName::new(namespace, name);
+    (directories.gateway(&gateway).state == directory).then_some(gateway)
+}
+
+/// Forgets a Gateway that was withdrawn and whose Envoy has ended.
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     // All of it at once: half of it may be an older generation.
     let withdrawn = directories.withdrawn();
-    let removed =
-        std::fs::rename(&directory, &withdrawn).and_then(|()| std::fs::remove_dir_all(&withdrawn));
+    let removed = remove_directory_if_there(&withdrawn)
+        .and_then(|()| std::fs::rename(&directory, &withdrawn))
+        .and_then(|()| std::fs::remove_dir_all(&withdrawn));
     if let Err(error) = removed
         && error.kind() != std::io::ErrorKind::NotFound
     {
         tracing::warn!(%gateway, %error, directory = %directory.display(), "the withdrawn Gateway's accepted configuration cannot be removed");
+    }
+}
+
+/// What an agent that died while it removed it has left.
+fn remove_directory_if_there(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -113,4 +168,64 @@ pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
         keys: keys::decode(&generation.keys).context("the keys cannot be decoded")?,
         snapshot,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accept(directories: &Directories, gateway: &NamespacedName) {
+        let snapshot = Snapshot {
+            gateway: format!("Gateway/{gateway}"),
+            ..Snapshot::default()
+        };
+        let state = StateDir::open(directories.gateway(gateway).state, StateDir::KEEP).unwrap();
+        let accepted = Accepted {
+            revision: "r",
+            config: "c",
+            cause: "test",
+            time: Timestamp::UNIX_EPOCH,
+            snapshot: &zstd::bulk::compress(&snapshot.encode_to_vec(), 1).unwrap(),
+            keys: &keys::encode(&[]),
+            addresses: &[IpAddr::from([127, 0, 0, 9])],
+        };
+        state.accept(accepted).unwrap();
+    }
+
+    #[test]
+    fn what_was_withdrawn_does_not_come_back_wherever_the_agent_died() {
+        let root = tempfile::tempdir().unwrap();
+        let (state, runtime) = (root.path().join("s"), root.path().join("r"));
+        let directories = Directories::create(&state, &runtime).unwrap();
+        let [kept, gone] = ["kept", "gone"].map(|name| NamespacedName::new("default", name));
+        let loaded = || -> Vec<NamespacedName> {
+            let (gateways, _) = load_all(&directories);
+            gateways.into_iter().map(|found| found.gateway).collect()
+        };
+        for gateway in [&kept, &gone] {
+            accept(&directories, gateway);
+        }
+        assert_eq!(loaded(), [gone.clone(), kept.clone()]);
+
+        withdraw(&directories, &gone);
+        assert_eq!(loaded(), std::slice::from_ref(&kept));
+        // What Envoy had just accepted is kept while it drains.
+        accept(&directories, &gone);
+        assert_eq!(loaded(), std::slice::from_ref(&kept));
+        let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);
+        assert_eq!(withdrawn(&directories), left);
+        // An agent died while it removed the state of another one.
+        std::fs::create_dir_all(directories.withdrawn().join("generations")).unwrap();
+        forget(&directories, &gone);
+        assert_eq!(withdrawn(&directories), BTreeMap::new());
+        assert!(!directories.gateway(&gone).state.exists());
+        assert!(!directories.withdrawn().exists());
+
+        // One that had nothing accepted, and one whose state could not be removed.
+        withdraw(&directories, &gone);
+        assert_eq!(withdrawn(&directories).get(&gone), Some(&Vec::new()));
+        take_back(&directories, &gone);
+        accept(&directories, &gone);
+        assert_eq!(loaded(), [gone, kept]);
+    }
 }

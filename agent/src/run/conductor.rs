@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
 use tokio::net::TcpListener;
@@ -33,7 +35,7 @@ use super::withdrawal::Withdrawal;
 use super::{AGENT_SOCKET, RunOptions, accepted, health, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
-use crate::envoy;
+use crate::envoy::{self, Supervisor, SupervisorConfig};
 
 /// One Gateway's task, and the channels to and from it. What it is to serve it hears from the engine.
 struct Running {
@@ -150,6 +152,13 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     // Gateways that were withdrawn and whose Envoys drain, with the addresses where those still listen.
     let mut ending: BTreeMap<NamespacedName, Vec<IpAddr>> = BTreeMap::new();
     let mut ends: JoinSet<(NamespacedName, bool)> = JoinSet::new();
+    for (name, addresses) in accepted::withdrawn(&directories) {
+        ending.insert(name.clone(), addresses);
+        let left = directories.gateway(&name);
+        let (socket, none) = (left.admin_socket(), Bytes::new());
+        let config = SupervisorConfig::new(&binary, &left.runtime, socket, none);
+        ends.spawn(end_leftover(name, config, options.drain));
+    }
     loop {
         let wanted = known.borrow_and_update().gateways.clone();
         for (name, wanted) in &wanted {
@@ -161,6 +170,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                 Some(running) => running.addresses.clone_from(addresses),
                 None if waits => {}
                 None => {
+                    accepted::take_back(&directories, name);
                     running.insert(name.clone(), start(name, wanted));
                 }
             }
@@ -173,6 +183,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         drop(wanted);
         for name in gone {
             if let Some(instance) = running.remove(&name) {
+                accepted::withdraw(&directories, &name);
                 ending.insert(name.clone(), instance.addresses.clone());
                 ends.spawn(async move {
                     let well = stop_one(&name, instance).await;
@@ -245,6 +256,19 @@ async fn stop_one(name: &NamespacedName, instance: Running) -> bool {
         return false;
     }
     true
+}
+
+/// The same of the Envoy that the agent before had not ended yet.
+async fn end_leftover(
+    name: NamespacedName,
+    config: SupervisorConfig,
+    drain: Duration,
+) -> (NamespacedName, bool) {
+    let ended = Supervisor::end_running(&config, drain).await;
+    if let Err(error) = &ended {
+        tracing::error!(gateway = %name, %error, "the Gateway was withdrawn, but its Envoy cannot be found");
+    }
+    (name, ended.is_ok())
 }
 
 /// Makes reports from the newest values.

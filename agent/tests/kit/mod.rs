@@ -8,10 +8,10 @@
 )]
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::config::bootstrap::v3::{Admin as AdminConfig, Bootstrap, bootstrap};
@@ -45,6 +45,9 @@ use sesame_agent::layout::XdsLayout;
 use sesame_agent::render::{Rendered, Resource};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+
+/// How long anything that should happen may take on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
 
 /// The directories of one Envoy, short enough for a socket path.
 pub(crate) struct Host {
@@ -90,6 +93,8 @@ impl Host {
         );
         config.concurrency = Some(1);
         config.drain_time = Duration::from_secs(2);
+        // Long enough to be seen by whoever waits for it on a busy machine.
+        config.backoff.first = Duration::from_millis(500);
         config
     }
 
@@ -125,7 +130,7 @@ pub(crate) async fn until_state(
     wanted: impl FnMut(&State) -> bool,
 ) -> State {
     let mut state = supervisor.state();
-    let seen = tokio::time::timeout(Duration::from_secs(20), state.wait_for(wanted)).await;
+    let seen = tokio::time::timeout(SOON, state.wait_for(wanted)).await;
     seen.expect("the state was not reached in time")
         .unwrap()
         .clone()
@@ -392,10 +397,13 @@ pub(crate) fn pair_secret(name: &str, certificate: &str, key: &str) -> Resource 
     resource(name, &message)
 }
 
-/// A port that is free now, on the loopback.
+/// A port of an address that no other process has: a port of 127.0.0.1 that was let go may be somebody's connection's
+/// the moment after, and what listens there is copied into every process that is being started.
 pub(crate) fn free_address() -> SocketAddr {
-    let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    probe.local_addr().unwrap()
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    let own = Ipv4Addr::new(127, 64 | (a & 63), b, c);
+    (own, NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
 /// An HTTP/1 server that answers everything with its name.
@@ -439,6 +447,31 @@ pub(crate) async fn get(address: SocketAddr) -> std::io::Result<(u16, String)> {
 pub(crate) async fn get_path(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut client = Client::connect(address).await?;
     client.get(path).await
+}
+
+/// Waits until a path is answered like this. Envoy's workers have a moment later what it says to have taken.
+pub(crate) async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
+    until_answer(address, path, |status, body| (status, body) == expected).await;
+}
+
+/// The same, whatever is said beside the status.
+pub(crate) async fn until_status(address: SocketAddr, path: &str, expected: u16) {
+    until_answer(address, path, |status, _| status == expected).await;
+}
+
+async fn until_answer(address: SocketAddr, path: &str, good: impl Fn(u16, &str) -> bool) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let answer = get_path(address, path).await;
+        if answer
+            .as_ref()
+            .is_ok_and(|(status, body)| good(*status, body))
+        {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{address}{path}: {answer:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// A keep-alive connection.
@@ -571,7 +604,7 @@ impl Load {
 
 /// Waits for a condition, with a deadline that fails the test.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + SOON;
     while !condition() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

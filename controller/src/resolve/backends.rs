@@ -154,14 +154,8 @@ impl<'w> Backends<'w> {
             namespace,
             name,
         };
-        if !cx.grants.permit(referrer, target) {
-            return fault(
-                Reason::RefNotPermitted,
-                format!(
-                    "no ReferenceGrant in namespace {namespace:?} lets a {} of namespace {:?} refer to Service {name:?}",
-                    referrer.kind, referrer.namespace
-                ),
-            );
+        if let Err(why) = cx.grants.check(referrer, target) {
+            return fault(Reason::RefNotPermitted, why);
         }
         if let Err(why) = names::check_object(namespace, name) {
             return fault(Reason::BackendNotFound, why);

@@ -122,16 +122,9 @@ impl<'w> CaBundles<'w> {
             namespace,
             name,
         };
-        if !cx.grants.permit(referrer, target) {
-            return Err((
-                Reason::RefNotPermitted,
-                format!(
-                    "no ReferenceGrant in namespace {namespace:?} lets a {} of namespace {:?} refer to ConfigMap \
-                     {name:?}",
-                    referrer.kind, referrer.namespace
-                ),
-            ));
-        }
+        cx.grants
+            .check(referrer, target)
+            .map_err(|why| (Reason::RefNotPermitted, why))?;
         let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
         names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);

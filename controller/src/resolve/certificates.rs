@@ -111,16 +111,10 @@ impl<'w, 'c> Certificates<'w, 'c> {
             namespace,
             name,
         };
-        if !cx.grants.permit(referrer, target) {
-            return Err(Fault {
-                not_permitted: true,
-                message: format!(
-                    "no ReferenceGrant in namespace {namespace:?} lets a {} of namespace {:?} refer to Secret \
-                     {name:?}",
-                    referrer.kind, referrer.namespace
-                ),
-            });
-        }
+        cx.grants.check(referrer, target).map_err(|message| Fault {
+            not_permitted: true,
+            message,
+        })?;
         names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);
         let Some(secret) = cx.world.secrets.get(namespace, name) else {

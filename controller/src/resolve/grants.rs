@@ -45,9 +45,26 @@ impl<'w> Grants<'w> {
         Self(grants)
     }
 
+    /// Why the reference may not be followed, if it may not.
+    pub(super) fn check(&self, from: Referrer<'_>, to: Target<'_>) -> Result<(), String> {
+        if self.permit(from, to) {
+            return Ok(());
+        }
+        let Target {
+            group: _,
+            kind,
+            namespace,
+            name,
+        } = to;
+        Err(format!(
+            "no ReferenceGrant in namespace {namespace:?} lets a {} of namespace {:?} refer to {kind} {name:?}",
+            from.kind, from.namespace
+        ))
+    }
+
     /// Whether the reference stays within its namespace or some grant allows it. Within a grant, any of its
     /// `from` goes with any of its `to`; a `to` without name means every object of the kind.
-    pub(super) fn permit(&self, from: Referrer<'_>, to: Target<'_>) -> bool {
+    fn permit(&self, from: Referrer<'_>, to: Target<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;
         }

@@ -8,8 +8,7 @@ use sesame_proto::schema::path_match::Kind as PathKind;
 use super::filters::{self, RuleFault, Unserved};
 use super::matches::{self, Conditions, Grpc};
 use super::regexes::Regexes;
-use super::routes::Rules;
-use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Unsupported};
+use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Rules, Unsupported};
 use crate::api::{Filter, FilterType, GrpcMatch, GrpcMethodMatch, GrpcRule, StringMatchType};
 
 /// What a pattern is that takes every service, or every method.

@@ -7,8 +7,7 @@ use super::durations;
 use super::filters::{self, RuleFault};
 use super::matches::{self, Conditions};
 use super::regexes::Regexes;
-use super::routes::Rules;
-use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Unsupported};
+use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Rules, Unsupported};
 use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
 
 impl Rule for HttpRule {

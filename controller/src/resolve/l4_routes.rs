@@ -11,7 +11,8 @@ use sesame_proto::schema;
 
 use super::attach::{Attachment, Host};
 use super::hostnames::Hostname;
-use super::routes::{Routes, Rules};
+use super::routes::Routes;
+use super::rules::Rules;
 
 /// By TLS server name; `terminates` says whether the listener ends TLS, and `owns` which hostnames belong to it.
 pub(super) fn by_server_name(
@@ -63,7 +64,7 @@ fn to_schema(
         return None;
     };
     let backends = if terminated {
-        &shares.terminated
+        &shares.terminated.as_ref()?.backends
     } else {
         &shares.passed
     };

@@ -4,9 +4,9 @@ use sesame_proto::schema::WeightedBackend;
 
 use super::backends::Traffic;
 use super::filters::RuleFault;
-use super::routes::Rules;
-use super::rules::{self, Rule, RuleContext, Unsupported};
+use super::rules::{self, Rule, RuleContext, Rules, Unsupported};
 use crate::api::L4Rule;
+use crate::status::Verdict;
 
 /// Where the connections of a rule go.
 #[derive(Debug, Default)]
@@ -14,7 +14,15 @@ pub(super) struct Shares {
     /// With the client's own bytes.
     pub(super) passed: Vec<WeightedBackend>,
     /// Where the listener ends the client's TLS. Of TLSRoutes only.
-    pub(super) terminated: Vec<WeightedBackend>,
+    pub(super) terminated: Option<Terminated>,
+}
+
+/// Where connections go of which the client's TLS has ended.
+#[derive(Debug)]
+pub(super) struct Terminated {
+    pub(super) backends: Vec<WeightedBackend>,
+    /// What is wrong with the references there: all that is wrong anywhere, and what TLS would have to be said for.
+    pub(super) resolved: Verdict,
 }
 
 impl Rule for L4Rule {
@@ -51,14 +59,16 @@ impl Rule for L4Rule {
         let weights = rules::read_weights(backend_refs).map_err(RuleFault::unsupported)?;
         // Where none is valid, or there is none: everything is refused. Without filters, nothing else can be
         // unsupported.
-        let mut shares =
-            |traffic| cx.backends(index, backend_refs, &weights, traffic, &mut Vec::new());
-        let passed = shares(traffic);
-        let terminated = if ends_tls {
-            shares(Traffic::Terminated)
-        } else {
-            Vec::new()
+        let shares = |cx: &mut RuleContext<'_, 'w, '_>, traffic| {
+            cx.backends(index, backend_refs, &weights, traffic, &mut Vec::new())
         };
+        let passed = shares(cx, traffic);
+        let terminated = ends_tls.then(|| {
+            let elsewhere = std::mem::take(cx.resolved);
+            let backends = shares(cx, Traffic::Terminated);
+            let resolved = std::mem::replace(cx.resolved, elsewhere);
+            Terminated { backends, resolved }
+        });
         Ok((Shares { passed, terminated }, None))
     }
 

@@ -12,12 +12,11 @@ use super::filters::RuleFault;
 use super::gateways::GatewayState;
 use super::grants::Referrer;
 use super::hostnames::Hostname;
-use super::l4_rules::Shares;
 use super::names;
 use super::parents::{self, Parent};
 use super::regexes::Regexes;
 use super::route_kinds::{Limits, Spec, oldest_first};
-use super::rules::{CheckedRule, Rule, RuleContext, Unsupported};
+use super::rules::{Rule, RuleContext, Rules, Unsupported};
 use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef, RouteSpec};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
@@ -39,18 +38,10 @@ pub(super) struct CheckedRoute {
     hostnames: Vec<Hostname>,
     /// Why the route as a whole is refused.
     accepted: Verdict,
+    /// What is wrong with its references, wherever it attaches.
     resolved: Verdict,
     /// The rules that are not served, in words; empty if all or none are.
     dropped: Option<(Reason, String)>,
-}
-
-/// The rules of a route that are served.
-#[derive(Debug)]
-pub(super) enum Rules {
-    /// Of an HTTPRoute or GRPCRoute.
-    Requests(Vec<CheckedRule>),
-    /// Of a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
-    Connections(Shares),
 }
 
 /// Where references and expressions are looked up.
@@ -122,13 +113,14 @@ pub(super) fn attach_all<'w>(
             let Some(gateway) = gateways.get_mut(parent.gateway) else {
                 continue;
             };
-            let accepted = state.attach(place, &object, reference, parent.set, gateway, lookup.cx);
+            let (accepted, resolved) =
+                state.attach(place, &object, reference, parent.set, gateway, lookup.cx);
             let through = NamespacedName::new(gateway.owner.namespace, gateway.owner.name);
             status.parents.push(RouteParentStatus {
                 parent_ref: reference.clone(),
                 through: parent.set.map(|_| through),
                 controller_name: lookup.cx.options.controller_name.clone(),
-                conditions: state.conditions(&accepted, route.metadata.generation),
+                conditions: state.conditions(&accepted, resolved, route.metadata.generation),
             });
         }
         statuses.insert(object, status);
@@ -313,7 +305,8 @@ impl CheckedRoute {
         }
     }
 
-    /// Attaches the route through one parent reference; says what was wrong with that.
+    /// Attaches the route through one parent reference; says what was wrong with that, and with what the route
+    /// refers to as the listeners there have it.
     fn attach<'w>(
         &self,
         place: usize,
@@ -322,7 +315,7 @@ impl CheckedRoute {
         set: Option<usize>,
         gateway: &mut GatewayState<'w>,
         cx: &Context<'w, '_>,
-    ) -> Verdict {
+    ) -> (Verdict, &Verdict) {
         let found = attach::listeners(
             gateway,
             set,
@@ -334,17 +327,21 @@ impl CheckedRoute {
         );
         let listeners = match found {
             Ok(listeners) if self.accepted.good() => listeners,
-            Ok(_) => return self.accepted.clone(),
+            Ok(_) => return (self.accepted.clone(), &self.resolved),
             Err((reason, message)) => {
                 let mut verdict = Verdict::default();
                 verdict.refuse(reason, message);
-                return verdict;
+                return (verdict, &self.resolved);
             }
         };
+        let mut resolved = &self.resolved;
         for (i, hosts) in listeners {
             let Some(listener) = gateway.listeners.get_mut(i) else {
                 continue;
             };
+            if listener.tls.is_some() {
+                resolved = self.rules.resolved_where_tls_ends().unwrap_or(resolved);
+            }
             match listener.attachments.last_mut() {
                 // Through another reference to the same listener.
                 Some(last) if last.route == place => {}
@@ -357,10 +354,15 @@ impl CheckedRoute {
                 }
             }
         }
-        Verdict::default()
+        (Verdict::default(), resolved)
     }
 
-    fn conditions(&self, accepted: &Verdict, generation: i64) -> Vec<Condition> {
+    fn conditions(
+        &self,
+        accepted: &Verdict,
+        resolved: &Verdict,
+        generation: i64,
+    ) -> Vec<Condition> {
         let mut conditions = vec![
             accepted.condition(
                 ConditionType::Accepted,
@@ -368,7 +370,7 @@ impl CheckedRoute {
                 "the route is attached",
                 generation,
             ),
-            self.resolved.condition(
+            resolved.condition(
                 ConditionType::ResolvedRefs,
                 Reason::ResolvedRefs,
                 "all references are resolved",

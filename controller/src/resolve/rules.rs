@@ -10,10 +10,10 @@ use super::backends::{Backends, Reached, RefFault, Traffic};
 use super::context::Context;
 use super::filters::{self, MirrorTo, RuleFault, RuleFilters, Unserved};
 use super::grants::Referrer;
+use super::l4_rules::Shares;
 use super::matches::Conditions;
 use super::regexes::Regexes;
 use super::rewrites::RedirectTo;
-use super::routes::Rules;
 use super::sessions;
 use crate::api::{BackendRef, SessionPersistence};
 use crate::status::{Reason, Verdict};
@@ -42,6 +42,25 @@ pub(super) trait Rule: Sized + 'static {
 
     /// All rules of a route.
     fn all(checked: Vec<Self::Checked>) -> Rules;
+}
+
+/// The rules of a route that are served.
+#[derive(Debug)]
+pub(super) enum Rules {
+    /// Of an HTTPRoute or GRPCRoute.
+    Requests(Vec<CheckedRule>),
+    /// Of a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
+    Connections(Shares),
+}
+
+impl Rules {
+    /// What is wrong with the references where a listener ends the client's TLS, if that is something else.
+    pub(super) fn resolved_where_tls_ends(&self) -> Option<&Verdict> {
+        match self {
+            Self::Requests(_) => None,
+            Self::Connections(shares) => shares.terminated.as_ref().map(|there| &there.resolved),
+        }
+    }
 }
 
 /// What of a rule is not supported, so that its requests, or a backend's share of them, get an error.

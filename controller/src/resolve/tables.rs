@@ -17,8 +17,8 @@ use super::l4_routes;
 use super::listeners::ListenerState;
 use super::matches::Conditions;
 use super::precedence::Order;
-use super::routes::{CheckedRoute, Routes, Rules};
-use super::rules::{Action, CheckedRule};
+use super::routes::{CheckedRoute, Routes};
+use super::rules::{Action, CheckedRule, Rules};
 use super::shadowed::{self, Shadowed};
 
 /// What a Gateway serves.

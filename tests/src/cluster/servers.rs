@@ -19,7 +19,7 @@ use crate::ports::free_port;
 use crate::wait::eventually;
 
 /// How long etcd may take to start on a busy machine.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Addresses of Services; nobody answers there.
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";

@@ -93,6 +93,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::process::Command;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -116,7 +117,8 @@ mod tests {
     #[test]
     fn connections_wait_until_they_are_taken() {
         for address in [
-            SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            // No other test connects to this one.
+            SocketAddr::from((Ipv4Addr::new(127, 83, 69, 84), 0)),
             SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
         ] {
             let Ok(listener) = TcpListener::bind(address) else {
@@ -131,6 +133,12 @@ mod tests {
             };
             assert_eq!(waiting(), 0);
             let _client = TcpStream::connect(address).unwrap();
+            // The client is connected before the kernel has put the connection where it waits.
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while waiting() == 0 {
+                assert!(Instant::now() < deadline, "none waits");
+                std::thread::yield_now();
+            }
             assert_eq!(waiting(), 1);
             listener.accept().unwrap();
             assert_eq!(waiting(), 0);

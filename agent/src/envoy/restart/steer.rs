@@ -235,6 +235,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
     use std::process::{Child, Command, Stdio};
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -335,6 +336,20 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
+    /// What waits at two places, once all of it is there: a client is connected before the kernel has put its connection
+    /// where it waits.
+    fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let found = waiting();
+            if found.0 + found.1 >= all {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{found:?} of {all}");
+            std::thread::yield_now();
+        }
+    }
+
     /// Where a connection goes before, while and after; and that none is lost when the first process ends.
     fn steered(address: IpAddr, sockets_before: usize, sockets_after: usize) {
         let mut before = Server::start(address, sockets_before);
@@ -342,13 +357,14 @@ mod tests {
         let after = Server::start_at(address, sockets_after);
         let sum = |server: &Server| server.waiting().iter().sum::<u32>();
         let _early = connect(address, 100);
-        let early = (sum(&before), sum(&after));
+        let early = settled(100, || (sum(&before), sum(&after)));
         assert!(early.0 > 0 && early.1 > 0, "by the hash: {early:?}");
 
         let steering = Steering::start(&before.process, &after.process).unwrap();
         assert!(steering.is_awaited());
         let mut clients = connect(address, 100);
-        assert_eq!((sum(&before), sum(&after)), (early.0, early.1 + 100));
+        let now = settled(200, || (sum(&before), sum(&after)));
+        assert_eq!(now, (early.0, early.1 + 100));
         assert!(after.waiting().iter().all(|waiting| *waiting > 0));
 
         let narrowed = steering.narrow();
@@ -417,7 +433,9 @@ mod tests {
             let joined = join(server.address).unwrap();
             attach(&joined, Choice::Only(0)).unwrap();
             let clients = connect(server.address, 10);
-            assert_eq!(server.waiting().iter().max(), Some(&10));
+            let waiting = || server.waiting();
+            settled(10, || (waiting().iter().sum(), 0));
+            assert_eq!(waiting().iter().max(), Some(&10));
             drop(joined);
             assert!(clients.iter().all(is_open));
         }

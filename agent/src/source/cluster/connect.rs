@@ -4,9 +4,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::kubeconfig;
 use sesame_controller::cluster::published::{
     FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id,
 };
@@ -57,13 +57,9 @@ impl Settings {
 /// A client with what the files say now: tokens and authorities change.
 pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
-        Some(path) => {
-            let at = |error: &dyn Error| format!("{}: {}", path.display(), words_of(error));
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| at(&error))?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .map_err(|error| at(&error))?
-        }
+        Some(path) => kubeconfig::read(path)
+            .await
+            .map_err(|error| format!("{}: {}", path.display(), words_of(&error)))?,
         None => Config::incluster().map_err(|error| {
             format!(
                 "no ServiceAccount of a Pod ({}); outside a cluster name a file with --kubeconfig",

@@ -6,7 +6,7 @@ use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
 use sesame_controller::world::Kind;
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn object(name: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
