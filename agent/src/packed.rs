@@ -3,6 +3,8 @@
 //! As values a snapshot takes seven times the memory, and between two changes nobody looks into it. Its parts are
 //! apart, so that what a change left alone is seen at a glance. It never prints a key.
 
+pub(crate) mod encoded;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -11,7 +13,7 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Snapshot, Transport};
+use sesame_proto::schema::{EndpointSet, Snapshot, Transport, VirtualHost};
 
 /// A Gateway, its encoded snapshot and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +84,16 @@ impl Packed {
             endpoints: endpoints.into(),
             ..self.clone()
         }
+    }
+
+    /// The same with these virtual hosts, each in the place of the one of its domain in the table of that name; none if
+    /// there is no such place.
+    pub fn with_hosts(&self, hosts: &[(String, VirtualHost)]) -> Option<Self> {
+        let route_tables = encoded::replace(&self.route_tables, hosts)?;
+        Some(Self {
+            route_tables: route_tables.into(),
+            ..self.clone()
+        })
     }
 
     /// Which parts are those of `before`.
@@ -244,7 +256,7 @@ impl Parts {
         encoding::string::encode(1, gateway, &mut parts.rest);
         encoding::string::encode_repeated(2, addresses, &mut parts.rest);
         encoding::message::encode_repeated(3, ports, &mut parts.rest);
-        encoding::message::encode_repeated(4, route_tables, &mut parts.route_tables);
+        encoding::message::encode_repeated(encoded::TABLES, route_tables, &mut parts.route_tables);
         encoding::message::encode_repeated(5, backends, &mut parts.rest);
         encoding::message::encode_repeated(ENDPOINTS, endpoints, &mut parts.endpoints);
         encoding::message::encode_repeated(7, keys, &mut parts.rest);
@@ -264,7 +276,9 @@ pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use sesame_proto::schema::{Backend, EndpointSet, KeyRef, Port, RouteTable, TrustBundle};
+    use sesame_proto::schema::{
+        Backend, EndpointSet, KeyRef, Port, Route, RouteTable, TrustBundle, VirtualHost,
+    };
 
     use super::*;
 
@@ -321,5 +335,42 @@ mod tests {
             (same.route_tables, same.endpoints, same.rest),
             (false, true, true)
         );
+    }
+
+    #[test]
+    fn other_virtual_hosts_are_encoded_as_if_all_were_encoded_again() {
+        let host = |domain: &str, routes: usize| VirtualHost {
+            domain: domain.to_owned(),
+            routes: vec![Route::default(); routes],
+        };
+        let table = |name: &str, hosts: &[VirtualHost]| RouteTable {
+            name: name.to_owned(),
+            virtual_hosts: hosts.to_vec(),
+        };
+        let mut resolved = ResolvedGateway {
+            gateway: NamespacedName::new("ns", "gw"),
+            snapshot: Snapshot {
+                route_tables: vec![
+                    table("http/80", &[host("a", 1), host("b", 100)]),
+                    table("http/81", &[]),
+                    table("http/82", &[host("a", 0), host("*", 1)]),
+                ],
+                endpoints: vec![EndpointSet::default()],
+                ..Snapshot::default()
+            },
+            keys: Vec::new(),
+        };
+        let before = Packed::new(&resolved);
+        let others = [
+            ("http/80".to_owned(), host("b", 1)),
+            ("http/82".to_owned(), host("a", 3)),
+        ];
+        resolved.snapshot.route_tables[0].virtual_hosts[1] = others[0].1.clone();
+        resolved.snapshot.route_tables[2].virtual_hosts[0] = others[1].1.clone();
+        assert_eq!(before.with_hosts(&others), Some(Packed::new(&resolved)));
+        for (table, domain) in [("http/81", "a"), ("http/80", "*"), ("none", "a")] {
+            let other = (table.to_owned(), host(domain, 1));
+            assert_eq!(before.with_hosts(&[other]), None, "{table} {domain}");
+        }
     }
 }

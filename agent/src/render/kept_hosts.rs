@@ -7,23 +7,11 @@
 use std::collections::{BTreeSet, HashMap};
 
 use prost::Message as _;
-use prost::encoding::{WireType, decode_key, decode_varint};
 use sesame_proto::schema::VirtualHost;
 
 use super::route_tables::{self, VIRTUAL_HOSTS, append, check_domain};
 use super::{Context, Problem, Resource};
-
-/// `Snapshot.route_tables`, `RouteTable.name`, `RouteTable.virtual_hosts` and `VirtualHost.domain`.
-const TABLES: u32 = 4;
-const NAME: u32 = 1;
-const HOSTS: u32 = 2;
-const DOMAIN: u32 = 1;
-
-/// A table as it is encoded.
-struct Table<'a> {
-    name: &'a str,
-    hosts: Vec<&'a [u8]>,
-}
+use crate::packed::encoded::{Table, fields, tables};
 
 /// Renders the tables of `new`, given those that were rendered of `old` without a problem; both encoded.
 pub(super) fn render(
@@ -62,83 +50,33 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    let mut known: HashMap<&str, (&[u8], &[u8])> = HashMap::with_capacity(kept.len());
-    for (old, kept) in old.hosts.iter().zip(kept) {
-        known.insert(domain(old)?, (old, kept));
-    }
+    // Most changes leave all domains in their places, where they were found good.
+    let in_place = old.domains().eq(new.domains());
+    let places: HashMap<&str, usize> = if in_place {
+        HashMap::new()
+    } else {
+        old.domains().zip(0..).collect()
+    };
     bytes.reserve(rendered.bytes.len());
     let mut seen = BTreeSet::new();
     let mut problems: Vec<Problem> = Vec::new();
     let mut host = Vec::new();
-    for new in &new.hosts {
-        let domain = domain(new)?;
-        check_domain(domain, &mut seen).ok()?;
-        match known.get(domain) {
+    for (place, new) in new.hosts.iter().enumerate() {
+        let place = if in_place {
+            Some(place)
+        } else {
+            check_domain(new.domain, &mut seen).ok()?;
+            places.get(new.domain).copied()
+        };
+        match place.and_then(|place| Some((old.hosts.get(place)?, kept.get(place)?))) {
             Some((old, kept)) if old == new => append(VIRTUAL_HOSTS, kept, &mut bytes),
             _ => {
                 host.clear();
-                let virtual_host = VirtualHost::decode(*new).ok()?;
+                let virtual_host = VirtualHost::decode(new.bytes).ok()?;
                 route_tables::render_host(&virtual_host, context, &mut problems, &mut host);
                 append(VIRTUAL_HOSTS, &host, &mut bytes);
             }
         }
     }
     problems.is_empty().then_some(bytes)
-}
-
-/// The tables of an encoded snapshot that holds nothing else.
-fn tables(snapshot: &[u8]) -> Option<Vec<Table<'_>>> {
-    let tables = fields(snapshot, TABLES)?;
-    let table = |table| {
-        let (mut name, mut hosts) = ("", Vec::new());
-        each(table, |field, bytes| {
-            match field {
-                NAME => name = std::str::from_utf8(bytes).ok()?,
-                HOSTS => hosts.push(bytes),
-                _ => return None,
-            }
-            Some(())
-        })?;
-        Some(Table { name, hosts })
-    };
-    tables.into_iter().map(table).collect()
-}
-
-/// The domain of an encoded virtual host.
-fn domain(host: &[u8]) -> Option<&str> {
-    let (field, bytes, _) = first(host)?;
-    (field == DOMAIN).then(|| std::str::from_utf8(bytes).ok())?
-}
-
-/// All fields of a message; none if there is another.
-fn fields(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
-    let mut found = Vec::new();
-    each(message, |field, bytes| {
-        found.push(bytes);
-        (field == expected).then_some(())
-    })?;
-    Some(found)
-}
-
-fn each<'m>(
-    mut message: &'m [u8],
-    mut take: impl FnMut(u32, &'m [u8]) -> Option<()>,
-) -> Option<()> {
-    while !message.is_empty() {
-        let (field, bytes, rest) = first(message)?;
-        take(field, bytes)?;
-        message = rest;
-    }
-    Some(())
-}
-
-/// The first field of a message, whose length comes before it, and what is behind it.
-fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
-    let (field, wire) = decode_key(&mut message).ok()?;
-    if wire != WireType::LengthDelimited {
-        return None;
-    }
-    let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
-    let (bytes, rest) = message.split_at_checked(length)?;
-    Some((field, bytes, rest))
 }

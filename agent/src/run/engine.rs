@@ -1,14 +1,22 @@
 //! The engine of manifests: manifests in, what each Gateway wants out. One thread; all of its work is CPU-bound.
 //!
 //! It first hands over what was accepted before, so that Envoys start at once, then what the manifests say,
-//! then every change. It never waits for an Envoy.
+//! then every change. A few routes that change are resolved with their neighbours alone, with the outcome of a whole
+//! resolution. It never waits for an Envoy.
+
+mod reroute;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::{Resolution, ResolvedGateway, Resolver};
+use sesame_controller::resolve::reroute::OtherStatus;
+use sesame_controller::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
+use sesame_controller::status::Statuses;
 use sesame_controller::world::World;
 use tokio::sync::watch;
 
@@ -48,17 +56,27 @@ pub(super) struct Known {
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
     pub(super) resolver: Resolver,
+    /// Of routes that change and their neighbours.
+    pub(super) of_neighbours: Resolver,
     pub(super) resolve: sesame_controller::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// What the last resolution found, beside the conditions.
-    pub(super) found: Vec<ProblemReport>,
+    /// What the last resolution found, beside the conditions, and where the objects were last.
+    pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
     /// What is to happen when no Gateway is left.
     pub(super) withdrawal: Withdrawal,
     /// To wait on in a thread.
     pub(super) runtime: tokio::runtime::Handle,
+}
+
+/// What objects say now.
+enum Said {
+    /// Of everything.
+    All(Statuses, Vec<Problem>),
+    /// Of some routes; nothing else has changed.
+    Routes(Vec<OtherStatus>),
 }
 
 impl Engine {
@@ -70,7 +88,7 @@ impl Engine {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
             };
-            self.take(&scan, &change);
+            self.take(&scan, &change, Timestamp::now());
             note_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
                 tracing::warn!(%error, "the last good manifests cannot be kept for the next start");
@@ -111,7 +129,7 @@ impl Engine {
         });
     }
 
-    fn take(&mut self, scan: &ScanReport, change: &Change) {
+    fn take(&mut self, scan: &ScanReport, change: &Change, now: Timestamp) {
         if !scan.available {
             self.withdrawal.holds(false);
             self.hold(
@@ -132,13 +150,11 @@ impl Engine {
             self.publish_problems(scan);
             return;
         }
-        let Resolution {
-            gateways,
-            statuses,
-            problems,
-        } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         let before = self.known.borrow().gateways.clone();
-        let offers: Vec<Offer> = gateways.into_iter().map(Offer::from).collect();
+        let (offers, said) = match self.reroute(scan, &before) {
+            Some((offers, statuses)) => (offers, Said::Routes(statuses)),
+            None => self.resolve(),
+        };
         let held = self.withdrawal.holds(serves && offers.is_empty());
         let gateways = if held.is_some() {
             before.clone()
@@ -159,29 +175,55 @@ impl Engine {
         });
         // From here on nothing is in the way of a change.
         drop((before, offers));
-        self.found = problems
-            .iter()
-            .map(|problem| {
-                let place = self.manifests.location(&problem.object);
-                ProblemReport::of_object(problem, place)
-            })
-            .collect();
-        let before = Arc::clone(&self.known.borrow().transitions);
-        let transitions = before.after(&statuses, Timestamp::now());
-        drop((statuses, before));
-        let world = self.manifests.world().clone();
-        self.known.send_modify(|known| {
-            known.world = Some(world);
-            known.transitions = Arc::new(transitions);
-        });
+        self.note(said, now);
         self.publish_problems(scan);
     }
 
+    fn resolve(&mut self) -> (Vec<Offer>, Said) {
+        let Resolution {
+            gateways,
+            statuses,
+            problems,
+        } = self.resolver.resolve(self.manifests.world(), &self.resolve);
+        let offers = gateways.into_iter().map(Offer::from).collect();
+        (offers, Said::All(statuses, problems))
+    }
+
+    /// Takes note of what was resolved.
+    fn note(&mut self, said: Said, now: Timestamp) {
+        let world = Some(self.manifests.world().clone());
+        match said {
+            Said::All(statuses, problems) => {
+                self.found = problems.into_iter().map(|found| (found, None)).collect();
+                let before = Arc::clone(&self.known.borrow().transitions);
+                let transitions = Arc::new(before.after(&statuses, now));
+                drop((statuses, before));
+                self.known.send_modify(|known| {
+                    known.world = world;
+                    known.transitions = transitions;
+                });
+            }
+            Said::Routes(statuses) => self.known.send_modify(|known| {
+                known.world = world;
+                Arc::make_mut(&mut known.transitions).follow(&statuses, now);
+            }),
+        }
+    }
+
     /// Says what is wrong now; logs what was not wrong before.
-    fn publish_problems(&self, scan: &ScanReport) {
+    fn publish_problems(&mut self, scan: &ScanReport) {
+        // A comment above moves an object; one that is gone, with what is held, stays where it was.
+        for (problem, place) in &mut self.found {
+            if let Some((file, line)) = self.manifests.location(&problem.object) {
+                *place = Some((file.to_owned(), line));
+            }
+        }
         let mut problems: Vec<ProblemReport> =
             scan.problems.iter().map(ProblemReport::from).collect();
-        problems.extend(self.found.iter().cloned());
+        problems.extend(self.found.iter().map(|(problem, place)| {
+            let place = place.as_ref().map(|(file, line)| (file.as_path(), *line));
+            ProblemReport::of_object(problem, place)
+        }));
         let before = Arc::clone(&self.known.borrow().problems);
         if *before == problems {
             return;
@@ -198,7 +240,7 @@ impl Engine {
             .send_modify(|known| known.problems = Arc::new(problems));
     }
 
-    fn hold(&self, scan: &ScanReport, why: &str) {
+    fn hold(&mut self, scan: &ScanReport, why: &str) {
         if self.known.borrow().held.as_deref() != Some(why) {
             tracing::warn!("{why}");
         }

@@ -95,6 +95,7 @@ impl Source {
                 let engine = Engine {
                     manifests: Manifests::new(dir, last_good),
                     resolver: Resolver::default(),
+                    of_neighbours: Resolver::default(),
                     resolve,
                     host,
                     known,

@@ -5,11 +5,12 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
-use sesame_controller::status::{Condition, ConditionStatus, Section, Statuses};
+use sesame_controller::resolve::reroute::OtherStatus;
+use sesame_controller::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_controller::world::Kind;
 
 /// The times of all conditions, by a hash of where they stand: there are many, and only the time matters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Transitions {
     /// In seconds since 1970.
     since: HashMap<u64, (ConditionStatus, i64)>,
@@ -18,23 +19,56 @@ pub(super) struct Transitions {
 impl Transitions {
     /// The times after this: what changed its status did so now; what is gone is forgotten.
     pub(super) fn after(&self, statuses: &Statuses, now: Timestamp) -> Self {
-        // Kubernetes writes whole seconds.
-        let now = now.as_second();
-        let mut since = HashMap::with_capacity(self.since.len());
+        let mut after = Self {
+            since: HashMap::with_capacity(self.since.len()),
+        };
         for (kind, name, status) in statuses.objects() {
-            for (section, conditions) in status.sections() {
+            after.note(kind, name, status, self, now);
+        }
+        after.since.shrink_to_fit();
+        after
+    }
+
+    /// The same where the statuses of these routes are all that is said otherwise.
+    pub(super) fn follow(&mut self, others: &[OtherStatus], now: Timestamp) {
+        for OtherStatus {
+            route,
+            before: said,
+            now: says,
+        } in others
+        {
+            let mut before = Self::default();
+            for (section, conditions) in ObjectStatus::Route(said).sections() {
                 for condition in conditions {
-                    let id = id(kind, name, section, condition);
-                    let time = match self.since.get(&id) {
-                        Some((status, time)) if *status == condition.status => *time,
-                        _ => now,
-                    };
-                    since.insert(id, (condition.status, time));
+                    let id = id(route.kind, &route.name, section, condition);
+                    before.since.extend(self.since.remove_entry(&id));
                 }
             }
+            let says = ObjectStatus::Route(says);
+            self.note(route.kind, &route.name, says, &before, now);
         }
-        since.shrink_to_fit();
-        Self { since }
+    }
+
+    /// Takes the conditions of an object: those that had the same status before have it since then.
+    fn note(
+        &mut self,
+        kind: Kind,
+        name: &NamespacedName,
+        status: ObjectStatus<'_>,
+        before: &Self,
+        now: Timestamp,
+    ) {
+        for (section, conditions) in status.sections() {
+            for condition in conditions {
+                let id = id(kind, name, section, condition);
+                let time = match before.since.get(&id) {
+                    Some((status, time)) if *status == condition.status => *time,
+                    // Kubernetes writes whole seconds.
+                    _ => now.as_second(),
+                };
+                self.since.insert(id, (condition.status, time));
+            }
+        }
     }
 
     /// Since when the condition has its status; `None` if it was not observed with that status.

@@ -1,0 +1,317 @@
+//! Whatever changes, what the engine wants and says is what it would be if everything were resolved and rendered anew.
+
+use std::fs;
+
+use proptest::prelude::*;
+use sesame_controller::resolve::{Options, resolve};
+
+use super::*;
+use crate::run::directories::Directories;
+use crate::source::last_good::LastGood;
+
+/// Gateways with one listener and with several.
+const GATEWAYS: &str = "
+{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
+ spec: {controllerName: projectsesame.io/gateway-controller}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge},
+ spec: {gatewayClassName: sesame, listeners: [{name: http, port: 80, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: wide},
+ spec: {gatewayClassName: sesame, listeners: [
+  {name: all, port: 80, protocol: HTTP, hostname: '*.example.com'},
+  {name: one, port: 80, protocol: HTTP, hostname: a.example.com},
+  {name: other, port: 81, protocol: HTTP}]}}
+";
+
+/// What is in one file: a Service, its endpoints and a route.
+#[derive(Clone, Debug)]
+struct App {
+    /// So that everything below moves.
+    comments: usize,
+    port: u16,
+    endpoint: &'static str,
+    route: String,
+}
+
+impl App {
+    fn text(&self, name: usize) -> String {
+        let Self {
+            comments,
+            port,
+            endpoint,
+            route,
+        } = self;
+        let kind = if name == 2 { "GRPCRoute" } else { "HTTPRoute" };
+        format!(
+            "{}{{apiVersion: v1, kind: Service, metadata: {{name: s{name}}}, spec: {{ports: [{{port: {port}}}]}}}}\n---\n\
+             {{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: s{name}, labels: \
+             {{kubernetes.io/service-name: s{name}}}}}, addressType: IPv4, endpoints: [{{addresses: [{endpoint}]}}], \
+             ports: [{{port: 8080}}]}}\n---\n\
+             {{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r{name}}}, spec: {{{route}}}}}\n",
+            "# more\n".repeat(*comments)
+        )
+    }
+}
+
+fn any_route() -> impl Strategy<Value = String> {
+    let parent = prop::sample::select(vec![
+        "name: edge",
+        "name: wide",
+        "name: wide, sectionName: one",
+        "name: none",
+    ]);
+    let hostnames = prop::sample::select(vec![
+        "a.example.com",
+        "b.example.com",
+        "'*.example.com'",
+        "a.example.com, b.example.com",
+        "",
+    ]);
+    let noted = prop_oneof![
+        9 => Just(""),
+        1 => Just("useDefaultGateways: All, "),
+        1 => Just("not a list: 1, "),
+        1 => Just("rules: 1, "),
+    ];
+    (any_rule(), parent, hostnames, noted).prop_map(|(rule, parent, hostnames, noted)| {
+        format!("{noted}parentRefs: [{{{parent}}}], hostnames: [{hostnames}], rules: [{rule}]")
+    })
+}
+
+fn any_rule() -> impl Strategy<Value = String> {
+    let value = prop::sample::select(vec!["a", "b", "c", "d"]);
+    let header = prop_oneof![9 => Just("x"), 1 => Just("'no header'")];
+    let to = prop_oneof![
+        12 => Just("{name: s0, port: 80}"),
+        1 => Just("{name: s1, port: 80}"),
+        1 => Just("{name: s0, port: 80}, {name: none, port: 80}"),
+    ];
+    (value.clone(), value, header, to).prop_map(|(matched, set, header, to)| {
+        format!(
+            "{{matches: [{{headers: [{{name: match, value: {matched}}}]}}], backendRefs: [{to}], filters: [{{type: \
+             RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: {header}, value: {set}}}]}}}}]}}"
+        )
+    })
+}
+
+/// What happens to a file: most often its route is another.
+#[derive(Clone, Debug)]
+enum Event {
+    Route(String),
+    Comments(usize),
+    Port(u16),
+    Endpoint(&'static str),
+    Gone,
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => any_route().prop_map(Event::Route),
+        2 => (0..3_usize).prop_map(Event::Comments),
+        1 => prop::sample::select(vec![80_u16, 81]).prop_map(Event::Port),
+        1 => prop::sample::select(vec!["10.0.0.1", "127.0.0.1"]).prop_map(Event::Endpoint),
+        1 => Just(Event::Gone),
+    ]
+}
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    engine: Engine,
+    apps: Vec<App>,
+    expected: Transitions,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Fixture {
+    fn new(apps: Vec<App>) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().join("manifests");
+        fs::create_dir(&root).expect("a directory");
+        fs::write(root.join("gateways.yaml"), GATEWAYS).expect("written");
+        let directories = Directories::create(&dir.path().join("state"), &dir.path().join("run"));
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime");
+        let engine = Engine {
+            manifests: Manifests::new(root, LastGood::none()),
+            resolver: Resolver::default(),
+            of_neighbours: Resolver::default(),
+            resolve: Options::default(),
+            host: HostSettings {
+                pool: vec![[127, 0, 0, 1].into(), [127, 0, 0, 2].into()],
+                port_map: BTreeMap::new(),
+                subscription_budget: 1000,
+                budget_each: None,
+                trusted_hops: 0,
+                system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+                held: BTreeMap::new(),
+                directories: directories.expect("directories"),
+            },
+            known: watch::channel(Known::default()).0,
+            accepted: Vec::new(),
+            found: Vec::new(),
+            withdrawal: Withdrawal::new(None, watch::channel(0).1),
+            runtime: runtime.handle().clone(),
+        };
+        let mut fixture = Self {
+            dir,
+            engine,
+            apps,
+            expected: Transitions::default(),
+            _runtime: runtime,
+        };
+        for app in 0..fixture.apps.len() {
+            fixture.write(app);
+        }
+        let scan = fixture.engine.manifests.scan();
+        fixture.take(&scan, 0);
+        fixture
+    }
+
+    fn path(&self, app: usize) -> PathBuf {
+        self.dir.path().join(format!("manifests/app{app}.yaml"))
+    }
+
+    fn write(&self, app: usize) {
+        fs::write(self.path(app), self.apps[app].text(app)).expect("written");
+    }
+
+    /// Whether it was told by neighbours.
+    fn change(&mut self, events: &[(usize, Event)], second: i64) -> bool {
+        for (app, event) in events {
+            let held = &mut self.apps[*app];
+            match event {
+                Event::Route(route) => held.route.clone_from(route),
+                Event::Comments(comments) => held.comments = *comments,
+                Event::Port(port) => held.port = *port,
+                Event::Endpoint(endpoint) => held.endpoint = endpoint,
+                Event::Gone => {
+                    let _ = fs::remove_file(self.path(*app));
+                    continue;
+                }
+            }
+            self.write(*app);
+        }
+        let paths: Vec<PathBuf> = events.iter().map(|(app, _)| self.path(*app)).collect();
+        let scan = self.engine.manifests.rescan_paths(&paths);
+        let wanted = self.engine.known.borrow().gateways.clone();
+        let told = self.engine.reroute(&scan, &wanted).is_some();
+        self.take(&scan, second);
+        told && !scan.changed.is_empty()
+    }
+
+    /// Has the engine take it, and compares.
+    fn take(&mut self, scan: &ScanReport, second: i64) {
+        let now = Timestamp::from_second(second).expect("a time");
+        self.engine.take(scan, &Change::All, now);
+        let Engine {
+            manifests,
+            resolve: options,
+            host,
+            known,
+            ..
+        } = &self.engine;
+        let whole = resolve(manifests.world(), options);
+        if !scan.changed.is_empty() {
+            self.expected = self.expected.after(&whole.statuses, now);
+        }
+        let offers: Vec<Offer> = whole.gateways.into_iter().map(Offer::from).collect();
+        let (nothing, source) = (WantedGateways::new(), Origin::Source("anew"));
+        let expected = render_all(&offers, host, &nothing, source);
+        let known = known.borrow();
+        assert!(known.gateways.keys().eq(expected.keys()));
+        for (wanted, expected) in known.gateways.values().zip(expected.values()) {
+            assert_eq!(wanted.packed, expected.packed);
+            assert_eq!(wanted.rendered, expected.rendered);
+            assert_eq!(wanted.revision(), expected.revision());
+            assert_eq!(wanted.assignment, expected.assignment);
+            assert_eq!(wanted.options, expected.options);
+        }
+        // Statuses are what this world is resolved to when somebody asks.
+        assert_eq!(known.world.as_ref(), Some(manifests.world()));
+        assert_eq!(*known.transitions, self.expected);
+        let found = whole.problems.iter();
+        let found = found.map(|p| ProblemReport::of_object(p, manifests.location(&p.object)));
+        let problems: Vec<ProblemReport> = scan
+            .problems
+            .iter()
+            .map(ProblemReport::from)
+            .chain(found)
+            .collect();
+        assert_eq!(*known.problems, problems);
+        assert_eq!(known.held, None);
+    }
+}
+
+fn any_app() -> impl Strategy<Value = App> {
+    any_route().prop_map(|route| App {
+        comments: 0,
+        port: 80,
+        endpoint: "10.0.0.1",
+        route,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_changes_is_as_if_everything_were_resolved_and_rendered_anew(
+        apps in prop::collection::vec(any_app(), 5),
+        changes in prop::collection::vec(
+            prop::collection::vec((0..5_usize, any_event()), 1..3),
+            1..12,
+        ),
+    ) {
+        let mut fixture = Fixture::new(apps);
+        for (second, events) in (1..).zip(changes) {
+            fixture.change(&events, second);
+        }
+    }
+}
+
+#[test]
+fn only_what_changes_of_routes_alone_is_told_by_their_neighbours() {
+    let route = |hostname: &str, value: &str, service: &str| {
+        format!(
+            "parentRefs: [{{name: edge}}], hostnames: [{hostname}], rules: [{{backendRefs: [{{name: {service}, port: 80}}], \
+             filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: x, value: {value}}}]}}}}]}}]"
+        )
+    };
+    let app = |route| App {
+        comments: 0,
+        port: 80,
+        endpoint: "10.0.0.1",
+        route,
+    };
+    let apps = [("a.example.com", "s0"), ("b.example.com", "s1")];
+    let apps = apps.map(|(hostname, service)| app(route(hostname, "a", service)));
+    let mut fixture = Fixture::new(apps.to_vec());
+    let changes = [
+        (
+            true,
+            vec![(0, Event::Route(route("a.example.com", "b", "s0")))],
+        ),
+        (
+            false,
+            vec![(0, Event::Route(route("a.example.com", "b", "s1")))],
+        ),
+        (
+            false,
+            vec![(0, Event::Route(route("c.example.com", "b", "s1")))],
+        ),
+        (
+            true,
+            vec![
+                (0, Event::Comments(3)),
+                (0, Event::Route(route("c.example.com", "'no%value'", "s1"))),
+                (1, Event::Route(route("b.example.com", "c", "s1"))),
+            ],
+        ),
+        (false, vec![(1, Event::Endpoint("10.0.0.2"))]),
+        (false, vec![(1, Event::Gone)]),
+    ];
+    for (second, (told, events)) in (1..).zip(changes) {
+        assert_eq!(fixture.change(&events, second), told, "{events:?}");
+    }
+}
