@@ -31,16 +31,28 @@ struct App {
     comments: usize,
     port: u16,
     endpoint: &'static str,
-    route: String,
+    place: String,
+    rule: String,
 }
 
 impl App {
+    fn new(place: String, rule: String) -> Self {
+        Self {
+            comments: 0,
+            port: 80,
+            endpoint: "10.0.0.1",
+            place,
+            rule,
+        }
+    }
+
     fn text(&self, name: usize) -> String {
         let Self {
             comments,
             port,
             endpoint,
-            route,
+            place,
+            rule,
         } = self;
         let kind = if name == 2 { "GRPCRoute" } else { "HTTPRoute" };
         format!(
@@ -48,13 +60,14 @@ impl App {
              {{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: s{name}, labels: \
              {{kubernetes.io/service-name: s{name}}}}}, addressType: IPv4, endpoints: [{{addresses: [{endpoint}]}}], \
              ports: [{{port: 8080}}]}}\n---\n\
-             {{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r{name}}}, spec: {{{route}}}}}\n",
+             {{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r{name}}}, spec: {{{place}, rules: [{rule}]}}}}\n",
             "# more\n".repeat(*comments)
         )
     }
 }
 
-fn any_route() -> impl Strategy<Value = String> {
+/// Where a route attaches; some are noted for it, or cannot be read.
+fn any_place() -> impl Strategy<Value = String> {
     let parent = prop::sample::select(vec![
         "name: edge",
         "name: wide",
@@ -71,11 +84,11 @@ fn any_route() -> impl Strategy<Value = String> {
     let noted = prop_oneof![
         9 => Just(""),
         1 => Just("useDefaultGateways: All, "),
-        1 => Just("not a list: 1, "),
+        1 => Just("unknown: 1, "),
         1 => Just("rules: 1, "),
     ];
-    (any_rule(), parent, hostnames, noted).prop_map(|(rule, parent, hostnames, noted)| {
-        format!("{noted}parentRefs: [{{{parent}}}], hostnames: [{hostnames}], rules: [{rule}]")
+    (parent, hostnames, noted).prop_map(|(parent, hostnames, noted)| {
+        format!("{noted}parentRefs: [{{{parent}}}], hostnames: [{hostnames}]")
     })
 }
 
@@ -95,10 +108,11 @@ fn any_rule() -> impl Strategy<Value = String> {
     })
 }
 
-/// What happens to a file: most often its route is another.
+/// What happens to a file: most often its route has another rule.
 #[derive(Clone, Debug)]
 enum Event {
-    Route(String),
+    Rule(String),
+    Place(String),
     Comments(usize),
     Port(u16),
     Endpoint(&'static str),
@@ -107,7 +121,8 @@ enum Event {
 
 fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        12 => any_route().prop_map(Event::Route),
+        16 => any_rule().prop_map(Event::Rule),
+        2 => any_place().prop_map(Event::Place),
         2 => (0..3_usize).prop_map(Event::Comments),
         1 => prop::sample::select(vec![80_u16, 81]).prop_map(Event::Port),
         1 => prop::sample::select(vec!["10.0.0.1", "127.0.0.1"]).prop_map(Event::Endpoint),
@@ -181,7 +196,8 @@ impl Fixture {
         for (app, event) in events {
             let held = &mut self.apps[*app];
             match event {
-                Event::Route(route) => held.route.clone_from(route),
+                Event::Rule(rule) => held.rule.clone_from(rule),
+                Event::Place(place) => held.place.clone_from(place),
                 Event::Comments(comments) => held.comments = *comments,
                 Event::Port(port) => held.port = *port,
                 Event::Endpoint(endpoint) => held.endpoint = endpoint,
@@ -244,12 +260,7 @@ impl Fixture {
 }
 
 fn any_app() -> impl Strategy<Value = App> {
-    any_route().prop_map(|route| App {
-        comments: 0,
-        port: 80,
-        endpoint: "10.0.0.1",
-        route,
-    })
+    (any_place(), any_rule()).prop_map(|(place, rule)| App::new(place, rule))
 }
 
 proptest! {
@@ -272,40 +283,27 @@ proptest! {
 
 #[test]
 fn only_what_changes_of_routes_alone_is_told_by_their_neighbours() {
-    let route = |hostname: &str, value: &str, service: &str| {
+    let place = |hostname: &str| format!("parentRefs: [{{name: edge}}], hostnames: [{hostname}]");
+    let rule = |value: &str, service: &str| {
         format!(
-            "parentRefs: [{{name: edge}}], hostnames: [{hostname}], rules: [{{backendRefs: [{{name: {service}, port: 80}}], \
-             filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: x, value: {value}}}]}}}}]}}]"
+            "{{backendRefs: [{{name: {service}, port: 80}}], filters: [{{type: RequestHeaderModifier, \
+             requestHeaderModifier: {{set: [{{name: x, value: {value}}}]}}}}]}}"
         )
     };
-    let app = |route| App {
-        comments: 0,
-        port: 80,
-        endpoint: "10.0.0.1",
-        route,
-    };
     let apps = [("a.example.com", "s0"), ("b.example.com", "s1")];
-    let apps = apps.map(|(hostname, service)| app(route(hostname, "a", service)));
+    let apps = apps.map(|(hostname, service)| App::new(place(hostname), rule("a", service)));
     let mut fixture = Fixture::new(apps.to_vec());
     let changes = [
-        (
-            true,
-            vec![(0, Event::Route(route("a.example.com", "b", "s0")))],
-        ),
-        (
-            false,
-            vec![(0, Event::Route(route("a.example.com", "b", "s1")))],
-        ),
-        (
-            false,
-            vec![(0, Event::Route(route("c.example.com", "b", "s1")))],
-        ),
+        (true, vec![(0, Event::Rule(rule("b", "s0")))]),
+        // Of nobody else's Backend; of virtual hosts.
+        (false, vec![(0, Event::Rule(rule("b", "s1")))]),
+        (false, vec![(0, Event::Place(place("c.example.com")))]),
         (
             true,
             vec![
                 (0, Event::Comments(3)),
-                (0, Event::Route(route("c.example.com", "'no%value'", "s1"))),
-                (1, Event::Route(route("b.example.com", "c", "s1"))),
+                (0, Event::Rule(rule("c", "s1, port: 80}, {name: none"))),
+                (1, Event::Rule(rule("c", "s1"))),
             ],
         ),
         (false, vec![(1, Event::Endpoint("10.0.0.2"))]),
