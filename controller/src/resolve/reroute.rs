@@ -6,8 +6,9 @@
 //! so are the virtual hosts that it has a part in. If the two outcomes differ in virtual hosts and the statuses of routes
 //! only, so do those of the whole world; if in more, only a whole resolution tells.
 //!
-//! Of neighbours not everything is known: their other virtual hosts lack the neighbours' neighbours. What of these can be
-//! a Backend's last user, or hide a match everywhere else, is therefore judged by the changed virtual hosts alone.
+//! Of a neighbour not everything is known: its other virtual hosts lack the neighbours' neighbours, so that what seems to
+//! be reached there may be hidden. Whether a Backend has lost its last user, or a match the last host in which it is
+//! reached, is therefore not told: what changes must send to the same Backends as before, and hide the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 

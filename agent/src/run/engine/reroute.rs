@@ -1,5 +1,5 @@
-//! Routes that have changed, and nothing else: what becomes of the Gateways without a resolution of everything, and
-//! without decoding what they serve.
+//! What becomes of the Gateways when a few routes have changed and nothing else, without a resolution of everything and
+//! without decoding what is served. It must give what these would give, or nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::run::wanted::{Offer, WantedGateways};
 use crate::source::manifests::ScanReport;
 
 impl Engine {
-    /// The same where nothing but a few routes has changed since the last time, without a resolution of everything;
-    /// none if only that tells.
+    /// What the Gateways are to serve, and which routes say something else, where nothing but a few routes has changed
+    /// since the last time; none if only a resolution of everything tells.
     pub(super) fn reroute(
         &mut self,
         scan: &ScanReport,

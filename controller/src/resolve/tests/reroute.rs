@@ -188,7 +188,9 @@ proptest! {
     ) {
         let mut world = world_of(read(OBJECTS));
         for (name, (place, rules)) in first.iter().enumerate() {
-            read(&version(name, place, rules)).into_iter().for_each(|route| world.insert(route));
+            for route in read(&version(name, place, rules)) {
+                world.insert(route);
+            }
         }
         let mut resolver = Resolver::default();
         let mut said = resolve(&world, &Options::default());
