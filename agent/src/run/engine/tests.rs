@@ -32,17 +32,17 @@ struct App {
     port: u16,
     endpoint: &'static str,
     place: String,
-    rule: String,
+    rules: String,
 }
 
 impl App {
-    fn new(place: String, rule: String) -> Self {
+    fn new(place: String, rules: String) -> Self {
         Self {
             comments: 0,
             port: 80,
             endpoint: "10.0.0.1",
             place,
-            rule,
+            rules,
         }
     }
 
@@ -52,7 +52,7 @@ impl App {
             port,
             endpoint,
             place,
-            rule,
+            rules,
         } = self;
         let kind = if name == 2 { "GRPCRoute" } else { "HTTPRoute" };
         format!(
@@ -60,7 +60,7 @@ impl App {
              {{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: s{name}, labels: \
              {{kubernetes.io/service-name: s{name}}}}}, addressType: IPv4, endpoints: [{{addresses: [{endpoint}]}}], \
              ports: [{{port: 8080}}]}}\n---\n\
-             {{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r{name}}}, spec: {{{place}, rules: [{rule}]}}}}\n",
+             {{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r{name}}}, spec: {{{place}, rules: [{rules}]}}}}\n",
             "# more\n".repeat(*comments)
         )
     }
@@ -92,6 +92,11 @@ fn any_place() -> impl Strategy<Value = String> {
     })
 }
 
+/// One or two; one that is not valid is dropped where another stands.
+fn any_rules() -> impl Strategy<Value = String> {
+    prop::collection::vec(any_rule(), 1..3).prop_map(|rules| rules.join(", "))
+}
+
 fn any_rule() -> impl Strategy<Value = String> {
     let value = prop::sample::select(vec!["a", "b", "c", "d"]);
     let header = prop_oneof![9 => Just("x"), 1 => Just("'no header'")];
@@ -108,10 +113,10 @@ fn any_rule() -> impl Strategy<Value = String> {
     })
 }
 
-/// What happens to a file: most often its route has another rule.
+/// What happens to a file: most often its route has other rules.
 #[derive(Clone, Debug)]
 enum Event {
-    Rule(String),
+    Rules(String),
     Place(String),
     Comments(usize),
     Port(u16),
@@ -121,7 +126,7 @@ enum Event {
 
 fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        16 => any_rule().prop_map(Event::Rule),
+        16 => any_rules().prop_map(Event::Rules),
         2 => any_place().prop_map(Event::Place),
         2 => (0..3_usize).prop_map(Event::Comments),
         1 => prop::sample::select(vec![80_u16, 81]).prop_map(Event::Port),
@@ -196,7 +201,7 @@ impl Fixture {
         for (app, event) in events {
             let held = &mut self.apps[*app];
             match event {
-                Event::Rule(rule) => held.rule.clone_from(rule),
+                Event::Rules(rules) => held.rules.clone_from(rules),
                 Event::Place(place) => held.place.clone_from(place),
                 Event::Comments(comments) => held.comments = *comments,
                 Event::Port(port) => held.port = *port,
@@ -260,7 +265,7 @@ impl Fixture {
 }
 
 fn any_app() -> impl Strategy<Value = App> {
-    (any_place(), any_rule()).prop_map(|(place, rule)| App::new(place, rule))
+    (any_place(), any_rules()).prop_map(|(place, rules)| App::new(place, rules))
 }
 
 proptest! {
@@ -294,16 +299,16 @@ fn only_what_changes_of_routes_alone_is_told_by_their_neighbours() {
     let apps = apps.map(|(hostname, service)| App::new(place(hostname), rule("a", service)));
     let mut fixture = Fixture::new(apps.to_vec());
     let changes = [
-        (true, vec![(0, Event::Rule(rule("b", "s0")))]),
+        (true, vec![(0, Event::Rules(rule("b", "s0")))]),
         // Of nobody else's Backend; of virtual hosts.
-        (false, vec![(0, Event::Rule(rule("b", "s1")))]),
+        (false, vec![(0, Event::Rules(rule("b", "s1")))]),
         (false, vec![(0, Event::Place(place("c.example.com")))]),
         (
             true,
             vec![
                 (0, Event::Comments(3)),
-                (0, Event::Rule(rule("c", "s1, port: 80}, {name: none"))),
-                (1, Event::Rule(rule("c", "s1"))),
+                (0, Event::Rules(rule("c", "s1, port: 80}, {name: none"))),
+                (1, Event::Rules(rule("c", "s1"))),
             ],
         ),
         (false, vec![(1, Event::Endpoint("10.0.0.2"))]),
