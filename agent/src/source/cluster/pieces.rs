@@ -10,7 +10,7 @@ use sesame_controller::cluster::published::{
     gateway_id, manifest_name, shard_name,
 };
 use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
-use sesame_proto::shard;
+use sesame_proto::shard::{self, Joined};
 
 use super::fetch::Need;
 use crate::source::supply::gateway_of;
@@ -60,7 +60,7 @@ pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
     faults: &[String],
-) -> Result<Snapshot, Wait> {
+) -> Result<Joined, Wait> {
     let mut missing = Vec::new();
     let mut shards: BTreeMap<String, &[u8]> = BTreeMap::new();
     for reference in &manifest.config {

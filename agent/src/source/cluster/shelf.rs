@@ -9,10 +9,11 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{SHARD_ENTRY, shard_name};
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Snapshot};
-use sesame_proto::shard::{self, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
+use sesame_proto::schema::{EndpointSet, Manifest};
+use sesame_proto::shard::{self, Joined, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
 
 use super::fetch::{Fetched, Need};
+use super::origin::Origin;
 use super::pieces::{
     Live, Named, Wait, endpoints, entry, join, live_shards, read_manifest, wait_for_keys,
 };
@@ -31,12 +32,16 @@ pub(super) struct Shelf {
     manifest_fault: Option<String>,
     /// Endpoint shards by the object's name.
     live: BTreeMap<String, Live>,
+    /// Whether the endpoints may be others than those of the complete revision.
+    endpoints_moved: bool,
     /// Configuration shards as they are stored, by their digest, which fits.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
     /// The configuration of the manifest, until it is complete.
-    joined: Option<Snapshot>,
+    joined: Option<Joined>,
     complete: Option<Complete>,
+    /// What the complete revision was read from, if that is of use for the next.
+    origin: Option<Origin>,
     awaited: Option<Awaited>,
     /// What the last fetch could not get.
     faults: Vec<String>,
@@ -65,17 +70,19 @@ impl Shelf {
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
         match read_manifest(id, object) {
             Ok((gateway, named)) => {
-                let same = self
-                    .manifest
-                    .as_ref()
-                    .is_some_and(|held| held.manifest.revision == named.manifest.revision);
-                if !same {
+                let before = self.manifest.as_ref().map(|held| &held.manifest);
+                self.endpoints_moved |=
+                    before.is_none_or(|before| before.endpoints != named.manifest.endpoints);
+                if before.is_none_or(|before| before.revision != named.manifest.revision) {
                     self.joined = None;
                     self.faults.clear();
                     self.keys.clear();
                     let config = &named.manifest.config;
-                    self.shards
-                        .retain(|digest, _| config.iter().any(|shard| shard.sha256 == *digest));
+                    let (named, unnamed) = std::mem::take(&mut self.shards)
+                        .into_iter()
+                        .partition(|(held, _)| config.iter().any(|shard| shard.sha256 == *held));
+                    self.shards = named;
+                    self.origin = self.origin.take().and_then(|origin| origin.keep(unnamed));
                 }
                 self.gateway = Some(gateway);
                 self.manifest = Some(named);
@@ -126,6 +133,7 @@ impl Shelf {
                 ));
             }
             Ok((size, sets)) => {
+                self.endpoints_moved |= live.sets != sets;
                 live.sets = sets;
                 live.size = size;
                 live.fault = None;
@@ -234,34 +242,40 @@ impl Shelf {
             manifest,
             key_secrets,
         } = named;
+        let revision = manifest.revision.clone();
         let before = self.complete.as_ref();
-        let shards = |live| live_shards(gateway, manifest, live);
-        let earlier = before.map(|held| held.packed.endpoints());
-        let earlier = earlier.unwrap_or_default();
-        if let Some(held) = before.filter(|held| held.revision == manifest.revision) {
-            // A whole revision has the sets that it uses, and no others.
-            let used = earlier.iter().map(|set| set.name.as_str()).collect();
-            let sets = endpoints(&shards(&self.live)?, used, &earlier)?;
-            if sets != earlier {
+        if let Some(held) = before.filter(|held| held.revision == revision) {
+            if let Some(sets) = self.moved_endpoints(gateway, manifest, &held.packed)? {
                 let packed = Arc::new(held.packed.with_endpoints(&sets));
-                let revision = held.revision.clone();
                 self.complete = Some(Complete { revision, packed });
             }
+        } else if let Some((packed, size)) = self.rerouted(gateway, named)? {
+            self.origin = Some(Origin::new(named, size));
+            let packed = Arc::new(packed);
+            self.complete = Some(Complete { revision, packed });
         } else {
             let config = match &mut self.joined {
-                Some(joined) => joined,
-                joined => joined.insert(join(manifest, &self.shards, &self.faults)?),
+                Some(joined) => &joined.config,
+                joined => {
+                    &joined
+                        .insert(join(manifest, &self.shards, &self.faults)?)
+                        .config
+                }
             };
             let held = before.into_iter().flat_map(|held| held.packed.keys());
             let keys = keys_of(config, self.keys.iter().chain(held))
                 .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
             let backends = &config.backends;
             let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
-            let sets = endpoints(&shards(&self.live)?, used, &earlier)?;
-            let mut snapshot = self.joined.take().unwrap_or_default();
+            let earlier = before.map(|held| held.packed.endpoints());
+            let shards = live_shards(gateway, manifest, &self.live)?;
+            let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
+            let joined = self.joined.take().unwrap_or_default();
+            let mut snapshot = joined.config;
             snapshot.endpoints = sets;
+            self.origin = Some(Origin::new(named, joined.size));
             self.complete = Some(Complete {
-                revision: manifest.revision.clone(),
+                revision,
                 packed: Arc::new(Packed::new(&ResolvedGateway {
                     gateway: gateway.clone(),
                     snapshot,
@@ -269,8 +283,46 @@ impl Shelf {
                 })),
             });
         }
+        self.endpoints_moved = false;
         self.tidy();
         Ok(())
+    }
+
+    /// The next revision and how many bytes its shards take, if only virtual hosts are others than in the one before.
+    fn rerouted(
+        &self,
+        gateway: &NamespacedName,
+        named: &Named,
+    ) -> Result<Option<(Packed, u64)>, Wait> {
+        let (None, Some(held), Some(origin)) = (&self.joined, &self.complete, &self.origin) else {
+            return Ok(None);
+        };
+        let next = origin.reroute(gateway, &held.packed, named, &self.shards);
+        let Some((mut packed, size)) = next else {
+            return Ok(None);
+        };
+        if let Some(sets) = self.moved_endpoints(gateway, &named.manifest, &packed)? {
+            packed = packed.with_endpoints(&sets);
+        }
+        Ok(Some((packed, size)))
+    }
+
+    /// The endpoint sets of what is `packed`, if they are others now.
+    fn moved_endpoints(
+        &self,
+        gateway: &NamespacedName,
+        manifest: &Manifest,
+        packed: &Packed,
+    ) -> Result<Option<Vec<EndpointSet>>, Wait> {
+        if !self.endpoints_moved {
+            return Ok(None);
+        }
+        let shards = live_shards(gateway, manifest, &self.live)?;
+        let earlier = packed.endpoints();
+        // A whole revision has the sets that it uses, and no others.
+        let used = earlier.iter().map(|set| set.name.as_str()).collect();
+        let sets = endpoints(&shards, used, &earlier)?;
+        Ok((sets != earlier).then_some(sets))
     }
 
     /// Lets go of what the complete revision does not need. Its stored shards stay: the next names most of them.
@@ -289,5 +341,12 @@ impl Shelf {
         // They are in what is complete.
         self.keys = Vec::new();
         self.faults = Vec::new();
+    }
+
+    /// Goes the long way next.
+    #[cfg(test)]
+    pub(super) fn forget_origin(&mut self) {
+        self.origin = None;
+        self.endpoints_moved = true;
     }
 }
