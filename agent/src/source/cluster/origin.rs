@@ -9,13 +9,40 @@
 use std::collections::BTreeMap;
 
 use sesame_controller::api::NamespacedName;
-use sesame_proto::schema::ShardRef;
-use sesame_proto::shard::{self, Changed, MAX_CHANGED_SHARDS};
+use sesame_proto::schema::{ShardRef, Snapshot};
+use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS};
 
 use super::pieces::Named;
 use crate::packed::Packed;
 
-/// What the complete revision was read from.
+/// The next revision before it has its endpoints, and the keys that are new.
+#[derive(Debug)]
+pub(super) struct Next {
+    pub(super) origin: Origin,
+    pub(super) config: Config,
+}
+
+/// A configuration whose revision is proven.
+#[derive(Debug)]
+pub(super) enum Config {
+    /// Read from all of its shards.
+    Whole(Snapshot),
+    /// The complete revision with other virtual hosts; its keys and endpoints are those of that.
+    Rerouted(Packed),
+}
+
+impl Next {
+    /// The long way.
+    pub(super) fn joined(named: &Named, joined: Joined) -> Self {
+        let Joined { config, size } = joined;
+        Self {
+            origin: Origin::new(named, size),
+            config: Config::Whole(config),
+        }
+    }
+}
+
+/// What a revision was read from.
 #[derive(Debug)]
 pub(super) struct Origin {
     config: Vec<ShardRef>,
@@ -27,8 +54,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Of a revision that has just become complete.
-    pub(super) fn new(named: &Named, size: u64) -> Self {
+    fn new(named: &Named, size: u64) -> Self {
         Self {
             config: named.manifest.config.clone(),
             size,
@@ -46,32 +72,38 @@ impl Origin {
         (self.left.len() <= MAX_CHANGED_SHARDS).then_some(self)
     }
 
-    /// The next revision, with the endpoints of the complete one, and how many bytes its shards take. None too if
-    /// one of them is not among `shards`, which has them by their digest.
+    /// The short way. `complete` is what came of this origin; `shards` are by their digest, and have to be all of the
+    /// next revision's.
     pub(super) fn reroute(
         &self,
         gateway: &NamespacedName,
         complete: &Packed,
         next: &Named,
         shards: &BTreeMap<String, Vec<u8>>,
-    ) -> Option<(Packed, u64)> {
+    ) -> Option<Next> {
         let Named {
             manifest,
             key_secrets,
         } = next;
-        let all = manifest
-            .config
-            .iter()
-            .all(|shard| shards.contains_key(&shard.sha256));
+        // One that was given up and read again is to be what it was.
+        let same =
+            |digest: &String, bytes| self.left.get(digest).is_none_or(|known| known == bytes);
+        let all = manifest.config.iter().all(|shard| {
+            let digest = &shard.sha256;
+            shards.get(digest).is_some_and(|bytes| same(digest, bytes))
+        });
         if !all || complete.gateway() != gateway || self.key_secrets != *key_secrets {
             return None;
         }
-        let stored = |digest: &str| shards.get(digest).or_else(|| self.left.get(digest));
-        let Changed { hosts, size } =
-            shard::changed_hosts(&self.config, self.size, &manifest.config, |digest| {
-                stored(digest).map(Vec::as_slice)
-            })?;
-        let packed = complete.with_hosts(&hosts)?;
-        (packed.revision() == manifest.revision).then_some((packed, size))
+        let stored = |digest: &str| {
+            let held = shards.get(digest).or_else(|| self.left.get(digest));
+            held.map(Vec::as_slice)
+        };
+        let changed = shard::changed_hosts(&self.config, self.size, &manifest.config, stored)?;
+        let packed = complete.with_hosts(&changed.hosts)?;
+        (packed.revision() == manifest.revision).then(|| Next {
+            origin: Self::new(next, changed.size),
+            config: Config::Rerouted(packed),
+        })
     }
 }

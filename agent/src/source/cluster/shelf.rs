@@ -9,13 +9,14 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{SHARD_ENTRY, shard_name};
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Manifest};
-use sesame_proto::shard::{self, Joined, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
+use sesame_proto::schema::EndpointSet;
+use sesame_proto::shard::{self, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
 
 use super::fetch::{Fetched, Need};
-use super::origin::Origin;
+use super::origin::{Config, Next, Origin};
 use super::pieces::{
-    Live, Named, Wait, endpoints, entry, join, live_shards, read_manifest, wait_for_keys,
+    Live, Named, Wait, endpoints, entry, join, live_shards, moved_endpoints, read_manifest,
+    wait_for_keys,
 };
 use crate::packed::Packed;
 use crate::source::supply::{Awaited, Complete, Supplied, keys_of};
@@ -38,7 +39,7 @@ pub(super) struct Shelf {
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
     /// The configuration of the manifest, until it is complete.
-    joined: Option<Joined>,
+    next: Option<Next>,
     complete: Option<Complete>,
     /// What the complete revision was read from, if that is of use for the next.
     origin: Option<Origin>,
@@ -74,7 +75,7 @@ impl Shelf {
                 self.endpoints_moved |=
                     before.is_none_or(|before| before.endpoints != named.manifest.endpoints);
                 if before.is_none_or(|before| before.revision != named.manifest.revision) {
-                    self.joined = None;
+                    self.next = None;
                     self.faults.clear();
                     self.keys.clear();
                     let config = &named.manifest.config;
@@ -244,85 +245,59 @@ impl Shelf {
         } = named;
         let revision = manifest.revision.clone();
         let before = self.complete.as_ref();
+        let moved = |packed: &Packed| match self.endpoints_moved {
+            true => moved_endpoints(gateway, manifest, &self.live, packed),
+            false => Ok(None),
+        };
         if let Some(held) = before.filter(|held| held.revision == revision) {
-            if let Some(sets) = self.moved_endpoints(gateway, manifest, &held.packed)? {
-                let packed = Arc::new(held.packed.with_endpoints(&sets));
+            if let Some(packed) = moved(&held.packed)? {
+                let packed = Arc::new(packed);
                 self.complete = Some(Complete { revision, packed });
             }
-        } else if let Some((packed, size)) = self.rerouted(gateway, named)? {
-            self.origin = Some(Origin::new(named, size));
-            let packed = Arc::new(packed);
-            self.complete = Some(Complete { revision, packed });
         } else {
-            let config = match &mut self.joined {
-                Some(joined) => &joined.config,
-                joined => {
-                    &joined
-                        .insert(join(manifest, &self.shards, &self.faults)?)
-                        .config
+            let next = match &mut self.next {
+                Some(next) => next,
+                next => {
+                    let origin = before.zip(self.origin.as_ref());
+                    let rerouted = origin.and_then(|(held, origin)| {
+                        origin.reroute(gateway, &held.packed, named, &self.shards)
+                    });
+                    next.insert(match rerouted {
+                        Some(rerouted) => rerouted,
+                        None => Next::joined(named, join(manifest, &self.shards, &self.faults)?),
+                    })
                 }
             };
-            let held = before.into_iter().flat_map(|held| held.packed.keys());
-            let keys = keys_of(config, self.keys.iter().chain(held))
-                .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
-            let backends = &config.backends;
-            let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
-            let earlier = before.map(|held| held.packed.endpoints());
-            let shards = live_shards(gateway, manifest, &self.live)?;
-            let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
-            let joined = self.joined.take().unwrap_or_default();
-            let mut snapshot = joined.config;
-            snapshot.endpoints = sets;
-            self.origin = Some(Origin::new(named, joined.size));
-            self.complete = Some(Complete {
-                revision,
-                packed: Arc::new(Packed::new(&ResolvedGateway {
-                    gateway: gateway.clone(),
-                    snapshot,
-                    keys,
-                })),
-            });
+            let packed = match &mut next.config {
+                Config::Rerouted(packed) => match moved(packed)? {
+                    Some(packed) => packed,
+                    None => packed.clone(),
+                },
+                Config::Whole(config) => {
+                    let held = before.into_iter().flat_map(|held| held.packed.keys());
+                    let keys = keys_of(config, self.keys.iter().chain(held))
+                        .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
+                    let backends = &config.backends;
+                    let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
+                    let earlier = before.map(|held| held.packed.endpoints());
+                    let shards = live_shards(gateway, manifest, &self.live)?;
+                    let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
+                    let mut snapshot = std::mem::take(config);
+                    snapshot.endpoints = sets;
+                    Packed::new(&ResolvedGateway {
+                        gateway: gateway.clone(),
+                        snapshot,
+                        keys,
+                    })
+                }
+            };
+            self.origin = self.next.take().map(|next| next.origin);
+            let packed = Arc::new(packed);
+            self.complete = Some(Complete { revision, packed });
         }
         self.endpoints_moved = false;
         self.tidy();
         Ok(())
-    }
-
-    /// The next revision and how many bytes its shards take, if only virtual hosts are others than in the one before.
-    fn rerouted(
-        &self,
-        gateway: &NamespacedName,
-        named: &Named,
-    ) -> Result<Option<(Packed, u64)>, Wait> {
-        let (None, Some(held), Some(origin)) = (&self.joined, &self.complete, &self.origin) else {
-            return Ok(None);
-        };
-        let next = origin.reroute(gateway, &held.packed, named, &self.shards);
-        let Some((mut packed, size)) = next else {
-            return Ok(None);
-        };
-        if let Some(sets) = self.moved_endpoints(gateway, &named.manifest, &packed)? {
-            packed = packed.with_endpoints(&sets);
-        }
-        Ok(Some((packed, size)))
-    }
-
-    /// The endpoint sets of what is `packed`, if they are others now.
-    fn moved_endpoints(
-        &self,
-        gateway: &NamespacedName,
-        manifest: &Manifest,
-        packed: &Packed,
-    ) -> Result<Option<Vec<EndpointSet>>, Wait> {
-        if !self.endpoints_moved {
-            return Ok(None);
-        }
-        let shards = live_shards(gateway, manifest, &self.live)?;
-        let earlier = packed.endpoints();
-        // A whole revision has the sets that it uses, and no others.
-        let used = earlier.iter().map(|set| set.name.as_str()).collect();
-        let sets = endpoints(&shards, used, &earlier)?;
-        Ok((sets != earlier).then_some(sets))
     }
 
     /// Lets go of what the complete revision does not need. Its stored shards stay: the next names most of them.

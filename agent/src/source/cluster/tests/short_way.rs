@@ -56,7 +56,7 @@ enum Change {
 fn change() -> impl Strategy<Value = Change> {
     let place = || (0..TABLES.len(), 0..8_usize);
     prop_oneof![
-        8 => (place(), any::<u8>()).prop_map(|((t, h), text)| Change::Route(t, h, text)),
+        24 => (place(), any::<u8>()).prop_map(|((t, h), text)| Change::Route(t, h, text)),
         1 => place().prop_map(|(t, h)| Change::HostAdded(t, h)),
         1 => place().prop_map(|(t, h)| Change::HostRemoved(t, h)),
         1 => (0..4_usize, 0..3_i32).prop_map(|(b, p)| Change::Backend(b, p)),
@@ -91,7 +91,7 @@ enum Wrong {
 fn wrong() -> impl Strategy<Value = Wrong> {
     let shard = || 0..CONFIG;
     prop_oneof![
-        16 => Just(Wrong::Nothing),
+        30 => Just(Wrong::Nothing),
         1 => Just(Wrong::Revision),
         1 => Just(Wrong::OldRevision),
         1 => shard().prop_map(Wrong::Order),
@@ -118,11 +118,11 @@ enum Answer {
 
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
-        8 => Just(Answer::All),
+        20 => Just(Answer::All),
         1 => Just(Answer::One),
         1 => Just(Answer::Garbage),
         1 => Just(Answer::Fault),
-        3 => Just(Answer::None),
+        2 => Just(Answer::None),
     ]
 }
 
@@ -139,13 +139,13 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let key_secrets = prop_oneof![1 => Just(0_u8), 8 => Just(1_u8), 1 => Just(2_u8)];
+    let key_secrets = prop_oneof![1 => Just(0_u8), 20 => Just(1_u8), 1 => Just(2_u8)];
     (
         proptest::collection::vec(change(), 0..3),
         wrong(),
         0..3_u8,
         prop_oneof![6 => Just(2_usize), 1 => Just(1_usize)],
-        proptest::collection::vec(answer(), 0..3),
+        proptest::collection::vec(answer(), 0..5),
         key_secrets,
     )
         .prop_map(
@@ -428,7 +428,7 @@ proptest! {
 
     #[test]
     fn it_leads_where_the_long_one_does(
-        steps in proptest::collection::vec(step(), 1..20)
+        steps in proptest::collection::vec(step(), 1..30)
     ) {
         follow(steps)?;
     }
