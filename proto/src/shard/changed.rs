@@ -197,7 +197,7 @@ mod tests {
         // Of a name that two have, one would be joined twice.
         let (references, shards) = stored(&before);
         let mut twice = references.clone();
-        twice[1].name.clone_from(&twice[0].name);
+        twice[1].name.clone_from(&references[0].name);
         let get = |sha256: &str| shards.get(sha256).map(Vec::as_slice);
         assert!(changed_hosts(&references, 1000, &references, get).is_some());
         assert_eq!(changed_hosts(&references, 1000, &twice, get), None);

@@ -15,7 +15,7 @@ use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS};
 use super::pieces::Named;
 use crate::packed::Packed;
 
-/// The next revision before it has its endpoints, and the keys that are new.
+/// The next revision, as long as keys or endpoints of it are missing.
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) origin: Origin,
@@ -49,7 +49,7 @@ pub(super) struct Origin {
     /// How many bytes these take once decompressed.
     size: u64,
     key_secrets: usize,
-    /// Stored bytes of those that later manifests have not named, by digest.
+    /// Stored bytes of those that later manifests have not named, by digest; no more than could be compared.
     left: BTreeMap<String, Vec<u8>>,
 }
 

@@ -245,9 +245,12 @@ impl Shelf {
         } = named;
         let revision = manifest.revision.clone();
         let before = self.complete.as_ref();
-        let moved = |packed: &Packed| match self.endpoints_moved {
-            true => moved_endpoints(gateway, manifest, &self.live, packed),
-            false => Ok(None),
+        let moved = |packed: &Packed| {
+            if self.endpoints_moved {
+                moved_endpoints(gateway, manifest, &self.live, packed)
+            } else {
+                Ok(None)
+            }
         };
         if let Some(held) = before.filter(|held| held.revision == revision) {
             if let Some(packed) = moved(&held.packed)? {

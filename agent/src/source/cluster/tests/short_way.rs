@@ -410,7 +410,7 @@ fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 && publisher.answer(asked, answer).is_some()
             {
                 both.tell(|shelf| {
-                    shelf.absorb(publisher.answer(asked, answer).unwrap_or_default())
+                    shelf.absorb(publisher.answer(asked, answer).unwrap_or_default());
                 });
                 need = both.advance()?;
             }
