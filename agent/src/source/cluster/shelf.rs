@@ -79,10 +79,10 @@ impl Shelf {
                     self.faults.clear();
                     self.keys.clear();
                     let config = &named.manifest.config;
-                    let (named, unnamed) = std::mem::take(&mut self.shards)
+                    let (kept, unnamed) = std::mem::take(&mut self.shards)
                         .into_iter()
                         .partition(|(held, _)| config.iter().any(|shard| shard.sha256 == *held));
-                    self.shards = named;
+                    self.shards = kept;
                     self.origin = self.origin.take().and_then(|origin| origin.keep(unnamed));
                 }
                 self.gateway = Some(gateway);
