@@ -22,7 +22,9 @@ pub struct Packed {
     /// Encoded snapshots that hold a part each; behind one another they are the whole.
     route_tables: Bytes,
     endpoints: Bytes,
-    rest: Bytes,
+    /// The rest: the fields ahead of the route tables, and those behind them.
+    ahead: Bytes,
+    behind: Bytes,
     addresses: Vec<String>,
     ports: BTreeSet<(Transport, u32)>,
     serials: BTreeMap<String, String>,
@@ -42,13 +44,15 @@ impl Packed {
         let Parts {
             route_tables,
             endpoints,
-            rest,
+            ahead,
+            behind,
         } = Parts::of(snapshot);
         Self {
             gateway: gateway.clone(),
             route_tables: route_tables.into(),
             endpoints: endpoints.into(),
-            rest: rest.into(),
+            ahead: ahead.into(),
+            behind: behind.into(),
             addresses: snapshot.addresses.clone(),
             ports: snapshot
                 .ports
@@ -87,7 +91,7 @@ impl Packed {
     }
 
     /// The same with these virtual hosts, each in the place of the one of its domain in the table of that name; none if
-    /// there is no such place.
+    /// there is no such place, or two.
     pub fn with_hosts(&self, hosts: &[(String, VirtualHost)]) -> Option<Self> {
         let route_tables = encoded::replace(&self.route_tables, hosts)?;
         Some(Self {
@@ -101,7 +105,9 @@ impl Packed {
         Same {
             route_tables: self.route_tables == before.route_tables,
             endpoints: self.endpoints == before.endpoints,
-            rest: self.rest == before.rest && self.keys == before.keys,
+            rest: self.ahead == before.ahead
+                && self.behind == before.behind
+                && self.keys == before.keys,
         }
     }
 
@@ -117,7 +123,7 @@ impl Packed {
 
     /// The snapshot as values, but for its route tables, which are most of it.
     pub fn without_route_tables(&self) -> Snapshot {
-        decoded(&[&self.rest[..], &self.endpoints].concat())
+        decoded(&[&self.ahead[..], &self.behind, &self.endpoints].concat())
     }
 
     /// An encoded snapshot that holds the route tables and nothing else.
@@ -127,12 +133,22 @@ impl Packed {
 
     /// Hex SHA-256 of everything but the endpoints and the keys themselves, whose digests are in it.
     pub fn config_digest(&self) -> String {
-        digest::sha256_of_all(&[&self.rest, &self.route_tables])
+        digest::sha256_of_all(&[&self.ahead, &self.behind, &self.route_tables])
     }
 
     /// The same, with the endpoints.
     pub fn digest(&self) -> String {
-        digest::sha256_of_all(&[&self.rest, &self.route_tables, &self.endpoints])
+        digest::sha256_of_all(&[
+            &self.ahead,
+            &self.behind,
+            &self.route_tables,
+            &self.endpoints,
+        ])
+    }
+
+    /// The revision, if the snapshot was canonical when it was packed. Nothing is decoded for it.
+    pub fn revision(&self) -> String {
+        digest::sha256_of_all(&[&self.ahead, &self.route_tables, &self.behind])
     }
 
     /// Its endpoint sets.
@@ -142,7 +158,13 @@ impl Packed {
 
     /// The snapshot's encoding.
     pub fn bytes(&self) -> Vec<u8> {
-        [&self.rest[..], &self.route_tables, &self.endpoints].concat()
+        [
+            &self.ahead[..],
+            &self.behind,
+            &self.route_tables,
+            &self.endpoints,
+        ]
+        .concat()
     }
 
     /// Addresses that were asked for.
@@ -237,7 +259,8 @@ impl Same {
 struct Parts {
     route_tables: Vec<u8>,
     endpoints: Vec<u8>,
-    rest: Vec<u8>,
+    ahead: Vec<u8>,
+    behind: Vec<u8>,
 }
 
 impl Parts {
@@ -255,17 +278,20 @@ impl Parts {
         let mut parts = Self {
             route_tables: Vec::new(),
             endpoints: Vec::new(),
-            rest: Vec::new(),
+            ahead: Vec::new(),
+            behind: Vec::new(),
         };
         // The numbers of `snapshot.proto`: fields are encoded one by one to copy nothing.
-        encoding::string::encode(1, gateway, &mut parts.rest);
-        encoding::string::encode_repeated(2, addresses, &mut parts.rest);
-        encoding::message::encode_repeated(3, ports, &mut parts.rest);
+        if !gateway.is_empty() {
+            encoding::string::encode(1, gateway, &mut parts.ahead);
+        }
+        encoding::string::encode_repeated(2, addresses, &mut parts.ahead);
+        encoding::message::encode_repeated(3, ports, &mut parts.ahead);
         encoding::message::encode_repeated(encoded::TABLES, route_tables, &mut parts.route_tables);
-        encoding::message::encode_repeated(5, backends, &mut parts.rest);
+        encoding::message::encode_repeated(5, backends, &mut parts.behind);
         encoding::message::encode_repeated(ENDPOINTS, endpoints, &mut parts.endpoints);
-        encoding::message::encode_repeated(7, keys, &mut parts.rest);
-        encoding::message::encode_repeated(8, trust_bundles, &mut parts.rest);
+        encoding::message::encode_repeated(7, keys, &mut parts.behind);
+        encoding::message::encode_repeated(8, trust_bundles, &mut parts.behind);
         parts
     }
 }
@@ -281,6 +307,7 @@ pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use sesame_proto::schema::{
         Backend, EndpointSet, KeyRef, Port, Route, RouteTable, TrustBundle, VirtualHost,
     };
@@ -376,6 +403,56 @@ mod tests {
         for (table, domain) in [("http/81", "a"), ("http/80", "*"), ("none", "a")] {
             let other = (table.to_owned(), host(domain, 1));
             assert_eq!(before.with_hosts(&[other]), None, "{table} {domain}");
+        }
+        let twice = [others[0].clone(), others[0].clone()];
+        assert_eq!(before.with_hosts(&twice), None);
+        resolved.snapshot.route_tables[0].virtual_hosts[0] = host("b", 2);
+        let two = Packed::new(&resolved);
+        assert_eq!(two.with_hosts(&others[..1]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_revision_is_told_from_the_bytes(
+            lists in proptest::collection::vec(
+                proptest::collection::vec("[a-c*.]{0,3}", 0..4), 8
+            )
+        ) {
+            let named = |list: usize| lists[list].iter().cloned();
+            let mut snapshot = Snapshot {
+                gateway: named(0).next().unwrap_or_default(),
+                addresses: named(1).collect(),
+                ports: named(2)
+                    .map(|name| Port {
+                        port: u32::try_from(name.len()).expect("short"),
+                        ..Port::default()
+                    })
+                    .collect(),
+                route_tables: named(3)
+                    .map(|name| RouteTable {
+                        name,
+                        virtual_hosts: named(4)
+                            .map(|domain| VirtualHost { domain, ..VirtualHost::default() })
+                            .collect(),
+                    })
+                    .collect(),
+                backends: named(4).map(|name| Backend { name, ..Backend::default() }).collect(),
+                endpoints: named(5)
+                    .map(|name| EndpointSet { name, ..EndpointSet::default() })
+                    .collect(),
+                keys: named(6).map(|name| KeyRef { name, ..KeyRef::default() }).collect(),
+                trust_bundles: named(7)
+                    .map(|name| TrustBundle { name, ..TrustBundle::default() })
+                    .collect(),
+            };
+            digest::canonicalize(&mut snapshot);
+            let revision = digest::revision(&snapshot);
+            let packed = Packed::new(&ResolvedGateway {
+                gateway: NamespacedName::new("ns", "gw"),
+                snapshot,
+                keys: Vec::new(),
+            });
+            prop_assert_eq!(packed.revision(), revision);
         }
     }
 }

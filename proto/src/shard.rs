@@ -6,6 +6,7 @@
 //! zstd-compressed partial `Snapshot`. Nothing is trusted on the way back: sizes are bounded before
 //! anything is decompressed, and digests are compared before anything is decoded.
 
+mod changed;
 mod join;
 mod live;
 mod splitter;
@@ -17,7 +18,10 @@ use sha2::{Digest as _, Sha256};
 use crate::digest::canonicalize;
 use crate::schema::{Manifest, Snapshot};
 
-pub use self::join::{check, check_digest, endpoint_sets, join, join_config, set_endpoints};
+pub use self::changed::{Changed, MAX_CHANGED_SHARDS, changed_hosts};
+pub use self::join::{
+    Joined, check, check_digest, endpoint_sets, join, join_config, set_endpoints,
+};
 pub use self::splitter::{Refreshed, Splitter, split};
 
 /// The version of the schema's meaning that this code writes and reads.

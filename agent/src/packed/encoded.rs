@@ -60,11 +60,15 @@ fn host(bytes: &[u8]) -> Option<Host<'_>> {
 }
 
 /// The same tables with these virtual hosts, each in the place of the one of its domain in the table of that name; none
-/// if there is none.
+/// if there is none, or two.
 pub(super) fn replace(snapshot: &[u8], hosts: &[(String, VirtualHost)]) -> Option<Vec<u8>> {
-    let mut others: HashMap<(&str, &str), &VirtualHost> = HashMap::with_capacity(hosts.len());
+    // None is what has found its place.
+    let mut others: HashMap<(&str, &str), Option<&VirtualHost>> =
+        HashMap::with_capacity(hosts.len());
     for (table, host) in hosts {
-        others.insert((table, &host.domain), host);
+        if others.insert((table, &host.domain), Some(host)).is_some() {
+            return None;
+        }
     }
     let mut bytes = Vec::with_capacity(snapshot.len() + snapshot.len() / 64);
     let mut content = Vec::new();
@@ -74,14 +78,14 @@ pub(super) fn replace(snapshot: &[u8], hosts: &[(String, VirtualHost)]) -> Optio
             append(NAME, name.as_bytes(), &mut content);
         }
         for Host { domain, bytes } in hosts {
-            match others.remove(&(name, domain)) {
-                Some(other) => encoding::message::encode(HOSTS, other, &mut content),
+            match others.get_mut(&(name, domain)) {
+                Some(other) => encoding::message::encode(HOSTS, other.take()?, &mut content),
                 None => append(HOSTS, bytes, &mut content),
             }
         }
         append(TABLES, &content, &mut bytes);
     }
-    others.is_empty().then_some(bytes)
+    others.values().all(Option::is_none).then_some(bytes)
 }
 
 fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {

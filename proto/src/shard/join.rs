@@ -11,12 +11,21 @@ use super::{
 use crate::digest::{canonicalize, canonicalize_endpoints, sha256};
 use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 
+/// A configuration that is the one its manifest names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Joined {
+    /// Canonical, without endpoints.
+    pub config: Snapshot,
+    /// How many bytes its shards took once decompressed.
+    pub size: u64,
+}
+
 /// Puts a snapshot together from a manifest and its shards' stored bytes by name.
 pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
 ) -> Result<Snapshot, ShardError> {
-    let mut snapshot = join_config(manifest, shards)?;
+    let mut snapshot = join_config(manifest, shards)?.config;
     let mut sets = Vec::new();
     for reference in &manifest.endpoints {
         sets.extend(endpoint_sets(&reference.name, stored(reference, shards)?)?);
@@ -51,7 +60,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
-) -> Result<Snapshot, ShardError> {
+) -> Result<Joined, ShardError> {
     check(manifest)?;
     let mut snapshot = Snapshot::default();
     let mut tables: BTreeMap<String, RouteTable> = BTreeMap::new();
@@ -108,7 +117,10 @@ pub fn join_config<B: AsRef<[u8]>>(
             found,
         });
     }
-    Ok(snapshot)
+    Ok(Joined {
+        config: snapshot,
+        size: MAX_SNAPSHOT_BYTES - left,
+    })
 }
 
 /// What a live shard holds. It must hold nothing but endpoints: its digest is nowhere.

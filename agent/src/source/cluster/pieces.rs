@@ -10,9 +10,10 @@ use sesame_controller::cluster::published::{
     gateway_id, manifest_name, shard_name,
 };
 use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
-use sesame_proto::shard;
+use sesame_proto::shard::{self, Joined};
 
 use super::fetch::Need;
+use crate::packed::Packed;
 use crate::source::supply::gateway_of;
 
 /// A manifest that can be followed.
@@ -60,7 +61,7 @@ pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
     faults: &[String],
-) -> Result<Snapshot, Wait> {
+) -> Result<Joined, Wait> {
     let mut missing = Vec::new();
     let mut shards: BTreeMap<String, &[u8]> = BTreeMap::new();
     for reference in &manifest.config {
@@ -162,6 +163,21 @@ pub(super) fn endpoints(
     sets.extend(kept);
     sets.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(sets)
+}
+
+/// What is packed with the endpoints as they are now, if they are others.
+pub(super) fn moved_endpoints(
+    gateway: &NamespacedName,
+    manifest: &Manifest,
+    live: &BTreeMap<String, Live>,
+    packed: &Packed,
+) -> Result<Option<Packed>, Wait> {
+    let shards = live_shards(gateway, manifest, live)?;
+    let earlier = packed.endpoints();
+    // A whole revision has the sets that it uses, and no others.
+    let used = earlier.iter().map(|set| set.name.as_str()).collect();
+    let sets = endpoints(&shards, used, &earlier)?;
+    Ok((sets != earlier).then(|| packed.with_endpoints(&sets)))
 }
 
 /// A manifest, if it is what its name and its label say.

@@ -9,12 +9,14 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{SHARD_ENTRY, shard_name};
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Snapshot};
+use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::{self, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
 
 use super::fetch::{Fetched, Need};
+use super::origin::{Config, Next, Origin};
 use super::pieces::{
-    Live, Named, Wait, endpoints, entry, join, live_shards, read_manifest, wait_for_keys,
+    Live, Named, Wait, endpoints, entry, join, live_shards, moved_endpoints, read_manifest,
+    wait_for_keys,
 };
 use crate::packed::Packed;
 use crate::source::supply::{Awaited, Complete, Supplied, keys_of};
@@ -31,12 +33,16 @@ pub(super) struct Shelf {
     manifest_fault: Option<String>,
     /// Endpoint shards by the object's name.
     live: BTreeMap<String, Live>,
+    /// Whether the endpoints may be others than those of the complete revision.
+    endpoints_moved: bool,
     /// Configuration shards as they are stored, by their digest, which fits.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
     /// The configuration of the manifest, until it is complete.
-    joined: Option<Snapshot>,
+    next: Option<Next>,
     complete: Option<Complete>,
+    /// What the complete revision was read from, if that is of use for the next.
+    origin: Option<Origin>,
     awaited: Option<Awaited>,
     /// What the last fetch could not get.
     faults: Vec<String>,
@@ -65,17 +71,19 @@ impl Shelf {
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
         match read_manifest(id, object) {
             Ok((gateway, named)) => {
-                let same = self
-                    .manifest
-                    .as_ref()
-                    .is_some_and(|held| held.manifest.revision == named.manifest.revision);
-                if !same {
-                    self.joined = None;
+                let before = self.manifest.as_ref().map(|held| &held.manifest);
+                self.endpoints_moved |=
+                    before.is_none_or(|before| before.endpoints != named.manifest.endpoints);
+                if before.is_none_or(|before| before.revision != named.manifest.revision) {
+                    self.next = None;
                     self.faults.clear();
                     self.keys.clear();
                     let config = &named.manifest.config;
-                    self.shards
-                        .retain(|digest, _| config.iter().any(|shard| shard.sha256 == *digest));
+                    let (kept, unnamed) = std::mem::take(&mut self.shards)
+                        .into_iter()
+                        .partition(|(held, _)| config.iter().any(|shard| shard.sha256 == *held));
+                    self.shards = kept;
+                    self.origin = self.origin.take().and_then(|origin| origin.keep(unnamed));
                 }
                 self.gateway = Some(gateway);
                 self.manifest = Some(named);
@@ -126,6 +134,7 @@ impl Shelf {
                 ));
             }
             Ok((size, sets)) => {
+                self.endpoints_moved |= live.sets != sets;
                 live.sets = sets;
                 live.size = size;
                 live.fault = None;
@@ -234,41 +243,62 @@ impl Shelf {
             manifest,
             key_secrets,
         } = named;
+        let revision = manifest.revision.clone();
         let before = self.complete.as_ref();
-        let shards = |live| live_shards(gateway, manifest, live);
-        let earlier = before.map(|held| held.packed.endpoints());
-        let earlier = earlier.unwrap_or_default();
-        if let Some(held) = before.filter(|held| held.revision == manifest.revision) {
-            // A whole revision has the sets that it uses, and no others.
-            let used = earlier.iter().map(|set| set.name.as_str()).collect();
-            let sets = endpoints(&shards(&self.live)?, used, &earlier)?;
-            if sets != earlier {
-                let packed = Arc::new(held.packed.with_endpoints(&sets));
-                let revision = held.revision.clone();
+        let moved = |packed: &Packed| {
+            if self.endpoints_moved {
+                moved_endpoints(gateway, manifest, &self.live, packed)
+            } else {
+                Ok(None)
+            }
+        };
+        if let Some(held) = before.filter(|held| held.revision == revision) {
+            if let Some(packed) = moved(&held.packed)? {
+                let packed = Arc::new(packed);
                 self.complete = Some(Complete { revision, packed });
             }
         } else {
-            let config = match &mut self.joined {
-                Some(joined) => joined,
-                joined => joined.insert(join(manifest, &self.shards, &self.faults)?),
+            let next = match &mut self.next {
+                Some(next) => next,
+                next => {
+                    let origin = before.zip(self.origin.as_ref());
+                    let rerouted = origin.and_then(|(held, origin)| {
+                        origin.reroute(gateway, &held.packed, named, &self.shards)
+                    });
+                    next.insert(match rerouted {
+                        Some(rerouted) => rerouted,
+                        None => Next::joined(named, join(manifest, &self.shards, &self.faults)?),
+                    })
+                }
             };
-            let held = before.into_iter().flat_map(|held| held.packed.keys());
-            let keys = keys_of(config, self.keys.iter().chain(held))
-                .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
-            let backends = &config.backends;
-            let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
-            let sets = endpoints(&shards(&self.live)?, used, &earlier)?;
-            let mut snapshot = self.joined.take().unwrap_or_default();
-            snapshot.endpoints = sets;
-            self.complete = Some(Complete {
-                revision: manifest.revision.clone(),
-                packed: Arc::new(Packed::new(&ResolvedGateway {
-                    gateway: gateway.clone(),
-                    snapshot,
-                    keys,
-                })),
-            });
+            let packed = match &mut next.config {
+                Config::Rerouted(packed) => match moved(packed)? {
+                    Some(packed) => packed,
+                    None => packed.clone(),
+                },
+                Config::Whole(config) => {
+                    let held = before.into_iter().flat_map(|held| held.packed.keys());
+                    let keys = keys_of(config, self.keys.iter().chain(held))
+                        .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
+                    let backends = &config.backends;
+                    let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
+                    let earlier = before.map(|held| held.packed.endpoints());
+                    let shards = live_shards(gateway, manifest, &self.live)?;
+                    let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
+                    let mut snapshot = std::mem::take(config);
+                    snapshot.endpoints = sets;
+                    Packed::new(&ResolvedGateway {
+                        gateway: gateway.clone(),
+                        snapshot,
+                        keys,
+                    })
+                }
+            };
+            self.origin = self.next.take().map(|next| next.origin);
+            let packed = Arc::new(packed);
+            self.complete = Some(Complete { revision, packed });
         }
+        self.endpoints_moved = false;
         self.tidy();
         Ok(())
     }
@@ -289,5 +319,12 @@ impl Shelf {
         // They are in what is complete.
         self.keys = Vec::new();
         self.faults = Vec::new();
+    }
+
+    /// Goes the long way next.
+    #[cfg(test)]
+    pub(super) fn forget_origin(&mut self) {
+        self.origin = None;
+        self.endpoints_moved = true;
     }
 }

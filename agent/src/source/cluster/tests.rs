@@ -1,3 +1,5 @@
+mod short_way;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
