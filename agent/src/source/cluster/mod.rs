@@ -1,8 +1,9 @@
 //! Snapshots from a Kubernetes cluster, as a controller publishes them.
 //!
 //! `listing` follows manifests and endpoint shards, `stock` has a `shelf` for each Gateway, which says what is missing
-//! of it, and `fetch` reads that; `origin` is the short way from one revision to the next. A cluster that cannot be reached changes nothing: what was complete stays. A Gateway is let go of only when the
-//! API server, asked for its manifest by name, says that there is none. It writes nothing.
+//! of it, and `fetch` reads that; `origin` is the short way from one revision to the next. A cluster that cannot be
+//! reached changes nothing: what was complete stays. A Gateway is let go of only when the API server, asked for its
+//! manifest by name, says that there is none. It writes nothing.
 
 mod connect;
 mod entry;
