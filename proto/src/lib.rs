@@ -8,5 +8,6 @@ pub mod digest;
 pub mod directory;
 pub mod json;
 pub mod keys;
+pub mod other_hosts;
 pub mod schema;
 pub mod shard;

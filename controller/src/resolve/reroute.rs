@@ -12,7 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::schema::{RouteTable, Snapshot, VirtualHost};
+use sesame_proto::other_hosts::other_hosts;
+use sesame_proto::schema::{Snapshot, VirtualHost};
 
 use super::hostnames::covers;
 use super::parents::gateways_of;
@@ -197,7 +198,7 @@ fn differences(
     }
     let mut rerouted = Rerouted::default();
     for (then, now) in then.gateways.into_iter().zip(gateways) {
-        let (name, hosts) = other_hosts(then, now)?;
+        let (name, hosts) = hosts_of(then, now)?;
         if !hosts.is_empty() {
             rerouted.hosts.push((name, hosts));
         }
@@ -212,7 +213,7 @@ fn differences(
     Some(rerouted)
 }
 
-fn other_hosts(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHosts> {
+fn hosts_of(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHosts> {
     let tables = |resolved: ResolvedGateway| {
         let ResolvedGateway {
             gateway,
@@ -224,33 +225,19 @@ fn other_hosts(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHos
         (rest, tables)
     };
     let ((then, old_tables), (now, new_tables)) = (tables(then), tables(now));
-    if then != now || old_tables.len() != new_tables.len() {
+    if then != now {
         return None;
     }
-    let mut hosts = Vec::new();
-    let mut sent_to = BTreeSet::new();
-    for (old, new) in old_tables.iter().zip(new_tables) {
-        let RouteTable {
-            name,
-            virtual_hosts,
-        } = new;
-        if name != old.name || virtual_hosts.len() != old.virtual_hosts.len() {
-            return None;
-        }
-        for (old, new) in old.virtual_hosts.iter().zip(virtual_hosts) {
-            if old.domain != new.domain {
-                return None;
-            }
-            if *old != new {
-                tables::backends_of(old, &mut sent_to);
-                hosts.push((name.clone(), new));
-            }
-        }
-    }
+    let others = other_hosts(old_tables, new_tables)?;
     // What a neighbour seems to send to elsewhere may not be reached there.
-    let mut sends_to = BTreeSet::new();
-    for (_, host) in &hosts {
-        tables::backends_of(host, &mut sends_to);
+    let (mut sent_to, mut sends_to) = (BTreeSet::new(), BTreeSet::new());
+    for other in &others {
+        tables::backends_of(&other.before, &mut sent_to);
+        tables::backends_of(&other.after, &mut sends_to);
     }
-    (sends_to == sent_to).then_some((now.0, hosts))
+    if sends_to != sent_to {
+        return None;
+    }
+    let hosts = others.into_iter().map(|other| (other.table, other.after));
+    Some((now.0, hosts.collect()))
 }

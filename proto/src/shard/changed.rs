@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use super::join::unpack;
 use super::{MAX_SNAPSHOT_BYTES, check_digest};
-use crate::schema::{RouteTable, ShardRef, Snapshot, VirtualHost};
+use crate::other_hosts::other_hosts;
+use crate::schema::{ShardRef, Snapshot, VirtualHost};
 
 /// The most shards that may differ: with more, it is not much less work than to join all.
 pub const MAX_CHANGED_SHARDS: usize = 16;
@@ -67,26 +68,11 @@ fn compare(
 ) -> Option<()> {
     let old = std::mem::take(&mut before.route_tables);
     let new = std::mem::take(&mut after.route_tables);
-    if before != after || old.len() != new.len() {
+    if before != after {
         return None;
     }
-    for (old, new) in old.into_iter().zip(new) {
-        let RouteTable {
-            name,
-            virtual_hosts,
-        } = new;
-        if old.name != name || old.virtual_hosts.len() != virtual_hosts.len() {
-            return None;
-        }
-        for (old, new) in old.virtual_hosts.into_iter().zip(virtual_hosts) {
-            if old.domain != new.domain {
-                return None;
-            }
-            if old != new {
-                hosts.push((name.clone(), new));
-            }
-        }
-    }
+    let others = other_hosts(old, new)?;
+    hosts.extend(others.into_iter().map(|other| (other.table, other.after)));
     Some(())
 }
 
@@ -98,7 +84,7 @@ mod tests {
 
     use super::*;
     use crate::digest::sha256;
-    use crate::schema::{Backend, EndpointSet, Route};
+    use crate::schema::{Backend, EndpointSet, Route, RouteTable};
     use crate::shard::pack;
 
     fn host(domain: &str, route: &str) -> VirtualHost {
