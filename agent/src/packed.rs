@@ -131,9 +131,10 @@ impl Packed {
         &self.route_tables
     }
 
-    /// Hex SHA-256 of everything but the endpoints and the keys themselves, whose digests are in it.
+    /// Hex SHA-256 of everything but the endpoints and the keys themselves, whose digests are in it: the revision, if the
+    /// snapshot was canonical when it was packed. Nothing is decoded for it.
     pub fn config_digest(&self) -> String {
-        digest::sha256_of_all(&[&self.ahead, &self.behind, &self.route_tables])
+        digest::sha256_of_all(&[&self.ahead, &self.route_tables, &self.behind])
     }
 
     /// The same, with the endpoints.
@@ -144,11 +145,6 @@ impl Packed {
             &self.route_tables,
             &self.endpoints,
         ])
-    }
-
-    /// The revision, if the snapshot was canonical when it was packed. Nothing is decoded for it.
-    pub fn revision(&self) -> String {
-        digest::sha256_of_all(&[&self.ahead, &self.route_tables, &self.behind])
     }
 
     /// Its endpoint sets.
@@ -452,7 +448,7 @@ mod tests {
                 snapshot,
                 keys: Vec::new(),
             });
-            prop_assert_eq!(packed.revision(), revision);
+            prop_assert_eq!(packed.config_digest(), revision);
         }
     }
 }

@@ -101,7 +101,7 @@ impl Origin {
         };
         let changed = shard::changed_hosts(&self.config, self.size, &manifest.config, stored)?;
         let packed = complete.with_hosts(&changed.hosts)?;
-        (packed.revision() == manifest.revision).then(|| Next {
+        (packed.config_digest() == manifest.revision).then(|| Next {
             origin: Self::new(next, changed.size),
             config: Config::Rerouted(packed),
         })
