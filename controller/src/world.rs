@@ -162,14 +162,10 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// The experimental channel serves these older versions with the shape of v1; only `v1` is stored.
-const GATEWAY_L4: &[&str] = &[
-    "gateway.networking.k8s.io/v1",
-    "gateway.networking.k8s.io/v1alpha2",
-];
+// Of these the experimental channel also serves v1alpha2, which is another API: a TLSRoute may leave its hostnames out, and
+// all may have several rules, of which nobody says what they mean. It is not read; v1alpha3 has the shape of v1.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
-    "gateway.networking.k8s.io/v1alpha2",
     "gateway.networking.k8s.io/v1alpha3",
 ];
 const GATEWAY_TLS_POLICY: &[&str] = &[
@@ -185,8 +181,8 @@ kinds! {
     HttpRoute(HttpRoute) in http_routes, "HTTPRoute", GATEWAY_V1_BETA, false;
     GrpcRoute(GrpcRoute) in grpc_routes, "GRPCRoute", GATEWAY_V1, false;
     TlsRoute(TlsRoute) in tls_routes, "TLSRoute", GATEWAY_TLS_ROUTE, false;
-    TcpRoute(TcpRoute) in tcp_routes, "TCPRoute", GATEWAY_L4, false;
-    UdpRoute(UdpRoute) in udp_routes, "UDPRoute", GATEWAY_L4, false;
+    TcpRoute(TcpRoute) in tcp_routes, "TCPRoute", GATEWAY_V1, false;
+    UdpRoute(UdpRoute) in udp_routes, "UDPRoute", GATEWAY_V1, false;
     ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant", GATEWAY_V1_BETA, false;
     BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy", GATEWAY_TLS_POLICY, false;
     Service(Service) in services, "Service", CORE, false;
