@@ -16,21 +16,22 @@ impl GatewayState<'_> {
         let condition = |type_, status, reason, message: &str| {
             Condition::new(type_, status, reason, message, generation)
         };
+        let beside = |message| self.owner.unknown.beside(message, "listeners", None);
         let accepted = if verdict.good() && own.iter().any(|l| !l.accepted.good()) {
             condition(
                 ConditionType::Accepted,
                 ConditionStatus::True,
                 Reason::ListenersNotValid,
-                &format!(
+                &beside(&format!(
                     "served without its invalid listeners: {}",
                     listener_sets::invalid(own)
-                ),
+                )),
             )
         } else {
             verdict.condition(
                 ConditionType::Accepted,
                 Reason::Accepted,
-                "the Gateway is valid",
+                &beside("the Gateway is valid"),
                 generation,
             )
         };

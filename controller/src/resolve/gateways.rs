@@ -74,6 +74,7 @@ impl<'g, 'w> Owned<'g, 'w> {
             namespace,
             name,
             generation: _,
+            unknown: _,
         } = self.owner;
         format!("{kind} {namespace}/{name}")
     }
@@ -104,8 +105,12 @@ impl<'w> GatewayState<'w> {
             namespace: &gateway.metadata.namespace,
             name: &gateway.metadata.name,
             generation: gateway.metadata.generation,
+            unknown: &gateway.metadata.unknown,
         };
         let mut accepted = Verdict::default();
+        if let Some(why) = owner.unknown.refusal("listeners") {
+            accepted.refuse(Reason::UnsupportedValue, why);
+        }
         if let Err(why) = names::check_object(owner.namespace, owner.name) {
             accepted.refuse(Reason::Invalid, format!("metadata: {why}"));
         }

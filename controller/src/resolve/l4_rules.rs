@@ -49,6 +49,9 @@ impl Rule for L4Rule {
             name: _,
             backend_refs,
         } = self;
+        if let Some(why) = cx.unknown.take() {
+            return Err(RuleFault::unsupported(why));
+        }
         if let Some(i) = backend_refs.iter().position(|r| !r.filters.is_empty()) {
             return Err(RuleFault::unsupported(format!(
                 "backendRefs[{i}].filters must not be set in a {}",

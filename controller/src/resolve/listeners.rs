@@ -3,6 +3,7 @@
 //! A listener that is refused harms no other. Its routes are still judged and counted, because attachment
 //! does not depend on the listener's own state (`ListenerStatus.attachedRoutes`).
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use sesame_proto::schema;
@@ -16,7 +17,7 @@ use super::kinds;
 use super::listener_tls;
 use super::names;
 use super::selectors::NamespaceRule;
-use crate::api::{AllowedRoutes, GATEWAY_GROUP, Listener, NamespacedName, Protocol};
+use crate::api::{AllowedRoutes, GATEWAY_GROUP, Listener, NamespacedName, Protocol, UnknownFields};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
@@ -31,6 +32,7 @@ pub(super) struct Owner<'w> {
     pub(super) namespace: &'w str,
     pub(super) name: &'w str,
     pub(super) generation: i64,
+    pub(super) unknown: &'w UnknownFields,
 }
 
 impl<'w> Owner<'w> {
@@ -68,6 +70,8 @@ pub(super) struct ListenerState<'w> {
     pub(super) kinds: Vec<Kind>,
     pub(super) namespaces: NamespaceRule<'w>,
     pub(super) accepted: Verdict,
+    /// What is said where nothing is wrong.
+    pub(super) valid: Cow<'static, str>,
     pub(super) conflict: Option<(Reason, String)>,
     pub(super) resolved: Verdict,
     /// Other HTTPS listeners whose hostnames overlap, as people of its object know them.
@@ -94,9 +98,10 @@ pub(super) fn judge<'w>(
     }
     listeners
         .iter()
-        .map(|listener| {
+        .enumerate()
+        .map(|(index, listener)| {
             let unique = names.get(listener.name.as_str()) == Some(&1);
-            judge_one(owner, rank, listener, unique)
+            judge_one(owner, rank, index, listener, unique)
         })
         .collect()
 }
@@ -116,6 +121,7 @@ pub(super) fn compare(states: &mut [ListenerState<'_>]) {
 fn judge_one<'w>(
     owner: &Owner<'w>,
     rank: usize,
+    index: usize,
     spec: &'w Listener,
     unique: bool,
 ) -> ListenerState<'w> {
@@ -131,6 +137,9 @@ fn judge_one<'w>(
     let mut resolved = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
+    if let Some(why) = owner.unknown.refusal_of("listeners", index) {
+        unsupported(why);
+    }
     if !names::is_dns_subdomain(name) {
         unsupported(format!(
             "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'; rename the listener"
@@ -211,6 +220,9 @@ fn judge_one<'w>(
         kinds,
         namespaces,
         accepted,
+        valid: owner
+            .unknown
+            .beside("the listener is valid", "listeners", Some(index)),
         conflict: None,
         resolved,
         overlaps: Vec::new(),

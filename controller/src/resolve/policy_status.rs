@@ -66,7 +66,11 @@ pub(super) fn all(
                     accepted.condition(
                         ConditionType::Accepted,
                         Reason::Accepted,
-                        "the policy applies",
+                        &policy
+                            .object
+                            .metadata
+                            .unknown
+                            .beside("the policy applies", "", None),
                         generation,
                     ),
                     policy.resolved.condition(

@@ -17,7 +17,7 @@ use super::parents::{self, Parent};
 use super::regexes::Regexes;
 use super::route_kinds::{Limits, Spec, oldest_first};
 use super::rules::{Rule, RuleContext, Rules, Unsupported};
-use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef, RouteSpec};
+use crate::api::{GATEWAY_GROUP, Metadata, NamespacedName, ParentRef, RouteSpec};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
 };
@@ -104,9 +104,9 @@ pub(super) fn attach_all<'w>(
             })
         };
         let state = match route.spec {
-            Spec::Http(spec) => check(spec, &object, own, &mut lookup, ends_tls),
-            Spec::Grpc(spec) => check(spec, &object, own, &mut lookup, ends_tls),
-            Spec::Connections(spec) => check(spec, &object, own, &mut lookup, ends_tls),
+            Spec::Http(spec) => check(spec, &object, route.metadata, &mut lookup, ends_tls),
+            Spec::Grpc(spec) => check(spec, &object, route.metadata, &mut lookup, ends_tls),
+            Spec::Connections(spec) => check(spec, &object, route.metadata, &mut lookup, ends_tls),
         };
         let mut status = RouteStatus::default();
         for (reference, parent) in parents {
@@ -120,7 +120,7 @@ pub(super) fn attach_all<'w>(
                 parent_ref: reference.clone(),
                 through: parent.set.map(|_| through),
                 controller_name: lookup.cx.options.controller_name.clone(),
-                conditions: state.conditions(&accepted, resolved, route.metadata.generation),
+                conditions: state.conditions(&accepted, resolved, route.metadata),
             });
         }
         statuses.insert(object, status);
@@ -133,7 +133,7 @@ pub(super) fn attach_all<'w>(
 fn check<'w, 'o, R: Rule>(
     spec: &'w RouteSpec<R>,
     object: &ObjectKey,
-    namespace: &'w str,
+    metadata: &'w Metadata,
     lookup: &mut Lookup<'_, 'w, 'o>,
     ends_tls: impl Fn(&[Hostname], &Context<'w, 'o>) -> bool,
 ) -> CheckedRoute {
@@ -146,6 +146,9 @@ fn check<'w, 'o, R: Rule>(
     let limits = Limits::of(object.kind);
     let mut accepted = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
+    if let Some(why) = metadata.unknown.refusal("rules") {
+        unsupported(why);
+    }
     if let Err(why) = names::check_object(&object.name.namespace, &object.name.name) {
         unsupported(format!("metadata: {why}"));
     }
@@ -206,7 +209,7 @@ fn check<'w, 'o, R: Rule>(
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
     if state.accepted.good() {
         let ends_tls = object.kind == Kind::TlsRoute && ends_tls(&state.hostnames, lookup.cx);
-        state.check_rules(rules, (limits.traffic, ends_tls), object, namespace, lookup);
+        state.check_rules(rules, (limits.traffic, ends_tls), object, metadata, lookup);
         let policed = lookup.backends.take_policed();
         state.policed = policed
             .into_iter()
@@ -222,7 +225,7 @@ impl CheckedRoute {
         rules: &'w [R],
         (traffic, ends_tls): (Traffic, bool),
         object: &ObjectKey,
-        namespace: &'w str,
+        metadata: &'w Metadata,
         lookup: &mut Lookup<'_, 'w, '_>,
     ) {
         let rules = if rules.is_empty() { R::DEFAULT } else { rules };
@@ -235,12 +238,13 @@ impl CheckedRoute {
             referrer: Referrer {
                 group: GATEWAY_GROUP,
                 kind: object.kind.as_str(),
-                namespace,
+                namespace: &metadata.namespace,
             },
             traffic,
             ends_tls,
             object,
             route: &self.provenance,
+            unknown: None,
             cx: lookup.cx,
             backends: lookup.backends,
             regexes: lookup.regexes,
@@ -253,7 +257,12 @@ impl CheckedRoute {
             } else {
                 format!("rules[{i}] {name:?}")
             };
-            let outcome = if name.is_empty() {
+            // A rule that would match more than it says is dropped; one that would do more with what it matches refuses it.
+            let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
+            rule_context.unknown = elsewhere;
+            let outcome = if let Some(why) = in_match {
+                Err(RuleFault::unsupported(why))
+            } else if name.is_empty() {
                 rule.check(i, &mut rule_context)
             } else if !names::is_dns_subdomain(name) {
                 Err(RuleFault::unsupported(format!(
@@ -361,13 +370,14 @@ impl CheckedRoute {
         &self,
         accepted: &Verdict,
         resolved: &Verdict,
-        generation: i64,
+        metadata: &Metadata,
     ) -> Vec<Condition> {
+        let generation = metadata.generation;
         let mut conditions = vec![
             accepted.condition(
                 ConditionType::Accepted,
                 Reason::Accepted,
-                "the route is attached",
+                &metadata.unknown.beside("the route is attached", "", None),
                 generation,
             ),
             resolved.condition(

@@ -103,6 +103,8 @@ pub(super) struct RuleContext<'a, 'w, 'o> {
     /// The route, and its provenance.
     pub(super) object: &'a ObjectKey,
     pub(super) route: &'a str,
+    /// Why the rule must not be served as it is read: it says more, which may protect something.
+    pub(super) unknown: Option<String>,
     pub(super) cx: &'a mut Context<'w, 'o>,
     pub(super) backends: &'a mut Backends<'w>,
     pub(super) regexes: &'a mut Regexes,
@@ -152,6 +154,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             cors,
             unserved,
         } = filters;
+        let unserved = self.unknown.take().map(Unserved::Type).or(unserved);
         let unsupported = RuleFault::unsupported;
         let session = session_persistence
             .map(|session| sessions::read(session, self.route, index))
