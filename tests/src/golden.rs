@@ -167,7 +167,7 @@ fn read(input: &str) -> (World, Vec<String>) {
                         decoded
                             .unknown_fields
                             .iter()
-                            .map(|field| format!("{key}: unknown field {field}")),
+                            .map(|(_, field)| format!("{key}: unknown field {}", field.path)),
                     );
                     world.insert(decoded.object);
                 }

@@ -15,6 +15,7 @@ use super::hosts::{self, Revisions, Said};
 use super::judged::Judged;
 use super::silence::{Moment, Silences};
 use crate::api::NamespacedName;
+use crate::api::decode::from_value;
 use crate::cluster::GatewayAgent;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Seen, follow, watch_config};
@@ -220,7 +221,7 @@ async fn watch(api: Api<Incoming>, sender: UnboundedSender<Seen<Found>>, metrics
     let kind = GatewayAgent::kind(&());
     let keep = |incoming: Incoming| {
         let name = incoming.name().name;
-        let mut agent = serde_json::from_value::<GatewayAgent>(incoming.value);
+        let mut agent = from_value::<GatewayAgent>(incoming.value);
         if let Ok(agent) = &mut agent {
             let managed = incoming.managed.map(serde_json::from_value);
             agent.metadata.managed_fields = managed.and_then(Result::ok);
