@@ -131,6 +131,32 @@ async fn endpoints_change_no_manifest(cluster: &TestCluster, first: &Publication
         .collect();
     assert_eq!(changed.len(), 1, "{changed:?}");
     assert!(changed[0].contains(".endpoints-"), "{changed:?}");
+    the_last_endpoint_goes(cluster, &slices).await;
+}
+
+/// As kube-controller-manager writes it: with null in place of what is empty.
+async fn the_last_endpoint_goes(cluster: &TestCluster, slices: &[Value]) {
+    let admin = cluster.admin();
+    let path = admin.path_of(&slices[0]).await.expect("a path");
+    let empty = json!({"endpoints": null, "ports": null});
+    admin.merge(&path, &empty).await.expect("a slice");
+    let stored = admin.get(&path).await.expect("a slice");
+    assert_eq!(
+        (&stored["endpoints"], &stored["ports"]),
+        (&Value::Null, &Value::Null)
+    );
+    published(cluster, &edge(), "no endpoint", |publication| {
+        publication.endpoints().is_empty()
+    })
+    .await;
+    cluster
+        .apply(&manifests::yaml(slices))
+        .await
+        .expect("a slice");
+    published(cluster, &edge(), "the endpoint again", |publication| {
+        publication.endpoints() == ["10.0.0.2:8080"]
+    })
+    .await;
 }
 
 /// The endpoints of a backend that a change drops are not taken from readers of the manifest before.

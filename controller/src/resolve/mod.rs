@@ -50,6 +50,7 @@ mod regexes;
 pub mod reroute;
 mod rewrites;
 mod route_kinds;
+mod route_status;
 mod routes;
 mod rules;
 mod selectors;

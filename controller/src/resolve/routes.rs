@@ -18,9 +18,7 @@ use super::regexes::Regexes;
 use super::route_kinds::{Limits, Spec, oldest_first};
 use super::rules::{Rule, RuleContext, Rules, Unsupported};
 use crate::api::{GATEWAY_GROUP, Metadata, NamespacedName, ParentRef, RouteSpec};
-use crate::status::{
-    Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
-};
+use crate::status::{Reason, RouteParentStatus, RouteStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
@@ -41,7 +39,7 @@ pub(super) struct CheckedRoute {
     /// What is wrong with its references, wherever it attaches.
     resolved: Verdict,
     /// The rules that are not served, in words; empty if all or none are.
-    dropped: Option<(Reason, String)>,
+    pub(super) dropped: Option<(Reason, String)>,
 }
 
 /// Where references and expressions are looked up.
@@ -364,38 +362,5 @@ impl CheckedRoute {
             }
         }
         (Verdict::default(), resolved)
-    }
-
-    fn conditions(
-        &self,
-        accepted: &Verdict,
-        resolved: &Verdict,
-        metadata: &Metadata,
-    ) -> Vec<Condition> {
-        let generation = metadata.generation;
-        let mut conditions = vec![
-            accepted.condition(
-                ConditionType::Accepted,
-                Reason::Accepted,
-                &metadata.unknown.beside("the route is attached", "", None),
-                generation,
-            ),
-            resolved.condition(
-                ConditionType::ResolvedRefs,
-                Reason::ResolvedRefs,
-                "all references are resolved",
-                generation,
-            ),
-        ];
-        if let (true, Some((reason, message))) = (accepted.good(), &self.dropped) {
-            conditions.push(Condition::new(
-                ConditionType::PartiallyInvalid,
-                ConditionStatus::True,
-                *reason,
-                message,
-                generation,
-            ));
-        }
-        conditions
     }
 }

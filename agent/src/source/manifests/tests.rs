@@ -417,17 +417,42 @@ fn problems_are_values_for_people_and_for_programs() {
         shown,
         [
             "a.yaml:1: warning: kind \"Deployment\" of \"apps/v1\" is ignored",
-            "a.yaml:5: warning: HTTPRoute/default/r: the field `spec.rulez` is not known and has no effect",
+            "a.yaml:8: warning: HTTPRoute default/r: the field `spec.rulez` (did you mean `rules`?) is not known and has no effect",
         ]
     );
     assert_eq!(
         serde_json::to_value(&report.problems[1]).expect("JSON"),
         serde_json::json!({
             "file": "a.yaml",
-            "line": 5,
+            "line": 8,
             "object": "HTTPRoute/default/r",
             "severity": "warning",
-            "message": "the field `spec.rulez` is not known and has no effect",
+            "message": "the field `spec.rulez` (did you mean `rules`?) is not known and has no effect",
         })
+    );
+}
+
+#[test]
+fn a_wrong_value_and_a_slip_of_the_pen_are_told_where_they_are() {
+    let mut fixture = Fixture::new();
+    fixture.write(
+        "route.yaml",
+        "# a comment\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: demo}\nspec:\n\
+         \x20 rules:\n  - backendRefs:\n    - name: a\n      weight: nine\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: other}\nspec:\n\
+         \x20 rules:\n  - backendRef:\n    - name: a\n    filtres: []\n",
+    );
+    let report = fixture.manifests.scan();
+    let shown: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "route.yaml:10: error: HTTPRoute default/demo: spec.rules[0].backendRefs[0].weight: \"nine\" is not an \
+             integer from 0 to 1000000; it is not served",
+            "route.yaml:17: warning: HTTPRoute default/other: the field `spec.rules[0].backendRef` (did you mean \
+             `backendRefs`?) is not known and has no effect",
+            "route.yaml:19: error: HTTPRoute default/other: the field `spec.rules[0].filtres` (did you mean `filters`?) \
+             is not known and may protect something: what it stands in is not served",
+        ]
     );
 }

@@ -8,6 +8,7 @@
 //! There is one way: whatever an object comes from becomes a `tree`, and the tree becomes the object (`typed`), so that
 //! null, unknown fields and errors are the same for every kind, field and source.
 
+mod at;
 mod error;
 mod expected;
 mod fault;

@@ -17,10 +17,11 @@ use serde::de::{
     Visitor,
 };
 
+use super::at::{At, Down};
 use super::fault::Fault;
 use super::tree::{Entry, Node, Value};
 use super::{expected, similar};
-use crate::api::{FieldPath, Step, UnknownField, protecting};
+use crate::api::{UnknownField, protecting};
 
 /// What is noted beside the value.
 #[derive(Debug, Default)]
@@ -47,69 +48,6 @@ pub(super) struct Unknown {
 const MOST_UNKNOWN: usize = 32;
 /// Of these each refuses what it stands in, so that none may be forgotten before there are far too many.
 const MOST_PROTECTING: usize = 128;
-
-/// The way down to a node.
-#[derive(Clone, Copy, Debug)]
-struct At<'p> {
-    parent: Option<&'p At<'p>>,
-    step: Down<'p>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Down<'p> {
-    Root,
-    /// A field of a type.
-    Field(&'p str),
-    /// An entry of a map, whose key is a value of its own.
-    Key(&'p str),
-    Index(usize),
-}
-
-impl At<'_> {
-    const ROOT: At<'static> = At {
-        parent: None,
-        step: Down::Root,
-    };
-
-    /// The path, and how many of its steps there are before the first key of a map: those hold no values.
-    fn path(&self) -> (FieldPath, usize) {
-        let mut steps = Vec::new();
-        let mut named = 0;
-        let mut at = Some(self);
-        while let Some(At { parent, step }) = at {
-            named = match step {
-                Down::Root => named,
-                Down::Key(_) => 0,
-                Down::Field(_) | Down::Index(_) => named + 1,
-            };
-            match step {
-                Down::Root => {}
-                Down::Field(name) | Down::Key(name) => steps.push(Step::Field((*name).into())),
-                Down::Index(index) => steps.push(Step::Index(*index)),
-            }
-            at = *parent;
-        }
-        steps.reverse();
-        (FieldPath(steps.into()), named)
-    }
-
-    fn is_metadata(&self) -> bool {
-        match (self.parent, self.step) {
-            (Some(At { parent: None, .. }), Down::Field(name)) => name == "metadata",
-            (Some(parent), _) => parent.is_metadata(),
-            (None, _) => false,
-        }
-    }
-
-    /// The name of the field that it is in.
-    fn field(&self) -> &str {
-        match (self.step, self.parent) {
-            (Down::Field(name) | Down::Key(name), _) => name,
-            (Down::Index(_), Some(parent)) => parent.field(),
-            (Down::Index(_) | Down::Root, _) => "",
-        }
-    }
-}
 
 /// Reads a value of a type from a tree.
 pub(super) fn read<'de, S: DeserializeSeed<'de>>(
@@ -221,8 +159,23 @@ impl<'de> Reader<'_, 'de> {
     }
 }
 
+/// Methods that all do the same.
+macro_rules! all {
+    ($do:ident: $($name:ident)+) => {
+        $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+            self.$do(visitor)
+        })+
+    };
+}
+
 impl<'de> Deserializer<'de> for Reader<'_, 'de> {
     type Error = Fault;
+
+    all!(deserialize_f64: deserialize_f32);
+    all!(integer: deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64);
+    all!(integer: deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64);
+    all!(text: deserialize_char deserialize_str deserialize_string deserialize_identifier);
+    all!(text: deserialize_bytes deserialize_byte_buf);
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.node.value {
@@ -253,66 +206,6 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
             }
             _ => self.refuse("a number"),
         }
-    }
-
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.deserialize_f64(visitor)
-    }
-
-    fn deserialize_i8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.integer(visitor)
-    }
-
-    fn deserialize_i16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.integer(visitor)
-    }
-
-    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.integer(visitor)
-    }
-
-    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.integer(visitor)
-    }
-
-    fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.integer(visitor)
-    }
-
-    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.integer(visitor)
-    }
-
-    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.integer(visitor)
-    }
-
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.integer(visitor)
-    }
-
-    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.text(visitor)
-    }
-
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.text(visitor)
-    }
-
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.text(visitor)
-    }
-
-    fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.text(visitor)
-    }
-
-    fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.text(visitor)
-    }
-
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.text(visitor)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
