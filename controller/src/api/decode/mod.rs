@@ -13,6 +13,7 @@ mod error;
 mod expected;
 mod fault;
 mod names;
+mod notes;
 mod similar;
 mod sniff;
 mod split;
@@ -32,9 +33,9 @@ pub use self::error::{DecodeError, Reason};
 pub use self::split::{Document, split};
 pub use self::value::{decode_value, from_value};
 
+use self::notes::{Notes, Unknown};
 use self::sniff::Sniffed;
 use self::tree::{Node, Value};
-use self::typed::Notes;
 use super::{Metadata, NamespacedName, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
@@ -294,7 +295,7 @@ fn decode_node(node: &Node, head: Head, line: usize) -> Result<Decoded, Box<Deco
         let (at, reason) = fault.into_reason(kind == Kind::Secret);
         fail(at, reason)
     })?;
-    let typed::Unknown {
+    let Unknown {
         fields,
         more: (harmless, protecting),
     } = notes.unknown.into_inner();

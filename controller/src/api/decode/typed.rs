@@ -8,7 +8,6 @@
 //!
 //! **Unknown fields are noted**, with the known one that was perhaps meant.
 
-use std::cell::RefCell;
 use std::slice;
 
 use serde::de::value::StrDeserializer;
@@ -18,36 +17,10 @@ use serde::de::{
 };
 
 use super::at::{At, Down};
+use super::expected;
 use super::fault::Fault;
+use super::notes::Notes;
 use super::tree::{Entry, Node, Value};
-use super::{expected, similar};
-use crate::api::{UnknownField, protecting};
-
-/// What is noted beside the value.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    /// Fields of the object itself that are none of the type's.
-    pub(super) beside: &'static [&'static str],
-    /// Whether unknown fields are noted: only where all fields are modelled.
-    pub(super) is_modelled: bool,
-    pub(super) unknown: RefCell<Unknown>,
-    /// The types that were read, with their fields and those that were there.
-    #[cfg(test)]
-    pub(super) types: RefCell<Vec<(&'static str, &'static [&'static str], Vec<String>)>>,
-}
-
-/// The unknown fields of one object, each with its line.
-#[derive(Debug, Default)]
-pub(super) struct Unknown {
-    pub(super) fields: Vec<(u32, UnknownField)>,
-    /// How many more there are that protect nothing, and that protect something.
-    pub(super) more: (usize, usize),
-}
-
-/// A hostile document must not fill the report.
-const MOST_UNKNOWN: usize = 32;
-/// Of these each refuses what it stands in, so that none may be forgotten before there are far too many.
-const MOST_PROTECTING: usize = 128;
 
 /// Reads a value of a type from a tree.
 pub(super) fn read<'de, S: DeserializeSeed<'de>>(
@@ -94,14 +67,15 @@ impl<'de> Reader<'_, 'de> {
     }
 
     fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let wanted = expected::text(&visitor as &dyn Expected);
+        let wanted = |visitor: &V| expected::text(visitor as &dyn Expected);
         match &self.node.value {
             Value::Text(text) => self.told(visitor.visit_borrowed_str(text)),
             Value::Null => self.told(visitor.visit_borrowed_str("")),
             Value::Bool(_) | Value::Number(_) => {
+                let wanted = wanted(&visitor);
                 self.refuse(format!("{wanted}{}", expected::quotes(&wanted)))
             }
-            Value::List(_) | Value::Map(_) => self.refuse(wanted),
+            Value::List(_) | Value::Map(_) => self.refuse(wanted(&visitor)),
         }
     }
 
@@ -121,41 +95,6 @@ impl<'de> Reader<'_, 'de> {
             known,
             of: self,
         }))
-    }
-
-    /// Notes a field that is unknown, unless it is none of ours.
-    fn note(self, entry: &Entry, known: &'static [&'static str]) {
-        let (is_modelled, unknown) = (self.notes.is_modelled, &self.notes.unknown);
-        let within = At {
-            parent: Some(self.at),
-            step: Down::Field(&entry.key),
-        };
-        if !is_modelled || within.is_metadata() {
-            return;
-        }
-        let (path, _) = within.path();
-        let similar = similar::to(&entry.key, known);
-        let protects = protecting::is_protecting(&path, similar);
-        let mut unknown = unknown.borrow_mut();
-        let Unknown { fields, more } = &mut *unknown;
-        let same = fields
-            .iter()
-            .filter(|(_, field)| field.protects == protects);
-        let (most, more) = if protects {
-            (MOST_PROTECTING, &mut more.1)
-        } else {
-            (MOST_UNKNOWN, &mut more.0)
-        };
-        if same.count() < most {
-            let field = UnknownField {
-                path,
-                similar,
-                protects,
-            };
-            fields.push((entry.line, field));
-        } else {
-            *more = more.saturating_add(1);
-        }
     }
 }
 
@@ -334,7 +273,7 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
                     continue;
                 }
                 if !known.contains(&key) {
-                    self.of.note(entry, known);
+                    self.of.notes.note(self.of.at, entry, known);
                     continue;
                 }
                 if matches!(entry.value.value, Value::Null) {

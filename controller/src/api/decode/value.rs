@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 
+use super::notes::Notes;
 use super::tree::Node;
-use super::typed::{self, Notes};
-use super::{DecodeError, Decoded, decode_item};
+use super::{DecodeError, Decoded, decode_item, typed};
 use crate::world::Kind;
 
 /// Decodes an object of a known kind. An API server leaves `apiVersion` and `kind` out of the items of its lists.
