@@ -89,7 +89,7 @@ pub fn decode(text: &str, limits: &Limits) -> Vec<Result<Decoded, DecodeError>> 
         Ok((tree, head)) if head.is_list() => decode_list(&tree, &head),
         Ok((tree, head)) => {
             let line = split::first_line(text);
-            vec![decode_node(&tree, head, line).map_err(|error| *error)]
+            vec![decode_node(&tree, &head, line).map_err(|error| *error)]
         }
         Err(error) => vec![Err(*error)],
     }
@@ -272,11 +272,11 @@ fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<
             "a list inside a list is not read".to_owned(),
         )));
     }
-    decode_node(item, head, line)
+    decode_node(item, &head, line)
 }
 
 /// Decodes an object that starts on the line.
-fn decode_node(node: &Node, head: Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
+fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     let kind = head
         .known()
         .map_err(|reason| DecodeError::new(line, None, reason))?;

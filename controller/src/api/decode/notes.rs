@@ -17,7 +17,16 @@ pub(super) struct Notes {
     pub(super) unknown: RefCell<Unknown>,
     /// The types that were read, with their fields and those that were there.
     #[cfg(test)]
-    pub(super) types: RefCell<Vec<(&'static str, &'static [&'static str], Vec<String>)>>,
+    pub(super) types: RefCell<Vec<TypeRead>>,
+}
+
+/// One type that was read.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct TypeRead {
+    pub(super) name: &'static str,
+    pub(super) fields: &'static [&'static str],
+    pub(super) there: Vec<String>,
 }
 
 /// The unknown fields of one object, each with its line.

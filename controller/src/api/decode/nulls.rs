@@ -114,7 +114,12 @@ fn the_objects_have_every_field_that_is_modelled() {
         let node = Node::from(object);
         let notes = Notes::default();
         typed::read(head.known().expect("a kind"), &node, &notes).expect("an object");
-        for (name, fields, set) in notes.types.into_inner() {
+        for typed in notes.types.into_inner() {
+            let super::notes::TypeRead {
+                name,
+                fields,
+                there: set,
+            } = typed;
             missing.entry(name).or_default().extend(fields);
             let set = fields
                 .iter()

@@ -212,15 +212,22 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        _name: &'static str,
+        name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
         #[cfg(test)]
         if let Value::Map(entries) = &self.node.value {
             let there = entries.iter().map(|entry| entry.key.to_string()).collect();
-            self.notes.types.borrow_mut().push((_name, fields, there));
+            let read = super::notes::TypeRead {
+                name,
+                fields,
+                there,
+            };
+            self.notes.types.borrow_mut().push(read);
         }
+        #[cfg(not(test))]
+        let _ = name;
         self.fields(Some(fields), visitor)
     }
 

@@ -66,10 +66,10 @@ fn path(place: &str, is_secret: bool) -> String {
         }
         let is_index = step.bytes().all(|byte| byte.is_ascii_digit());
         if is_index {
-            path += &format!("[{step}]");
+            path.extend(["[", step, "]"]);
         } else {
             let dot = if path.is_empty() { "" } else { "." };
-            path += &format!("{dot}{}", step.replace("~1", "/"));
+            path.extend([dot, &step.replace("~1", "/")]);
         }
         is_map = MAPS.contains(&step);
     }
