@@ -163,7 +163,7 @@ fn a_broken_document_keeps_its_last_good_version_and_harms_no_other() {
     assert_eq!(fixture.objects(), ["a=2", "b=1"]);
     let problem = fixture.problem();
     assert!(problem.starts_with("a.yaml:1"), "{problem}");
-    assert!(problem.contains("ConfigMap/default/b: "), "{problem}");
+    assert!(problem.contains("ConfigMap default/b: "), "{problem}");
     assert!(problem.contains("last good version stays"), "{problem}");
     fixture.write("a.yaml", object("a", "2") + "---\n" + &object("b", "3"));
     assert_eq!(fixture.objects(), ["a=2", "b=3"]);
@@ -260,11 +260,11 @@ fn of_two_declarations_the_first_by_path_is_used_and_the_other_told() {
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert_eq!(
         problems[0],
-        "c.yaml:1: error: ConfigMap/default/x: is already declared in b.yaml:1, which is used; remove one"
+        "c.yaml:1: error: ConfigMap default/x: is already declared in b.yaml:1, which is used; remove one"
     );
     assert!(
         problems[1]
-            .starts_with("c.yaml:8: error: ConfigMap/default/x: is already declared in line 1"),
+            .starts_with("c.yaml:8: error: ConfigMap default/x: is already declared in line 1"),
         "{problems:?}"
     );
     fixture.write("a.yaml", object("x", "a"));
