@@ -2,10 +2,13 @@
 //!
 //! `schema` holds the types, built from `proto/snapshot.proto`; `digest` says when two snapshots are the
 //! same; `keys` carries private keys beside (never in) a snapshot; `shard` and `directory` are how a
-//! snapshot is stored; `json` prints one. This crate knows neither Kubernetes nor Envoy, and reads no clock.
+//! snapshot is stored; `json` prints one; `field_names` and
+//! `expressions` are what a snapshot may not say, and is not trusted not to. This crate knows neither Kubernetes nor Envoy, and reads no clock.
 
 pub mod digest;
 pub mod directory;
+pub mod expressions;
+pub mod field_names;
 pub mod json;
 pub mod keys;
 pub mod other_hosts;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use sesame_controller::resolve::ResolvedGateway;
-use sesame_proto::schema::Endpoint;
+use sesame_proto::schema::{Endpoint, Header, HeaderModifier};
 use sesame_proto::{directory, keys};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
@@ -17,6 +17,8 @@ use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, path, rule_to, served,
 };
 use sesame_tests::published::one;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// The Gateway with one route, whose path tells versions apart.
 fn version(backend: &Backend, prefix: &str) -> ResolvedGateway {
@@ -210,4 +212,69 @@ async fn what_rendering_leaves_out_is_degraded_and_the_rest_is_served() {
         })
         .await;
     assert_eq!(status["healthy"], false, "{status:#}");
+}
+
+/// A filter that writes `content-length: 0` makes the body of a request the next request on a connection that others
+/// share. Who publishes snapshots is not trusted to have refused it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_cannot_make_a_body_the_next_request() {
+    let backend = Backend::start("a").await;
+    let root = tempfile::tempdir().unwrap();
+    let mut snapshot = version(&backend, "/one").snapshot;
+    let tables = snapshot.route_tables.iter_mut();
+    for route in tables.flat_map(|table| {
+        table
+            .virtual_hosts
+            .iter_mut()
+            .flat_map(|host| &mut host.routes)
+    }) {
+        route.request_headers = Some(HeaderModifier {
+            set: vec![Header {
+                name: "Content-Length".to_owned(),
+                value: "0".to_owned(),
+            }],
+            ..HeaderModifier::default()
+        });
+    }
+    directory::write(&root.path().join("edge"), &snapshot).unwrap();
+    let agent = start(root.path(), &[80]);
+    wait(&agent, "/one").await;
+
+    let inner = "GET /all/smuggled HTTP/1.1\r\nhost: dir.test\r\n\r\n";
+    let outer = format!(
+        "POST /all/outer HTTP/1.1\r\nhost: dir.test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{inner}",
+        inner.len()
+    );
+    let mut client = TcpStream::connect(agent.address(80)).await.unwrap();
+    client.write_all(outer.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+    // Others come after it, over the same connection to the backend.
+    for _ in 0..10 {
+        wait(&agent, "/all").await;
+    }
+    let seen = backend.requests();
+    let outer: Vec<_> = seen
+        .iter()
+        .filter(|echo| echo.path == "/all/outer")
+        .collect();
+    assert_eq!(outer.len(), 1);
+    assert_eq!(
+        outer[0].value("content-length"),
+        Some(inner.len().to_string().as_str())
+    );
+    assert!(
+        !seen.iter().any(|echo| echo.path.contains("smuggled")),
+        "{seen:#?}"
+    );
+    agent
+        .wait_status("what was left out is told", |status| {
+            status.to_string().contains("Content-Length")
+        })
+        .await;
 }

@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use prost::Message as _;
 use prost::encoding::encode_varint;
+use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::schema::{RouteTable, VirtualHost};
 
 use super::{Context, Problem, Resource, headers, retries, routes, wrappers};
@@ -82,8 +83,26 @@ pub(super) fn render_host(
         host,
     );
     let mut route = Vec::new();
-    for rendered in routes
-        .iter()
+    let mut cost = 0_u64;
+    let mut affordable = Vec::with_capacity(routes.len());
+    for it in routes {
+        let of_this = expressions::of_route(it);
+        // What cannot be counted is told of where it is rendered.
+        if of_this != u64::MAX && cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
+            problems.push(Problem::new(
+                &it.name,
+                format!(
+                    "in virtual host `{domain}` the regular expressions before it have {cost} instructions once \
+                     compiled, its own {of_this}; at most {MOST_OF_VIRTUAL_HOST} are allowed; it is left out there"
+                ),
+            ));
+            continue;
+        }
+        cost = cost.saturating_add(if of_this == u64::MAX { 0 } else { of_this });
+        affordable.push(it);
+    }
+    for rendered in affordable
+        .into_iter()
         .flat_map(|route| routes::render(route, domain, context, problems))
     {
         route.clear();

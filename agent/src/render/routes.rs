@@ -270,7 +270,7 @@ fn forward(
     }
     if let Some(UrlRewrite { host, path: to }) = rewrite {
         if !host.is_empty() {
-            headers::check_value(host).map_err(|reason| format!("rewritten host: {reason}"))?;
+            headers::check_target(host).map_err(|reason| format!("rewritten host: {reason}"))?;
             action.host_rewrite_specifier =
                 Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
         }
