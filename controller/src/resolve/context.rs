@@ -1,5 +1,6 @@
 //! What every step of one resolution may look at, and where it leaves what it noticed.
 
+use super::displaced::Displaced;
 use super::grants::Grants;
 use super::{Options, Problem};
 use crate::world::{ObjectKey, World};
@@ -10,6 +11,7 @@ pub(super) struct Context<'w, 'o> {
     pub(super) options: &'o Options,
     pub(super) grants: Grants<'w>,
     pub(super) problems: Problems,
+    pub(super) displaced: Displaced,
 }
 
 impl<'w, 'o> Context<'w, 'o> {
@@ -19,6 +21,7 @@ impl<'w, 'o> Context<'w, 'o> {
             options,
             grants: Grants::new(world),
             problems: Problems::default(),
+            displaced: Displaced::default(),
         }
     }
 }

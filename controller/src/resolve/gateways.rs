@@ -1,6 +1,7 @@
 //! Each Gateway of ours: what is wrong with it, its listeners and those of its ListenerSets, its snapshot.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use sesame_proto::schema;
 
@@ -190,7 +191,11 @@ impl<'w> GatewayState<'w> {
         let own = listeners.len();
         let sets =
             listener_sets::judge(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);
-        listeners::compare(&mut listeners);
+        let of_sets: Vec<(&str, Range<usize>)> = sets
+            .iter()
+            .map(|set| (set.owner.namespace, set.range.clone()))
+            .collect();
+        listeners::compare(&mut listeners, own, &of_sets);
         let objects = std::iter::once((&owner, 0..own))
             .chain(sets.iter().map(|set| (&set.owner, set.range.clone())));
         for (owner, range) in objects {
@@ -264,7 +269,7 @@ impl<'w> GatewayState<'w> {
         }
         let served: Vec<&ListenerState<'w>> =
             self.listeners.iter().filter(|l| l.served()).collect();
-        let mut tables = tables::build(&served, routes, shadowed);
+        let mut tables = tables::build(&served, routes, shadowed, &mut cx.displaced);
         let reached = reached::backends(&mut tables, self.client_key.as_deref(), backends, cx);
         let tables::Served {
             ports,

@@ -3,7 +3,8 @@
 //! A listener that is refused harms no other. Its routes are still judged and counted, because attachment
 //! does not depend on the listener's own state (`ListenerStatus.attachedRoutes`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use sesame_proto::schema;
 
@@ -102,15 +103,49 @@ pub(super) fn judge<'w>(
 }
 
 /// Judges what the listeners of a Gateway and of its ListenerSets are to each other; in the order of precedence.
-pub(super) fn compare(states: &mut [ListenerState<'_>]) {
-    for state in states.iter_mut().skip(MAX_TOGETHER) {
-        state.accepted.refuse(
-            Reason::TooManyListeners,
-            format!("the Gateway has {MAX_TOGETHER} listeners before this one, which is all that it may have"),
-        );
+/// The first `own` are the Gateway's; `sets` are the ranges of the others, each with the namespace of its set.
+pub(super) fn compare(states: &mut [ListenerState<'_>], own: usize, sets: &[(&str, Range<usize>)]) {
+    let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
+    for (namespace, range) in sets {
+        *asked.entry(namespace).or_default() += range.len();
+    }
+    let counts: Vec<usize> = asked.values().copied().collect();
+    let share = fair_share(MAX_TOGETHER.saturating_sub(own), &counts);
+    let mut had: BTreeMap<&str, usize> = BTreeMap::new();
+    for (namespace, range) in sets {
+        let had = had.entry(namespace).or_default();
+        for state in states.get_mut(range.clone()).unwrap_or_default() {
+            *had += 1;
+            if *had > share {
+                state.accepted.refuse(
+                    Reason::TooManyListeners,
+                    format!(
+                        "ListenerSets of namespace {namespace:?} have {share} listeners before this one on the Gateway, \
+                         which is their share of the {MAX_TOGETHER} that it may have together with its ListenerSets"
+                    ),
+                );
+            }
+        }
     }
     find_conflicts(states);
     find_overlaps(states);
+}
+
+/// How many each may have of so many in all: whoever asks for less gets that, and what is left is shared out evenly among
+/// the others. So who asks for much takes nothing from who asks for little, whoever came first.
+fn fair_share(mut room: usize, asked: &[usize]) -> usize {
+    let mut asked = asked.to_vec();
+    asked.sort_unstable();
+    let mut others = asked.len();
+    for count in &asked {
+        let share = room / others.max(1);
+        if *count > share {
+            return share;
+        }
+        room = room.saturating_sub(*count);
+        others = others.saturating_sub(1);
+    }
+    usize::MAX
 }
 
 fn judge_one<'w>(

@@ -6,10 +6,11 @@
 //! The steps: `classes` (which are ours) → `gateways`, their `listener_sets` and all `listeners` (`conflicts`,
 //! `kinds`, `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`,
 //! `grpc_rules`, `l4_rules`; `matches`, `filters`, `backends` with `backend_tls`; `attach` to listeners) → `tables`
-//! (virtual hosts in order of `precedence`; `l4_routes`) → what is `reached`. `reroute` does it for a few routes that have
+//! (`virtual_hosts` in order of `precedence`; `l4_routes`; who is `displaced`) → what is `reached`. `reroute` does it for a few routes that have
 //! changed, with the same outcome.
 
 mod addresses;
+mod app_protocols;
 mod attach;
 mod backend_tls;
 mod backends;
@@ -19,6 +20,7 @@ mod classes;
 mod conflicts;
 mod context;
 mod cors;
+mod displaced;
 mod durations;
 mod endpoints;
 mod filters;
@@ -56,6 +58,7 @@ mod selectors;
 mod sessions;
 mod shadowed;
 mod tables;
+mod virtual_hosts;
 
 pub use self::endpoints::endpoint_sets;
 
@@ -173,7 +176,7 @@ impl Resolver {
                 )
             })
             .collect();
-        let (routes, route_statuses) =
+        let (routes, mut route_statuses) =
             routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
         let resolved = gateways
             .iter()
@@ -187,6 +190,8 @@ impl Resolver {
                 )
             })
             .collect();
+        let displaced = std::mem::take(&mut cx.displaced);
+        displaced.tell(&routes, &mut route_statuses, &mut cx.problems);
         let hidden = shadowed.take_hidden(&routes);
         shadowed.tell(&routes, &mut cx.problems);
         let gateway_statuses = gateways

@@ -113,8 +113,13 @@ pub(super) fn attach_all<'w>(
             let Some(gateway) = gateways.get_mut(parent.gateway) else {
                 continue;
             };
-            let (accepted, resolved) =
-                state.attach(place, &object, reference, parent.set, gateway, lookup.cx);
+            let (accepted, resolved) = state.attach(
+                (place, status.parents.len()),
+                reference,
+                parent.set,
+                gateway,
+                lookup.cx,
+            );
             let through = NamespacedName::new(gateway.owner.namespace, gateway.owner.name);
             status.parents.push(RouteParentStatus {
                 parent_ref: reference.clone(),
@@ -285,8 +290,12 @@ impl CheckedRoute {
                 }
             }
         }
+        let all = R::all(checked);
+        if let Err(why) = all.affordable() {
+            self.accepted.refuse(Reason::UnsupportedValue, why);
+        }
         let Some((first, ..)) = faults.first() else {
-            self.rules = R::all(checked);
+            self.rules = all;
             return;
         };
         let reason = *first;
@@ -296,7 +305,7 @@ impl CheckedRoute {
                 .map(|(_, message, follows)| message + &follows)
                 .collect();
             self.dropped = Some((reason, format!("Dropped Rule: {}", messages.join("; "))));
-            self.rules = R::all(checked);
+            self.rules = all;
         } else {
             // Not attached at all: its requests are answered as if it were not there.
             for (reason, message, _) in faults {
@@ -305,12 +314,11 @@ impl CheckedRoute {
         }
     }
 
-    /// Attaches the route through one parent reference; says what was wrong with that, and with what the route
+    /// Attaches the route, the one at its place among all, through the parent reference that is at its place; says what was wrong with that, and with what the route
     /// refers to as the listeners there have it.
     fn attach<'w>(
         &self,
-        place: usize,
-        object: &ObjectKey,
+        (route, place): (usize, usize),
         parent: &ParentRef,
         set: Option<usize>,
         gateway: &mut GatewayState<'w>,
@@ -320,8 +328,8 @@ impl CheckedRoute {
             gateway,
             set,
             parent,
-            object.kind,
-            &object.name.namespace,
+            self.object.kind,
+            &self.object.name.namespace,
             &self.hostnames,
             cx,
         );
@@ -344,11 +352,12 @@ impl CheckedRoute {
             }
             match listener.attachments.last_mut() {
                 // Through another reference to the same listener.
-                Some(last) if last.route == place => {}
+                Some(last) if last.route == route => {}
                 _ => {
                     listener.attached = listener.attached.saturating_add(1);
                     listener.attachments.push(Attachment {
-                        route: place,
+                        route,
+                        parent: place,
                         hosts,
                     });
                 }

@@ -97,6 +97,7 @@ words! {
         PartiallyInvalid = "PartiallyInvalid",
         InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
         SupportedVersion = "SupportedVersion",
+        Displaced = "projectsesame.io/Displaced",
     }
 }
 
@@ -110,6 +111,7 @@ words! {
         ConfigurationChanged = "ConfigurationChanged",
         Conflicted = "Conflicted",
         HostnameConflict = "HostnameConflict",
+        HostnameTaken = "HostnameTaken",
         IncompatibleFilters = "IncompatibleFilters",
         Invalid = "Invalid",
         InvalidCaCertificateKind = "InvalidCACertificateKind",
@@ -127,6 +129,7 @@ words! {
         NoValidCaCertificate = "NoValidCACertificate",
         NotAllowed = "NotAllowed",
         NotAllowedByListeners = "NotAllowedByListeners",
+        OtherRoute = "OtherRoute",
         OverlappingHostnames = "OverlappingHostnames",
         ParentNotAccepted = "ParentNotAccepted",
         ParentNotProgrammed = "ParentNotProgrammed",
@@ -137,6 +140,7 @@ words! {
         ResolvedRefs = "ResolvedRefs",
         SupportedVersion = "SupportedVersion",
         TargetNotFound = "TargetNotFound",
+        TooManyExpressions = "TooManyExpressions",
         TooManyListeners = "TooManyListeners",
         UnsupportedAddress = "UnsupportedAddress",
         UnsupportedProtocol = "UnsupportedProtocol",

@@ -11,9 +11,9 @@ impl Condition {
             | ConditionType::Programmed
             | ConditionType::ResolvedRefs
             | ConditionType::SupportedVersion => self.status != ConditionStatus::True,
-            ConditionType::Conflicted | ConditionType::PartiallyInvalid => {
-                self.status == ConditionStatus::True
-            }
+            ConditionType::Conflicted
+            | ConditionType::PartiallyInvalid
+            | ConditionType::Displaced => self.status == ConditionStatus::True,
             ConditionType::OverlappingTlsConfig | ConditionType::InsecureFrontendValidationMode => {
                 false
             }

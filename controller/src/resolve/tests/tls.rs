@@ -42,6 +42,25 @@ fn https(name: &str, hostname: &str, secrets: &str) -> String {
 }
 
 #[test]
+fn what_is_passed_through_is_no_host_of_the_https_listener_beside_it() {
+    let listeners = https("wild", "*.example.org", "{name: s}")
+        + "- {name: pass, port: 443, protocol: TLS, hostname: pass.example.org, tls: {mode: Passthrough}}\n";
+    let on_wild = "parentRefs: [{name: gw, sectionName: wild}]\nhostnames: ['*.example.org', pass.example.org]\n\
+                   rules: [{backendRefs: [{name: a, port: 80}]}]";
+    let resolution = resolved(&(gateway(&listeners) + &good_secret("s") + &route("r", on_wild)));
+    for (host, expected) in [("a.example.org", "web/a/80"), ("pass.example.org", "421")] {
+        let request = Request {
+            port: 443,
+            sni: "a.example.org",
+            host,
+            ..GET
+        };
+        let said = answer(&resolution.gateways[0].snapshot, &request);
+        assert_eq!(said, expected, "{host}");
+    }
+}
+
+#[test]
 fn misdirected_requests_get_421_and_unknown_hosts_404() {
     let on = |name: &str, to: &str, hosts: &str| {
         route(
