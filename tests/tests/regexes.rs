@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use prost::encoding::encode_varint;
 use serde_json::json;
 use sesame_agent::envoy::validate::{Verdict, validate};
 use sesame_agent::layout::XdsLayout;
@@ -230,13 +231,8 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
 
 /// `RegexMatcher.regex`: field 2, a string.
 fn encoded(pattern: &str) -> Vec<u8> {
-    let length = u16::try_from(pattern.len()).expect("it is short");
     let mut field = vec![2 << 3 | 2];
-    if let Ok(short @ 0..128) = u8::try_from(length) {
-        field.push(short);
-    } else {
-        field.extend([(length & 0x7f) as u8 | 0x80, (length >> 7) as u8]);
-    }
+    encode_varint(pattern.len() as u64, &mut field);
     field.extend_from_slice(pattern.as_bytes());
     field
 }
@@ -331,7 +327,10 @@ fn made_up(moments: &mut Moments, depth: u64) -> String {
     let (least, more) = (pick(7), 1 + pick(6));
     let mut part = || made_up(moments, depth - 1);
     match shape {
-        0 | 1 => (0..parts).map(|_| format!("(?:{})", part())).collect(),
+        0 | 1 => {
+            let parts: Vec<String> = (0..parts).map(|_| part()).collect();
+            format!("(?:{})", parts.join(")(?:"))
+        }
         2 => format!(
             "{open}{})",
             (0..parts).map(|_| part()).collect::<Vec<_>>().join("|")

@@ -13,6 +13,7 @@ use prost::encoding::encode_varint;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::schema::{RouteTable, VirtualHost};
 
+use super::routes::RenderedRoute;
 use super::{Context, Problem, Resource, headers, retries, routes, wrappers};
 
 /// `RouteConfiguration.virtual_hosts`: field 2, length-delimited.
@@ -84,11 +85,13 @@ pub(super) fn render_host(
     );
     let mut route = Vec::new();
     let mut cost = 0_u64;
-    let mut affordable = Vec::with_capacity(routes.len());
     for it in routes {
+        let rendered = routes::render(it, domain, context, problems);
+        if rendered.is_empty() {
+            continue;
+        }
         let of_this = expressions::of_route(it);
-        // What cannot be counted is told of where it is rendered.
-        if of_this != u64::MAX && cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
+        if cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
             problems.push(Problem::new(
                 &it.name,
                 format!(
@@ -98,26 +101,26 @@ pub(super) fn render_host(
             ));
             continue;
         }
-        cost = cost.saturating_add(if of_this == u64::MAX { 0 } else { of_this });
-        affordable.push(it);
-    }
-    for rendered in affordable
-        .into_iter()
-        .flat_map(|route| routes::render(route, domain, context, problems))
-    {
-        route.clear();
-        encode_into(&rendered.route, &mut route);
-        for (filter, config) in rendered.filters {
-            // One entry at a time: prost writes the entries of a map in random order.
-            encode_into(
-                &EnvoyRoute {
-                    typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
-                    ..Default::default()
-                },
-                &mut route,
-            );
+        cost = cost.saturating_add(of_this);
+        for RenderedRoute {
+            route: rendered,
+            filters,
+        } in rendered
+        {
+            route.clear();
+            encode_into(&rendered, &mut route);
+            for (filter, config) in filters {
+                // One entry at a time: prost writes the entries of a map in random order.
+                encode_into(
+                    &EnvoyRoute {
+                        typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
+                        ..Default::default()
+                    },
+                    &mut route,
+                );
+            }
+            append(ROUTES, &route, host);
         }
-        append(ROUTES, &route, host);
     }
 }
 

@@ -197,8 +197,8 @@ impl SharedList {
         // Where there is no room for all, what is there already goes first: nobody takes another's place by its name.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &Entry<'_>| {
-            let stored = |before: &&Value| before.get(self.of) == Some(&entry.of);
-            old.iter().any(|before| stored(&before))
+            old.iter()
+                .any(|before| before.get(self.of) == Some(&entry.of))
         };
         let mut room_for_new =
             room.saturating_sub(ours.iter().filter(|entry| known(entry)).count());

@@ -99,6 +99,10 @@ pub(super) fn by_listener_sets(listeners: &[&Placed<'_>], displaced: &mut Displa
         .iter()
         .map(|taker| (taker.listener.hostname.key(), taker))
         .collect();
+    let all: HashSet<&str> = listeners
+        .iter()
+        .map(|listener| listener.hostname.key())
+        .collect();
     for loser in listeners {
         let behind: Vec<&Taker<'_, '_>> = takers
             .iter()
@@ -108,22 +112,23 @@ pub(super) fn by_listener_sets(listeners: &[&Placed<'_>], displaced: &mut Displa
             continue;
         }
         for attachment in &loser.state.attachments {
-            let mut taken: BTreeSet<&Hostname> = BTreeSet::new();
+            let mut lost: BTreeSet<&Hostname> = BTreeSet::new();
             for host in &attachment.hosts {
                 let domain = &host.domain;
                 if domain.is_exact() {
-                    let nearest = domain.covering_keys().find_map(|key| exact.get(key));
+                    let owner = domain.covering_keys().find(|key| all.contains(key));
+                    let nearest = owner.and_then(|key| exact.get(key));
                     let taker = nearest.filter(|taker| taker.takes_from(loser, attachment.route));
-                    taken.extend(taker.map(|taker| taker.listener.hostname));
+                    lost.extend(taker.map(|taker| taker.listener.hostname));
                 } else {
                     let takers = behind.iter().filter(|taker| {
                         domain.intersect(taker.listener.hostname).is_some()
                             && taker.takes_from(loser, attachment.route)
                     });
-                    taken.extend(takers.map(|taker| taker.listener.hostname));
+                    lost.extend(takers.map(|taker| taker.listener.hostname));
                 }
             }
-            for hostname in taken {
+            for hostname in lost {
                 displaced.add(
                     attachment.route,
                     Some(attachment.parent),

@@ -56,10 +56,11 @@ fn check(pattern: &str) -> Result<u64, String> {
             .utf8(false)
             .build()
             .parse(pattern)
+            .map(drop)
+            .map_err(|why| why.to_string())
     };
-    parse(false).or_else(|_| parse(true)).map_err(|why| {
+    parse(false).or_else(|_| parse(true)).map_err(|text| {
         // The last line is what is wrong; those before draw the expression.
-        let text = why.to_string();
         let last = text.lines().last().unwrap_or_default().trim();
         format!("is not a regular expression that is supported (RE2): {last}")
     })?;
