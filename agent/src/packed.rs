@@ -13,7 +13,7 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Snapshot, Transport, VirtualHost};
+use sesame_proto::schema::{Edge, EndpointSet, Snapshot, Transport, VirtualHost};
 
 /// A Gateway, its encoded snapshot and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,7 @@ pub struct Packed {
     serials: BTreeMap<String, String>,
     first_expiry: Option<i64>,
     counts: Counts,
+    edge: Edge,
     keys: Vec<KeyPair>,
 }
 
@@ -75,6 +76,7 @@ impl Packed {
                     .sum(),
                 backends: snapshot.backends.len(),
             },
+            edge: snapshot.edge.unwrap_or_default(),
             keys: keys.clone(),
         }
     }
@@ -109,6 +111,11 @@ impl Packed {
                 && self.behind == before.behind
                 && self.keys == before.keys,
         }
+    }
+
+    /// How its clients are treated.
+    pub fn edge(&self) -> Edge {
+        self.edge
     }
 
     /// The Gateway.
@@ -270,6 +277,7 @@ impl Parts {
             endpoints,
             keys,
             trust_bundles,
+            edge,
         } = snapshot;
         let mut parts = Self {
             route_tables: Vec::new(),
@@ -288,6 +296,9 @@ impl Parts {
         encoding::message::encode_repeated(ENDPOINTS, endpoints, &mut parts.endpoints);
         encoding::message::encode_repeated(7, keys, &mut parts.behind);
         encoding::message::encode_repeated(8, trust_bundles, &mut parts.behind);
+        if let Some(edge) = edge {
+            encoding::message::encode(9, edge, &mut parts.behind);
+        }
         parts
     }
 }
@@ -340,6 +351,10 @@ mod tests {
                     name: name(),
                     pem: "pem".to_owned(),
                 }],
+                edge: Some(Edge {
+                    keep_repeated_slashes: true,
+                    ..Edge::default()
+                }),
             },
             keys: Vec::new(),
         };
@@ -440,6 +455,7 @@ mod tests {
                 trust_bundles: named(7)
                     .map(|name| TrustBundle { name, ..TrustBundle::default() })
                     .collect(),
+                edge: Some(Edge { max_request_headers: Some(7), ..Edge::default() }),
             };
             digest::canonicalize(&mut snapshot);
             let revision = digest::revision(&snapshot);

@@ -339,6 +339,7 @@ impl Publisher {
             addresses: vec![at.ip()],
             port_map: BTreeMap::from([(80, at.port().into()), (443, tls.port().into())]),
             subscription_budget: 24,
+            limits: sesame_agent::limits::Limits::default(),
             layout: host.layout.clone(),
             admin_socket: host.admin_socket(),
             trusted_hops: 0,

@@ -147,6 +147,7 @@ fn host(gateway: &ResolvedGateway) -> render::Options {
         addresses,
         port_map: BTreeMap::new(),
         subscription_budget: 100,
+        limits: sesame_agent::limits::Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,

@@ -24,6 +24,7 @@ pub mod echo;
 pub mod envoy;
 pub mod golden;
 pub mod grpc;
+pub mod http2;
 pub mod load;
 pub mod manifests;
 pub mod mixed;

@@ -14,6 +14,7 @@ pub mod plan;
 mod report;
 mod request;
 mod rollback;
+mod shares;
 pub mod state;
 mod subscription;
 mod transaction;

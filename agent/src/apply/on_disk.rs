@@ -42,6 +42,7 @@ impl fmt::Debug for OnDisk {
             clusters,
             endpoints,
             secrets,
+            shares: _,
             problems: _,
         } = &self.content;
         f.debug_struct("OnDisk")
@@ -86,6 +87,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
         clusters,
         endpoints,
         secrets,
+        shares: _,
         problems: _,
     } = rendered;
     match kind {

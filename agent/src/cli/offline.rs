@@ -7,6 +7,7 @@ use sesame_controller::resolve::{Resolution, resolve};
 
 use super::host::HostArgs;
 use crate::layout::XdsLayout;
+use crate::limits::Limits;
 use crate::render;
 use crate::run::report::ProblemReport;
 use crate::run::system_ca;
@@ -46,6 +47,7 @@ pub(crate) fn render_options(host: &HostArgs) -> render::Options {
         },
         port_map: host.port_map.clone(),
         subscription_budget: 100,
+        limits: Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: host.trusted_hops,

@@ -40,6 +40,9 @@ pub(crate) struct RunArgs {
     /// How many files each Envoy may watch; by default what the inotify limit leaves.
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
+    /// The heap of each Envoy; by default three quarters of the memory of the control group, or of the host.
+    #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
+    envoy_heap_mib: Option<u64>,
     /// How long connections may go on when the agent is told to stop, or their listener or Envoy is replaced.
     #[arg(
         long,
@@ -97,6 +100,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         envoy,
         concurrency,
         subscription_budget,
+        envoy_heap_mib,
         drain_seconds,
         max_removal_share,
         removal_hold_seconds,
@@ -131,6 +135,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         envoy,
         concurrency,
         subscription_budget,
+        heap: envoy_heap_mib.map(|mib| mib << 20),
         drain: Duration::from_secs(drain_seconds),
         most_removed: max_removal_share,
         hold: Duration::from_secs(removal_hold_seconds),

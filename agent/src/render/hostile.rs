@@ -4,9 +4,9 @@
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Endpoint, EndpointSet, Forward, Header,
-    HeaderModifier, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry,
-    Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
+    AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet, Forward,
+    Header, HeaderModifier, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect,
+    Retry, Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
     WeightedBackend, cors_origin, path_match, path_modifier, route::Action, session_persistence,
     string_match,
 };
@@ -265,6 +265,17 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                             .collect(),
                     })
                     .collect(),
+                edge: Some(Edge {
+                    escaped_slashes: 77,
+                    header_underscores: -1,
+                    request_timeout_ms: Some(u64::MAX),
+                    stream_idle_timeout_ms: Some(u64::MAX),
+                    tls_handshake_timeout_ms: Some(u64::MAX),
+                    udp_session_timeout_ms: Some(0),
+                    max_request_headers_kib: Some(u32::MAX),
+                    max_request_headers: Some(0),
+                    ..Default::default()
+                }),
                 ..Default::default()
             })
     })

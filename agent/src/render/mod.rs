@@ -20,6 +20,7 @@ mod l4;
 mod listeners;
 mod matches;
 mod mirrors;
+mod overload;
 mod paths;
 mod redirects;
 mod retries;
@@ -27,6 +28,7 @@ mod route_tables;
 mod routes;
 mod secrets;
 mod sessions;
+mod shares;
 mod static_bootstrap;
 mod tls;
 mod udp;
@@ -44,12 +46,14 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{Backend, EndpointSet, Snapshot};
+use sesame_proto::schema::{Backend, Edge, EndpointSet, Snapshot};
 
 pub use bootstrap::bootstrap;
+pub(crate) use shares::none as no_shares;
 pub use static_bootstrap::static_bootstrap;
 pub use weights::REFUSED_CLUSTER;
 
+use crate::limits::Limits;
 use crate::packed::Packed;
 
 /// What the host decides, beside the snapshot.
@@ -61,6 +65,8 @@ pub struct Options {
     pub port_map: BTreeMap<u32, u32>,
     /// How many file subscriptions (inotify instances) Envoy may open in all.
     pub subscription_budget: usize,
+    /// What it may use in all.
+    pub limits: Limits,
     /// The files that Envoy watches; paths as Envoy sees them.
     pub layout: crate::layout::XdsLayout,
     /// The admin socket.
@@ -103,6 +109,8 @@ pub struct Rendered {
     pub endpoints: Vec<Resource>,
     /// SDS, a file each, 0600: key pairs and trust bundles.
     pub secrets: Vec<Resource>,
+    /// RTDS, one file: what each listener and backend may open, a `Runtime`.
+    pub shares: Bytes,
     /// What could not be said to Envoy, in the snapshot's order.
     pub problems: Vec<Problem>,
 }
@@ -134,6 +142,8 @@ impl fmt::Display for Problem {
 /// What every translator may ask about the rest of the snapshot.
 struct Context<'a> {
     options: &'a Options,
+    /// How clients are treated.
+    edge: Edge,
     subscriptions: budget::Subscriptions<'a>,
     /// The key pairs and trust bundles that have a resource, encoded.
     secrets: BTreeMap<&'a str, &'a [u8]>,
@@ -158,6 +168,7 @@ pub fn routes_after(
     }
     let context = Context {
         options,
+        edge: packed.edge(),
         subscriptions: budget::Subscriptions::default(),
         secrets: BTreeMap::new(),
         route_tables: BTreeMap::new(),
@@ -196,6 +207,7 @@ pub fn endpoints_after(
     } = snapshot;
     let mut context = Context {
         options,
+        edge: snapshot.edge.unwrap_or_default(),
         subscriptions: budget::plan(ports, backends, &secrets, options.subscription_budget),
         secrets,
         route_tables: BTreeMap::new(),
@@ -245,6 +257,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
         endpoints,
         keys: key_refs,
         trust_bundles,
+        edge,
     } = snapshot;
     let mut problems = Vec::new();
     let secrets = secrets::render(key_refs, keys, trust_bundles, &mut problems);
@@ -252,6 +265,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
     let secret_bytes = by_name(&secrets);
     let mut context = Context {
         options,
+        edge: edge.unwrap_or_default(),
         subscriptions: budget::plan(ports, backends, &secret_bytes, options.subscription_budget),
         secrets: secret_bytes,
         route_tables: BTreeMap::new(),
@@ -273,10 +287,13 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
     problems.append(&mut of_routes);
     let endpoints = endpoints::render(&backends, &sets, &context);
     let granted = &context.subscriptions;
+    let listeners = sorted(listeners, &mut problems);
+    let clusters = sorted(clusters, &mut problems);
     let mut rendered = Rendered {
-        listeners: sorted(listeners, &mut problems),
+        shares: shares::render(&options.limits, &listeners, &clusters, &backends),
+        listeners,
         route_tables: in_files(&route_tables, &granted.route_tables),
-        clusters: sorted(clusters, &mut problems),
+        clusters,
         endpoints: sorted(endpoints, &mut problems),
         secrets: in_files(&secrets, &granted.secrets),
         problems,

@@ -242,8 +242,7 @@ fn forward(
     };
     // The connection manager's limit on rest would cut a longer request that rests: the request's own
     // limit takes its place, also where that is none.
-    if *request_timeout_disabled || *request_timeout_ms > u64::from(hcm::STREAM_IDLE_TIMEOUT) * 1000
-    {
+    if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
     match shares.as_slice() {

@@ -36,6 +36,7 @@ use super::{AGENT_SOCKET, RunOptions, accepted, health, host_addresses, server, 
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy::{self, Supervisor, SupervisorConfig};
+use crate::limits::{self, Limits};
 
 /// One Gateway's task, and the channels to and from it. What it is to serve it hears from the engine.
 struct Running {
@@ -65,6 +66,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         },
         port_map: options.port_map.clone(),
         subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(2),
+        limits: limits_of_host(options.heap)?,
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
@@ -314,4 +316,12 @@ fn reporter(
             with_objects,
         )
     }
+}
+
+/// What each Envoy may use: what this process may have, and so much heap if told.
+fn limits_of_host(heap: Option<u64>) -> Result<Limits, limits::TooFewFiles> {
+    let heap = heap.unwrap_or_else(|| limits::heap_of(limits::memory()));
+    let limits = Limits::new(limits::open_files(), heap)?;
+    tracing::info!(?limits, "each Envoy is limited");
+    Ok(limits)
 }

@@ -256,6 +256,8 @@ impl Instance {
         if !opened.junk.is_empty() {
             tracing::warn!(gateway = %self.gateway, files = ?opened.junk, "files for Envoy were damaged or not ours; they are written anew");
         }
+        // Others may have damaged them since, or this agent may open more or fewer files than the last.
+        applier.share_out(&first.rendered.shares)?;
         let from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_some() {
             tracing::info!(gateway = %self.gateway, "an Envoy is already running; taking it over");

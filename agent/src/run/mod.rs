@@ -77,6 +77,8 @@ pub struct RunOptions {
     pub concurrency: Option<u32>,
     /// Files that each Envoy may watch.
     pub subscription_budget: Option<usize>,
+    /// Bytes of heap of each Envoy.
+    pub heap: Option<u64>,
     /// How long connections may go on at a stop.
     pub drain: Duration,
     /// A revision that removes more than so many per cent of what is served is held; 100 holds nothing.

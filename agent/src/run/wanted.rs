@@ -15,6 +15,7 @@ use sesame_proto::schema::{Snapshot, Transport};
 
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
+use crate::limits::Limits;
 use crate::packed::Packed;
 use crate::quarantine::Served;
 use crate::render::{self, Rendered};
@@ -28,6 +29,8 @@ pub(super) struct HostSettings {
     pub(super) port_map: BTreeMap<u32, u32>,
     /// Files that all Envoys together may watch.
     pub(super) subscription_budget: usize,
+    /// What each Envoy may use.
+    pub(super) limits: Limits,
     /// The same for each Envoy, when told.
     pub(super) budget_each: Option<usize>,
     /// Proxies before Envoy.
@@ -159,7 +162,8 @@ pub(super) fn render_all(
     let mut assignments = assign(&needs, &host.pool);
     let budget = host
         .budget_each
-        .unwrap_or(host.subscription_budget / gateways.len().max(1));
+        .unwrap_or(host.subscription_budget / gateways.len().max(1))
+        .min(host.limits.watched);
     gateways
         .iter()
         .map(|offer| {
@@ -203,6 +207,7 @@ fn render_one(
         addresses: assignment.addresses.clone(),
         port_map: host.port_map.clone(),
         subscription_budget,
+        limits: host.limits,
         layout: directories.layout(),
         admin_socket: directories.admin_socket(),
         trusted_hops: host.trusted_hops,

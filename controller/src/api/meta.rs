@@ -35,6 +35,10 @@ pub struct Metadata {
     /// `metadata.labels`.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// Of `metadata.annotations` those whose names begin with `projectsesame.io/`.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    #[serde(deserialize_with = "super::labels::own_annotations")]
+    pub annotations: Labels,
 }
 
 impl Metadata {

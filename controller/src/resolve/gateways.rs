@@ -11,6 +11,7 @@ use super::ca_bundles::CaBundles;
 use super::certificates::Certificates;
 use super::classes::Classes;
 use super::context::Context;
+use super::edge;
 use super::frontend_tls::FrontendValidation;
 use super::listener_sets::{self, SetState};
 use super::listener_tls;
@@ -50,6 +51,10 @@ pub(super) struct GatewayState<'w> {
     pub(super) frontend: FrontendValidation,
     /// The name of the key that it shows to backends.
     client_key: Option<String>,
+    /// What differs from the edge defaults.
+    edge: Option<schema::Edge>,
+    /// What was asked for in their place and is not understood.
+    pub(super) not_understood: Vec<String>,
 }
 
 /// The listeners of a Gateway itself or of one of its ListenerSets.
@@ -140,6 +145,7 @@ impl<'w> GatewayState<'w> {
                 ),
             );
         }
+        let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
         let addresses = Addresses::read(addresses, &mut accepted);
         if default_scope
             .as_deref()
@@ -208,6 +214,8 @@ impl<'w> GatewayState<'w> {
             addresses,
             frontend,
             client_key,
+            edge,
+            not_understood,
         })
     }
 
@@ -314,6 +322,7 @@ impl<'w> GatewayState<'w> {
                 route_tables,
                 backends: reached.backends,
                 endpoints: reached.endpoints,
+                edge: self.edge,
             },
             keys: certificates
                 .iter()

@@ -20,6 +20,7 @@ mod conflicts;
 mod context;
 mod cors;
 mod durations;
+mod edge;
 mod endpoints;
 mod filters;
 mod frontend_tls;

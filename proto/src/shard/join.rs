@@ -97,6 +97,7 @@ pub fn join_config<B: AsRef<[u8]>>(
             endpoints: _,
             keys,
             trust_bundles,
+            edge,
         } = piece;
         if !gateway.is_empty() {
             snapshot.gateway = gateway;
@@ -106,6 +107,7 @@ pub fn join_config<B: AsRef<[u8]>>(
         snapshot.backends.extend(backends);
         snapshot.keys.extend(keys);
         snapshot.trust_bundles.extend(trust_bundles);
+        snapshot.edge = snapshot.edge.or(edge);
     }
     snapshot.route_tables = tables.into_values().collect();
     canonicalize(&mut snapshot);

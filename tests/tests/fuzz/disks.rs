@@ -207,6 +207,7 @@ fn runtime_directory() {
         addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,
+        limits: sesame_agent::limits::Limits::default(),
         layout: layout.clone(),
         admin_socket: root.path().join("admin.sock"),
         trusted_hops: 0,

@@ -24,6 +24,7 @@ fn host() -> Options {
         addresses: vec![Ipv4Addr::UNSPECIFIED.into()],
         port_map: BTreeMap::from([(80, 8080)]),
         subscription_budget: 16,
+        limits: sesame_agent::limits::Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,

@@ -161,6 +161,7 @@ impl Fixture {
                 pool: vec![[127, 0, 0, 1].into(), [127, 0, 0, 2].into()],
                 port_map: BTreeMap::new(),
                 subscription_budget: 1000,
+                limits: crate::limits::Limits::default(),
                 budget_each: None,
                 trusted_hops: 0,
                 system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
