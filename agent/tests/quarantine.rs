@@ -343,6 +343,10 @@ impl Publisher {
             admin_socket: host.admin_socket(),
             trusted_hops: 0,
             system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+            endpoints: render::EndpointRules {
+                local: true,
+                ..render::EndpointRules::default()
+            },
         };
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let (applier, supervisor) = host.start(&render::render(snapshot, keys, &options)).await;

@@ -6,13 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use prost::Message as _;
 
+use crate::bounds;
 use crate::keys::{self, KeyPair};
+use crate::open::{self, OpenError, Rule};
 use crate::schema::{Manifest, Snapshot};
 use crate::shard::{self, MAX_STORED_BYTES, ShardError, Sharded};
 
@@ -34,6 +36,9 @@ pub enum DirectoryError {
         /// What it said.
         source: io::Error,
     },
+    /// A file is not to be read.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The pieces do not fit together.
     #[error("{path}: {source}")]
     Shard {
@@ -92,9 +97,9 @@ pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
 pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
     let path = dir.join(MANIFEST);
     let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
-    Manifest::decode(bytes.as_slice()).map_err(|error| DirectoryError::Manifest {
+    bounds::manifest(&bytes).map_err(|error| DirectoryError::Manifest {
         path,
-        reason: format!("cannot be decoded: {error}"),
+        reason: error.to_string(),
     })
 }
 
@@ -143,17 +148,7 @@ fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
 }
 
 fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, DirectoryError> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
-        .map_err(at(path))?;
-    if bytes.len() as u64 > limit {
-        return Err(DirectoryError::Manifest {
-            path: path.to_owned(),
-            reason: format!("larger than {limit} bytes"),
-        });
-    }
-    Ok(bytes)
+    Ok(open::read(path, Rule::Given, limit)?)
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {

@@ -148,7 +148,7 @@ impl AgentUnderTest {
             .arg(self.state())
             .arg("--envoy")
             .arg(self.setup.envoy.clone().unwrap_or_else(envoy_binary))
-            .arg("--allow-local-endpoints")
+            .args((!self.setup.no_local_endpoints).then_some("--allow-local-endpoints"))
             .args(match &self.setup.pool {
                 None if self.setup.everywhere => vec![],
                 None => vec!["--address", "127.0.0.1"],

@@ -151,6 +151,7 @@ fn host(gateway: &ResolvedGateway) -> render::Options {
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: render::EndpointRules::default(),
     }
 }
 

@@ -202,6 +202,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: render::EndpointRules::default(),
     };
     let rendered = render::render(&snapshot, &[], &options);
     assert_eq!(rendered.problems, [], "{pattern}");

@@ -12,6 +12,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use sesame_proto::open::{self, Rule};
+
 use super::on_disk::entries;
 use super::subscription::{Kind, Subscription};
 use crate::layout::{XdsLayout, file_name};
@@ -226,10 +228,10 @@ impl Files {
     }
 }
 
-/// Creates a directory for this user alone, with its parents; leaves an existing one alone.
+/// Creates a directory for this user alone, with its parents. One that is there has to be nobody else's.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(open::check_directory(path, Rule::Own)?);
     }
     DirBuilder::new()
         .recursive(true)

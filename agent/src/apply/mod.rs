@@ -21,7 +21,7 @@ mod wait;
 mod wire;
 
 pub(crate) use durable::replace_file;
-pub(crate) use files::{create_directory, remove_if_there};
+pub(crate) use files::{create_directory, remove_if_there, write_file};
 pub use on_disk::OnDisk;
 pub use report::{Outcome, Refusal, Report, StepReport};
 pub use request::{ApplyError, Opened, Wanted};

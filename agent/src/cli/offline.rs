@@ -25,7 +25,7 @@ pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     if !dir.is_dir() {
         bail!("--manifests {}: no such directory", dir.display());
     }
-    let mut manifests = Manifests::new(dir, LastGood::none());
+    let mut manifests = Manifests::with_limits(dir, LastGood::none(), host.manifest_limits());
     let scan = manifests.scan();
     let resolution = resolve(manifests.world(), &host.resolve_options());
     let problems = scan.problems.iter().map(ProblemReport::from).collect();
@@ -50,5 +50,9 @@ pub(crate) fn render_options(host: &HostArgs) -> render::Options {
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: host.trusted_hops,
         system_ca: system_ca::find(),
+        endpoints: render::EndpointRules {
+            local: host.allow_local_endpoints,
+            ..render::EndpointRules::default()
+        },
     }
 }

@@ -123,6 +123,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
     run::run(RunOptions {
         source: source.source()?,
         resolve: host.resolve_options(),
+        limits: host.manifest_limits(),
         port_map: host.port_map,
         addresses,
         trusted_hops: host.trusted_hops,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::digest::sha256;
+use sesame_proto::open::{self, Rule};
 
 use super::launch::{LAUNCH, ORPHAN_OF};
 use super::process::{CommandLine, Process};
@@ -170,11 +171,7 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
 }
 
 fn read_pid_file(path: &Path) -> Option<Identity> {
-    let meta = fs::metadata(path).ok()?;
-    if !meta.is_file() || meta.len() > MAX_PID_FILE {
-        return None;
-    }
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&open::read(path, Rule::Own, MAX_PID_FILE).ok()?).ok()
 }
 
 /// Looks for processes of this user with `--config-path <bootstrap>` among their arguments that are not noted.
@@ -276,12 +273,10 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut staged = path.as_os_str().to_owned();
     staged.push(".new");
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&staged)?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let (mut file, _) = open::open_with(&mut options, Path::new(&staged), Rule::Own)?;
+    file.set_len(0)?;
     file.write_all(bytes)?;
     fs::rename(staged, path)
 }

@@ -34,6 +34,7 @@ pub fn bootstrap(options: &Options) -> Bytes {
         addresses: _,
         port_map: _,
         subscription_budget: _,
+        endpoints: _,
         layout,
         admin_socket,
         trusted_hops: _,

@@ -93,7 +93,12 @@ fn cluster(backend: &Backend, sets: &Sets<'_>, context: &Context<'_>) -> Result<
     } else {
         let set = sets.get(endpoints.as_str()).copied();
         // STATIC is the type where none is named.
-        cluster.load_assignment = Some(endpoints::assignment(name, set, protocol));
+        cluster.load_assignment = Some(endpoints::assignment(
+            name,
+            set,
+            protocol,
+            &context.options.endpoints,
+        ));
     }
     Ok(cluster)
 }

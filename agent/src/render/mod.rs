@@ -47,6 +47,7 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Backend, EndpointSet, Snapshot};
 
 pub use bootstrap::bootstrap;
+pub use endpoints::EndpointRules;
 pub use static_bootstrap::static_bootstrap;
 pub use weights::REFUSED_CLUSTER;
 
@@ -69,6 +70,8 @@ pub struct Options {
     pub trusted_hops: u32,
     /// The system's certificate authorities, one PEM file; a path as Envoy sees it.
     pub system_ca: std::path::PathBuf,
+    /// Which endpoints are served.
+    pub endpoints: EndpointRules,
 }
 
 /// One encoded resource.
@@ -201,7 +204,7 @@ pub fn endpoints_after(
         route_tables: BTreeMap::new(),
         clusters: BTreeSet::new(),
     };
-    endpoints::check(endpoints, &mut problems);
+    endpoints::check(endpoints, &options.endpoints, &mut problems);
     let (before, sets) = (endpoints::sets(before), endpoints::sets(endpoints));
     let others: Vec<&Backend> = backends
         .iter()
@@ -257,7 +260,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
         route_tables: BTreeMap::new(),
         clusters: BTreeSet::new(),
     };
-    endpoints::check(endpoints, &mut problems);
+    endpoints::check(endpoints, &options.endpoints, &mut problems);
     let (backends, sets): (Vec<&Backend>, _) =
         (backends.iter().collect(), endpoints::sets(endpoints));
     let (clusters, usable) = clusters::render(&backends, &sets, &context, &mut problems);

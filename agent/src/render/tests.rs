@@ -25,6 +25,10 @@ pub(crate) fn options() -> Options {
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: EndpointRules {
+            local: true,
+            ..EndpointRules::default()
+        },
     }
 }
 

@@ -68,6 +68,9 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
+        allow_local_endpoints: options.resolve.allow_local_endpoints,
+        health_address: options.health_address,
+        interfaces: host_addresses::every,
         held,
         directories: directories.clone(),
     };
@@ -76,6 +79,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let patience = (options.most_removed < 100).then_some(options.hold);
     let started = options.source.start(Inputs {
         resolve: options.resolve.clone(),
+        limits: options.limits,
         host,
         known: known_sender,
         accepted,

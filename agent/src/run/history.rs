@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::open::{self, Rule};
 
 use super::accepted;
 use super::directories::Directories;
@@ -22,7 +23,7 @@ const PINNED: &str = "pinned";
 
 /// The generation that a Gateway was rolled back to, if it was.
 pub(super) fn pinned(directory: &Path) -> Option<u64> {
-    let text = fs::read_to_string(directory.join(PINNED)).ok()?;
+    let text = open::read_text(&directory.join(PINNED), Rule::Own, 64).ok()?;
     text.strip_suffix('\n')?.parse().ok()
 }
 

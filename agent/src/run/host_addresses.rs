@@ -68,17 +68,19 @@ impl Network {
 /// The addresses of this host that are in one of the networks, in order; as many as a host can have Gateways.
 pub(crate) fn in_networks(networks: &[Network]) -> Vec<IpAddr> {
     let held = |ip: &IpAddr| networks.iter().any(|network| network.holds(*ip));
-    let found: BTreeSet<IpAddr> = every().filter(held).collect();
+    let found: BTreeSet<IpAddr> = every().into_iter().filter(held).collect();
     found.into_iter().take(MAX_POOL).collect()
 }
 
-fn every() -> impl Iterator<Item = IpAddr> {
+/// Every address that this host has now.
+pub(super) fn every() -> Vec<IpAddr> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
-    interfaces.filter_map(|interface| {
+    let addresses = interfaces.filter_map(|interface| {
         let address = interface.address?;
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
         v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
-    })
+    });
+    addresses.collect()
 }
 
 /// Addresses under which others reach this host; loopback if there is no other.

@@ -47,6 +47,8 @@ pub use self::directories::DirectoriesError;
 pub(crate) use self::host_addresses::{Network, in_networks};
 pub use self::source::Source;
 
+use crate::source::manifests::Limits;
+
 /// The agent's socket in the runtime directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
 /// Where sockets and Envoy's files are unless told.
@@ -61,6 +63,8 @@ pub struct RunOptions {
     pub source: Source,
     /// How to resolve manifests.
     pub resolve: sesame_controller::resolve::Options,
+    /// What a directory of manifests may be.
+    pub limits: Limits,
     /// Outside port to bound port.
     pub port_map: BTreeMap<u32, u32>,
     /// Addresses to listen on; empty for all.

@@ -14,7 +14,7 @@ use super::withdrawal::Withdrawal;
 #[cfg(feature = "cluster")]
 use crate::source::cluster;
 use crate::source::last_good::LastGood;
-use crate::source::manifests::{Manifests, tree};
+use crate::source::manifests::{Limits, Manifests, tree};
 use crate::source::snapshot_dirs::{self, SnapshotDirs};
 #[cfg(feature = "cluster")]
 use crate::source::supply::Supply;
@@ -35,6 +35,8 @@ pub enum Source {
 /// What an engine is given.
 pub(super) struct Inputs {
     pub(super) resolve: sesame_controller::resolve::Options,
+    /// What a directory of manifests may be.
+    pub(super) limits: Limits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
@@ -84,6 +86,7 @@ impl Source {
     pub(super) fn start(&self, inputs: Inputs) -> anyhow::Result<Started> {
         let Inputs {
             resolve,
+            limits,
             host,
             known,
             accepted,
@@ -93,7 +96,7 @@ impl Source {
             Self::Manifests(dir) => {
                 let last_good = LastGood::new(host.directories.last_good());
                 let engine = Engine {
-                    manifests: Manifests::new(dir, last_good),
+                    manifests: Manifests::with_limits(dir, last_good, limits),
                     resolver: Resolver::default(),
                     of_neighbours: Resolver::default(),
                     resolve,
@@ -104,15 +107,16 @@ impl Source {
                     withdrawal,
                     runtime: tokio::runtime::Handle::current(),
                 };
-                let watch = Watch::start(dir, Timing::default(), tree::is_manifest)
+                let watch = Watch::start(dir, limits, Timing::default(), tree::is_manifest)
                     .context("cannot start watching the manifests")?;
                 thread(move || engine.run(watch))?;
             }
             Self::SnapshotDir(dir) => {
                 let engine = SnapshotEngine { host, known };
                 let mut dirs = SnapshotDirs::new(dir);
-                let mut watch = Watch::start(dir, Timing::default(), snapshot_dirs::is_piece)
-                    .context("cannot start watching the snapshots")?;
+                let mut watch =
+                    Watch::start(dir, limits, Timing::default(), snapshot_dirs::is_piece)
+                        .context("cannot start watching the snapshots")?;
                 thread(move || {
                     engine.restore(accepted);
                     while watch.changes.blocking_recv().is_some() {

@@ -4,8 +4,8 @@
 //! `keys.pb` beside the manifest. A revision is taken when every digest fits; until then the one before it stays.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::directory::{self, KEYS, MANIFEST};
 use sesame_proto::keys::{self, KeyPair};
+use sesame_proto::open::{self, Rule};
 
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
@@ -72,7 +73,7 @@ impl SnapshotDirs {
                 self.held.retain(|path, _| found.contains(path));
                 for path in found {
                     let dir = self.root.join(&path);
-                    self.held.entry(path).or_default().refresh(&dir);
+                    self.held.entry(path).or_default().refresh(&self.root, &dir);
                 }
             }
             Err(error) => away = Some(format!("{}: {error}", self.root.display())),
@@ -148,17 +149,19 @@ impl SnapshotDirs {
 }
 
 impl Held {
-    fn refresh(&mut self, dir: &Path) {
-        // What is mounted changes as a whole, by one link: everything is read behind it.
-        let behind = fs::canonicalize(dir.join("..data"));
-        let dir = behind.as_deref().unwrap_or(dir);
-        let stamps = match stamps(dir) {
-            Ok(stamps) => stamps,
-            Err(error) => {
-                self.fault(None, format!("{}: {error}", dir.display()));
+    fn refresh(&mut self, root: &Path, dir: &Path) {
+        let looked = behind(root, dir).and_then(|dir| match stamps(&dir) {
+            Ok(stamps) => Ok((dir, stamps)),
+            Err(error) => Err(format!("{}: {error}", dir.display())),
+        });
+        let (dir, stamps) = match looked {
+            Ok(looked) => looked,
+            Err(reason) => {
+                self.fault(None, reason);
                 return;
             }
         };
+        let dir = dir.as_path();
         if stamps == self.stamps && !stamps.values().any(Stamp::is_fresh) {
             return;
         }
@@ -200,6 +203,28 @@ impl Held {
     }
 }
 
+/// Where the files of a snapshot are. What is mounted changes as a whole, by one link, and everything is read behind it.
+/// No link leads out of the root.
+fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
+    let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+    let root = fs::canonicalize(root).map_err(|error| at(root, error))?;
+    let data = dir.join("..data");
+    let real = fs::canonicalize(&data).or_else(|_| fs::canonicalize(dir));
+    let real = real.map_err(|error| at(dir, error))?;
+    if !real.starts_with(&root) {
+        return Err(format!(
+            "{}: is a link to {}, out of {}; it is not followed",
+            dir.display(),
+            real.display(),
+            root.display()
+        ));
+    }
+    for dir in real.ancestors().take_while(|dir| dir.starts_with(&root)) {
+        open::check_directory(dir, Rule::Given).map_err(|error| error.to_string())?;
+    }
+    Ok(real)
+}
+
 fn read(dir: &Path) -> Result<Complete, String> {
     let (manifest, snapshot) = directory::read(dir).map_err(|error| error.to_string())?;
     let gateway = gateway_of(&snapshot.gateway).ok_or_else(|| {
@@ -233,26 +258,16 @@ fn read(dir: &Path) -> Result<Complete, String> {
 }
 
 fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
-    let at = |error: io::Error| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(at)?;
-    let mode = file.metadata().map_err(at)?.permissions().mode() & 0o7777;
+    let (_, metadata) = open::open(path, Rule::Given).map_err(|error| error.to_string())?;
+    let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         return Err(format!(
             "{}: everybody on this host may use this file of private keys (mode {mode:04o}); make it 0600 or 0640",
             path.display()
         ));
     }
-    let mut bytes = Vec::new();
-    file.take(MAX_KEY_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(at)?;
-    if bytes.len() as u64 > MAX_KEY_BYTES {
-        return Err(format!(
-            "{}: larger than {MAX_KEY_BYTES} bytes",
-            path.display()
-        ));
-    }
-    keys::decode(&bytes).map_err(|error| format!("{}: cannot be decoded: {error}", path.display()))
+    let bytes = open::read(path, Rule::Given, MAX_KEY_BYTES).map_err(|error| error.to_string())?;
+    keys::decode(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// What tells whether anything that belongs to a snapshot is another file than before.

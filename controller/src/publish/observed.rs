@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use prost::Message as _;
-use sesame_proto::schema::Manifest;
+use sesame_proto::bounds;
 
 use super::objects::{self, Object, Owner};
 use crate::cluster::published::{
@@ -163,7 +162,7 @@ impl Entry {
 
 /// The names of the shards that a manifest names; none if it is not one, and is about to be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
-    let manifest = Manifest::decode(manifest).unwrap_or_default();
+    let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);
     all.map(|shard| shard.name).collect()
 }

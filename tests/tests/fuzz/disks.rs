@@ -211,6 +211,7 @@ fn runtime_directory() {
         admin_socket: root.path().join("admin.sock"),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: render::EndpointRules::default(),
     };
     let rendered = render::render(&gateway.snapshot, &gateway.keys, &options);
     let wanted = || Wanted {

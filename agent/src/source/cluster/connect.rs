@@ -57,9 +57,14 @@ impl Settings {
 /// A client with what the files say now: tokens and authorities change.
 pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
-        Some(path) => kubeconfig::read(path)
-            .await
-            .map_err(|error| format!("{}: {}", path.display(), words_of(&error)))?,
+        Some(path) => {
+            let at = |error| format!("--kubeconfig {}: {}", path.display(), words_of(&error));
+            let kubeconfig::Read { config, warnings } = kubeconfig::read(path).await.map_err(at)?;
+            for warning in warnings {
+                tracing::warn!("{warning}");
+            }
+            config
+        }
         None => Config::incluster().map_err(|error| {
             format!(
                 "no ServiceAccount of a Pod ({}); outside a cluster name a file with --kubeconfig",

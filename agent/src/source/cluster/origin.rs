@@ -46,7 +46,7 @@ impl Next {
 #[derive(Debug)]
 pub(super) struct Origin {
     config: Vec<ShardRef>,
-    /// How many bytes these take once decompressed.
+    /// How much memory the values of these take.
     size: u64,
     key_secrets: usize,
     /// Stored bytes of those that later manifests have not named, by digest; no more than could be compared.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{
     GATEWAY_LABEL, KEY_SECRETS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, PART_LABEL, Part,
     gateway_id, manifest_name, shard_name,
 };
+use sesame_proto::bounds;
 use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
 use sesame_proto::shard::{self, Joined};
 
@@ -28,7 +28,7 @@ pub(super) struct Named {
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) sets: Vec<EndpointSet>,
-    /// How many bytes they take.
+    /// How much memory they take.
     pub(super) size: u64,
     /// Why what is there now cannot be used; what was there before is.
     pub(super) fault: Option<String>,
@@ -188,8 +188,8 @@ pub(super) fn read_manifest(
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let at = |why: String| format!("ConfigMap {name}: {why}");
     let bytes = entry(object, MANIFEST_ENTRY).map_err(at)?;
-    let manifest = Manifest::decode(bytes)
-        .map_err(|error| at(format!("{MANIFEST_ENTRY} cannot be decoded: {error}")))?;
+    let manifest =
+        bounds::manifest(bytes).map_err(|error| at(format!("{MANIFEST_ENTRY} {error}")))?;
     shard::check(&manifest).map_err(|error| at(error.to_string()))?;
     let gateway = gateway_of(&manifest.gateway)
         .ok_or_else(|| at(format!("{:?} is no Gateway", manifest.gateway)))?;

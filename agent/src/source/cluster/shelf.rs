@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{SHARD_ENTRY, shard_name};
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::EndpointSet;
-use sesame_proto::shard::{self, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
+use sesame_proto::shard::{self, Endpoints, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
 
 use super::fetch::{Fetched, Need};
 use super::origin::{Config, Next, Origin};
@@ -126,14 +124,13 @@ impl Shelf {
         live.gone = false;
         let sets = entry(object, SHARD_ENTRY)
             .and_then(|bytes| shard::endpoint_sets(name, bytes).map_err(|error| error.to_string()));
-        let size = |sets: &[EndpointSet]| sets.iter().map(|set| set.encoded_len() as u64).sum();
-        match sets.map(|sets| (size(&sets), sets)) {
-            Ok((size, _)) if others.saturating_add(size) > MAX_SNAPSHOT_BYTES => {
+        match sets {
+            Ok(Endpoints { size, .. }) if others.saturating_add(size) > MAX_SNAPSHOT_BYTES => {
                 live.fault = Some(format!(
-                    "{name} and the other endpoint shards take more than {MAX_SNAPSHOT_BYTES} bytes"
+                    "{name} and the other endpoint shards take more than {MAX_SNAPSHOT_BYTES} bytes of memory"
                 ));
             }
-            Ok((size, sets)) => {
+            Ok(Endpoints { sets, size }) => {
                 self.endpoints_moved |= live.sets != sets;
                 live.sets = sets;
                 live.size = size;

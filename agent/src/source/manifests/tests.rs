@@ -319,9 +319,80 @@ fn what_is_no_file_is_skipped_and_never_waited_for() {
     nix::unistd::mkfifo(&fixture.path("a.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
     fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
     assert_eq!(
-        read::read(&fixture.path("a.yaml"), 10).expect_err("a fifo"),
-        "is no regular file"
+        read::read(&fixture.path("a.yaml"), None, 10).expect_err("a fifo"),
+        "is a fifo, expected a regular file"
     );
+}
+
+#[test]
+fn links_stay_inside_unless_they_may_lead_out() {
+    let mut fixture = Fixture::new();
+    let outside = fixture.dir.path().join("outside");
+    fs::create_dir(&outside).expect("directory");
+    fs::write(outside.join("b.yaml"), object("b", "1")).expect("written");
+    fixture.write("real/a.yaml", object("a", "1"));
+    // Absolute or not, and by whatever way: where it ends is what counts.
+    symlink("../outside/b.yaml", fixture.path("b.yaml")).expect("link");
+    symlink("../outside", fixture.path("sub")).expect("link");
+    symlink("/etc/passwd", fixture.path("passwd.yaml")).expect("link");
+    symlink(fixture.path("real"), fixture.path("zub")).expect("link");
+    assert_eq!(fixture.objects(), ["a=1"]);
+    let mut problems = fixture.problems();
+    problems.retain(|problem| !problem.contains("is read once"));
+    assert_eq!(problems.len(), 3, "{problems:#?}");
+    assert!(
+        problems.iter().all(|p| p.contains("--follow-links")),
+        "{problems:#?}"
+    );
+    // A file that becomes a link out keeps what it held.
+    fs::rename(fixture.path("real/a.yaml"), outside.join("a.yaml")).expect("moved");
+    symlink(outside.join("a.yaml"), fixture.path("real/a.yaml")).expect("link");
+    fs::write(outside.join("a.yaml"), object("a", "2")).expect("written");
+    fixture
+        .manifests
+        .rescan_paths(&[fixture.path("real/a.yaml")]);
+    assert_eq!(fixture.shown(), ["a=1"]);
+    assert_eq!(fixture.objects(), ["a=1"]);
+
+    let limits = Limits {
+        links_out: true,
+        ..Limits::default()
+    };
+    let store = LastGood::new(fixture.dir.path().join("store"));
+    fixture.manifests = Manifests::with_limits(fixture.path(""), store, limits);
+    assert_eq!(fixture.objects(), ["a=2", "b=1"]);
+}
+
+#[test]
+fn what_everybody_may_write_says_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1"));
+    fixture.write("sub/b.yaml", object("b", "1"));
+    assert_eq!(fixture.objects(), ["a=1", "b=1"]);
+    let with = |path: PathBuf, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("changed");
+    };
+    with(fixture.path("a.yaml"), 0o666);
+    with(fixture.path("sub"), 0o777);
+    fixture.write("a.yaml", object("a", "2"));
+    fixture.write("sub/b.yaml", object("b", "2"));
+    assert_eq!(fixture.objects(), ["a=1", "b=1"]);
+    let problems = fixture.problems();
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+    assert!(
+        problems
+            .iter()
+            .all(|p| p.contains("everybody may write it")),
+        "{problems:#?}"
+    );
+    with(fixture.path("a.yaml"), 0o664);
+    with(fixture.path("sub"), 0o775);
+    assert_eq!(fixture.objects(), ["a=2", "b=2"]);
+    with(fixture.path(""), 0o777);
+    fixture.write("a.yaml", object("a", "3"));
+    assert!(!fixture.manifests.scan().available);
+    assert_eq!(fixture.shown(), ["a=2", "b=2"]);
 }
 
 #[test]

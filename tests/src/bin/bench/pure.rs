@@ -27,6 +27,10 @@ pub(crate) fn measure(manifests: &Path) -> anyhow::Result<(f64, f64)> {
         admin_socket: "/run/bench/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: render::EndpointRules {
+            local: true,
+            ..render::EndpointRules::default()
+        },
     };
     let mut resolver = Resolver::default();
     let (mut resolve, mut rendered) = (Vec::new(), Vec::new());
