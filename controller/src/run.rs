@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Mode};
 use crate::lead::Elector;
 use crate::provision::Provisioner;
-use crate::publish::{Failures, Publisher};
+use crate::publish::{Failures, Publisher, Signing};
 use crate::report::Reporter;
 use crate::resolve::Options;
 use crate::serve::{self, Metrics};
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) namespace: String,
     pub(crate) mode: Mode,
     pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
     pub(crate) lease_duration: Duration,
     pub(crate) gateway_services: bool,
@@ -90,6 +91,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         namespace,
         mode,
         kubeconfig,
+        signing,
         listen,
         lease_duration,
         gateway_services,
@@ -161,6 +163,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         leading: is_leading.clone(),
         failures,
         metrics: Arc::clone(&metrics),
+        signing,
     };
     tasks.spawn(publisher.run());
     let reporter = Reporter {

@@ -14,3 +14,4 @@ pub mod open;
 pub mod other_hosts;
 pub mod schema;
 pub mod shard;
+pub mod signature;

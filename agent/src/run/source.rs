@@ -18,6 +18,7 @@ use crate::source::manifests::{Limits, Manifests, tree};
 use crate::source::snapshot_dirs::{self, SnapshotDirs};
 #[cfg(feature = "cluster")]
 use crate::source::supply::Supply;
+use crate::source::supply::Trusted;
 use crate::source::watch::{Timing, Watch};
 
 /// Where configuration comes from.
@@ -26,7 +27,7 @@ pub enum Source {
     /// A directory of Gateway API manifests.
     Manifests(PathBuf),
     /// A directory of snapshots.
-    SnapshotDir(PathBuf),
+    SnapshotDir(PathBuf, Trusted),
     /// A Kubernetes cluster.
     #[cfg(feature = "cluster")]
     Cluster(cluster::Settings),
@@ -62,7 +63,7 @@ impl Source {
                 manifests: Some(dir.clone()),
                 ..nothing
             },
-            Self::SnapshotDir(dir) => SourceReport {
+            Self::SnapshotDir(dir, _) => SourceReport {
                 kind: "snapshotDir".to_owned(),
                 snapshot_dir: Some(dir.clone()),
                 ..nothing
@@ -111,9 +112,9 @@ impl Source {
                     .context("cannot start watching the manifests")?;
                 thread(move || engine.run(watch))?;
             }
-            Self::SnapshotDir(dir) => {
+            Self::SnapshotDir(dir, trusted) => {
                 let engine = SnapshotEngine { host, known };
-                let mut dirs = SnapshotDirs::new(dir);
+                let mut dirs = SnapshotDirs::new(dir, trusted.clone());
                 let mut watch =
                     Watch::start(dir, limits, Timing::default(), snapshot_dirs::is_piece)
                         .context("cannot start watching the snapshots")?;

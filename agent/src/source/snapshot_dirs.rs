@@ -15,12 +15,13 @@ use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::directory::{self, KEYS, MANIFEST};
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::open::{self, Rule};
+use sesame_proto::signature::{self, TrustedKeys};
 
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
 use crate::packed::Packed;
 
-use super::supply::{Awaited, Complete, Supplied, Supply, gateway_of, keys_of};
+use super::supply::{Awaited, Complete, Supplied, Supply, Trusted, gateway_of, keys_of};
 
 const MAX_KEY_BYTES: u64 = 8 << 20;
 /// Directories below the root, and files in one of them: more than any snapshot has.
@@ -29,14 +30,14 @@ const MAX_FILES: usize = 4096;
 
 /// Whether a file of this name can belong to a snapshot.
 pub fn is_piece(name: &std::ffi::OsStr) -> bool {
-    name.to_str()
-        .is_some_and(|name| name == MANIFEST || name == KEYS || name.ends_with(".pb.zst"))
+    name.to_str().is_some_and(directory::is_piece)
 }
 
 /// The directory as it was last seen.
 #[derive(Debug)]
 pub struct SnapshotDirs {
     root: PathBuf,
+    trusted: Trusted,
     /// By path relative to the root.
     held: BTreeMap<PathBuf, Held>,
 }
@@ -48,13 +49,16 @@ struct Held {
     stamps: BTreeMap<std::ffi::OsString, Stamp>,
     gateway: Option<NamespacedName>,
     supplied: Supplied,
+    /// Of the latest signature.
+    stamp: Option<u64>,
 }
 
 impl SnapshotDirs {
     /// Nothing is read yet.
-    pub fn new(root: impl Into<PathBuf>) -> Self {
+    pub fn new(root: impl Into<PathBuf>, trusted: Trusted) -> Self {
         Self {
             root: root.into(),
+            trusted,
             held: BTreeMap::new(),
         }
     }
@@ -73,7 +77,10 @@ impl SnapshotDirs {
                 self.held.retain(|path, _| found.contains(path));
                 for path in found {
                     let dir = self.root.join(&path);
-                    self.held.entry(path).or_default().refresh(&self.root, &dir);
+                    self.held
+                        .entry(path)
+                        .or_default()
+                        .refresh(&self.root, &dir, &self.trusted);
                 }
             }
             Err(error) => away = Some(format!("{}: {error}", self.root.display())),
@@ -149,7 +156,7 @@ impl SnapshotDirs {
 }
 
 impl Held {
-    fn refresh(&mut self, root: &Path, dir: &Path) {
+    fn refresh(&mut self, root: &Path, dir: &Path, trusted: &Trusted) {
         let looked = behind(root, dir).and_then(|dir| match stamps(&dir) {
             Ok(stamps) => Ok((dir, stamps)),
             Err(error) => Err(format!("{}: {error}", dir.display())),
@@ -165,8 +172,9 @@ impl Held {
         if stamps == self.stamps && !stamps.values().any(Stamp::is_fresh) {
             return;
         }
-        match read(dir) {
-            Ok(complete) => {
+        match read(dir, trusted.as_deref(), self.stamp) {
+            Ok((complete, stamp)) => {
+                self.stamp = stamp;
                 self.gateway = Some(complete.packed.gateway().clone());
                 self.supplied = Supplied {
                     complete: Some(self.same_or(complete)),
@@ -225,8 +233,21 @@ fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     Ok(real)
 }
 
-fn read(dir: &Path) -> Result<Complete, String> {
-    let (manifest, snapshot) = directory::read(dir).map_err(|error| error.to_string())?;
+/// What a directory holds, and the stamp of its signature, which follows the `known` one.
+fn read(
+    dir: &Path,
+    trusted: Option<&TrustedKeys>,
+    known: Option<u64>,
+) -> Result<(Complete, Option<u64>), String> {
+    let directory::Read {
+        manifest,
+        snapshot,
+        stamp,
+    } = directory::read_trusted(dir, trusted).map_err(|error| error.to_string())?;
+    if let Some(stamp) = stamp {
+        signature::follows(stamp, known)
+            .map_err(|error| format!("{}: {error}", dir.join(MANIFEST).display()))?;
+    }
     let gateway = gateway_of(&snapshot.gateway).ok_or_else(|| {
         format!(
             "{}: {:?} is no Gateway",
@@ -247,14 +268,15 @@ fn read(dir: &Path) -> Result<Complete, String> {
             missing.join(", ")
         )
     })?;
-    Ok(Complete {
+    let complete = Complete {
         revision: manifest.revision,
         packed: Arc::new(Packed::new(&ResolvedGateway {
             gateway,
             snapshot,
             keys,
         })),
-    })
+    };
+    Ok((complete, stamp))
 }
 
 fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {

@@ -2,14 +2,18 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
+use sesame_proto::open::{self, Rule};
+use sesame_proto::signature::SigningKeys;
 
 use crate::cluster::published::DEFAULT_NAMESPACE;
 use crate::engine::Mode;
+use crate::publish::Signing;
 use crate::resolve::Options;
 use crate::run::Settings;
 
@@ -64,6 +68,10 @@ struct Given {
     /// How to reach the API server [default: $KUBECONFIG, ~/.kube/config, or the pod's ServiceAccount]
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Sign what is published with every Ed25519 private key in this file (PEM, PKCS#8); agents check that with
+    /// --trusted-key.
+    #[arg(long, env = "SESAME_SIGNING_KEY_FILE", value_name = "FILE")]
+    signing_key_file: Option<PathBuf>,
     /// Where to answer /healthz, /readyz and /metrics [default: 0.0.0.0:8081]
     #[arg(long, env = "SESAME_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -116,6 +124,7 @@ impl Given {
             allow_local_endpoints,
             gateway_services,
             kubeconfig,
+            signing_key_file,
             listen,
             lease_seconds,
             log,
@@ -156,6 +165,7 @@ impl Given {
                 ModeArg::Single => Mode::Single,
             },
             kubeconfig: kubeconfig.or(file.kubeconfig),
+            signing: signing_keys(signing_key_file.or(file.signing_key_file).as_deref())?,
             listen: listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             lease_duration: Duration::from_secs(lease),
             gateway_services: gateway_services.or(file.gateway_services).unwrap_or(true),
@@ -164,6 +174,17 @@ impl Given {
         let format = log_format.or(file.log_format).unwrap_or(LogFormat::Text);
         Ok((log, format, settings))
     }
+}
+
+/// The keys of a file that nobody else may have written.
+fn signing_keys(path: Option<&Path>) -> Result<Signing> {
+    let Some(path) = path else {
+        return Ok(Signing::default());
+    };
+    let at = || format!("--signing-key-file {}", path.display());
+    let pem = open::read(path, Rule::Named, MAX_FILE_BYTES).with_context(at)?;
+    let keys = SigningKeys::from_pem(&pem).with_context(at)?;
+    Ok(Signing(Some(Arc::new(keys))))
 }
 
 fn read(path: &Path) -> Result<Given> {

@@ -10,6 +10,8 @@
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
 //! | GatewayAgent | `ns.name.host` | what that host says |
 //!
+//! Where snapshots are signed, manifests and endpoint shards have an entry `signature` as well.
+//!
 //! A Gateway's key Secrets have fixed names, so that a Role can name them.
 
 use sesame_proto::digest::sha256;
@@ -35,6 +37,8 @@ pub const MANIFEST_ENTRY: &str = "manifest.pb";
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// The entry of a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
+/// The entry of a manifest's or an endpoint shard's `binaryData`, where it is signed.
+pub const SIGNATURE_ENTRY: &str = "signature";
 /// The entry of a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
 /// The most key Secrets that one Gateway may have: as many names as its Role holds.

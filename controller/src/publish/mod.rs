@@ -17,7 +17,9 @@ mod plan_tests;
 mod publisher;
 mod retries;
 mod seen;
+mod signing;
 
 pub(crate) use self::bundle::Bundle;
 pub(crate) use self::publisher::Publisher;
 pub(crate) use self::retries::Failures;
+pub(crate) use self::signing::Signing;

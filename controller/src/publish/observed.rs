@@ -8,8 +8,10 @@ use bytes::Bytes;
 use sesame_proto::bounds;
 
 use super::objects::{self, Object, Owner};
+use super::signing::{Seal, Sealed, Signing};
 use crate::cluster::published::{
-    GATEWAY_ANNOTATION, GATEWAY_LABEL, MANIFEST_ENTRY, PART_LABEL, Part, SHARD_ENTRY, gateway_id,
+    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY,
+    PART_LABEL, Part, SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
 };
 use crate::watch::Incoming;
 
@@ -20,6 +22,8 @@ pub(super) struct Entry {
     /// The label that says whose it is.
     pub(super) gateway: String,
     pub(super) digest: [u8; 32],
+    /// Whether it is signed as it should be.
+    pub(super) seal: Seal,
     /// `metadata.resourceVersion`, which grows.
     pub(super) version: u64,
     /// Of endpoints.
@@ -43,6 +47,15 @@ impl Published {
             .iter()
             .filter(move |(_, entry)| entry.gateway == gateway)
             .map(|((_, name), entry)| (name.as_str(), entry))
+    }
+
+    /// The latest stamp of a signature.
+    pub(super) fn latest_stamp(&self) -> u64 {
+        let stamps = self.0.values().map(|entry| match entry.seal {
+            Seal::Good(stamp) => stamp,
+            Seal::None | Seal::Bad => 0,
+        });
+        stamps.max().unwrap_or(0)
     }
 
     /// The labels of all Gateways of which something is published.
@@ -87,9 +100,15 @@ impl Published {
 }
 
 impl Entry {
+    /// Whether it is this object, signed as it should be.
+    pub(super) fn is(&self, object: &Object) -> bool {
+        self.digest == object.digest && self.seal != Seal::Bad
+    }
+
     /// What a write leaves.
-    pub(super) fn of_written(object: &Object, owner: &Owner, version: u64) -> Self {
+    pub(super) fn of_written(object: &Object, owner: &Owner, version: u64, seal: Seal) -> Self {
         Self {
+            seal,
             part: object.part,
             gateway: gateway_id(&owner.gateway),
             digest: object.digest,
@@ -106,7 +125,11 @@ impl Entry {
     }
 
     /// What a watch saw; none if it does not say which part it is.
-    pub(super) fn of_seen(kind: &'static str, incoming: &Incoming) -> Option<Self> {
+    pub(super) fn of_seen(
+        kind: &'static str,
+        incoming: &Incoming,
+        signing: &Signing,
+    ) -> Option<Self> {
         let value = &incoming.value;
         let map = |pointer: &str| -> BTreeMap<String, String> {
             let object = value
@@ -128,18 +151,39 @@ impl Entry {
             Part::Keys => (map("/data"), BTreeMap::new()),
             Part::Manifest | Part::Config | Part::Endpoints => (map("/binaryData"), map("/data")),
         };
-        let binary: BTreeMap<String, Vec<u8>> = encoded
+        let mut binary: BTreeMap<String, Vec<u8>> = encoded
             .into_iter()
             .map(|(name, text)| (name, STANDARD.decode(text).unwrap_or_default()))
             .collect();
+        // What is signed has a signature beside what the digest is over; elsewhere it has no business there.
+        let signature = match part {
+            Part::Manifest | Part::Endpoints if signing.is_on() => binary.remove(SIGNATURE_ENTRY),
+            _ => None,
+        };
         let bytes = |name: &str| binary.get(name).cloned().unwrap_or_default();
         let gateway = annotations.get(GATEWAY_ANNOTATION);
         let views = binary
             .iter()
             .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
             .collect();
+        let label = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
+        let entry = match part {
+            Part::Manifest => MANIFEST_ENTRY,
+            Part::Config | Part::Endpoints => SHARD_ENTRY,
+            Part::Keys => KEYS_ENTRY,
+        };
+        let seal = signing.seen(&Sealed {
+            part,
+            name: &incoming.name().name,
+            gateway: gateway.map(String::as_str).unwrap_or_default(),
+            fleet: label(FLEET_LABEL),
+            key_secrets: text.get(KEY_SECRETS_ENTRY).map_or("0", String::as_str),
+            content: binary.get(entry).map(Vec::as_slice).unwrap_or_default(),
+            signature: signature.as_deref(),
+        });
         Some(Self {
             part,
+            seal,
             gateway: labels.get(GATEWAY_LABEL).cloned().unwrap_or_default(),
             digest: objects::digest(
                 &labels,

@@ -92,7 +92,7 @@ fn snapshot_directory() {
     let tree = Tree::of(root.path());
     run("snapshot_directory", Form::Proto, &tree.seeds(), |input| {
         tree.put(input);
-        let supply = SnapshotDirs::new(root.path()).scan();
+        let supply = SnapshotDirs::new(root.path(), None).scan();
         for supplied in supply.gateways.values() {
             let Some(complete) = &supplied.complete else {
                 continue;

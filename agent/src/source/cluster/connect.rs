@@ -11,6 +11,8 @@ use sesame_controller::cluster::published::{
     FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id,
 };
 
+use crate::source::supply::Trusted;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -27,6 +29,8 @@ pub struct Settings {
     pub fleet: String,
     /// What this host calls itself.
     pub host: String,
+    /// Who is believed; whoever can write there if nobody is named.
+    pub trusted: Trusted,
 }
 
 impl Settings {

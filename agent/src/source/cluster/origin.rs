@@ -84,6 +84,7 @@ impl Origin {
         let Named {
             manifest,
             key_secrets,
+            stamp: _,
         } = next;
         // One that was given up and read again is to be what it was.
         let same =
