@@ -13,10 +13,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::api::Network;
 use crate::connection::Connection;
 use crate::engine::{Engine, Mode};
 use crate::lead::Elector;
-use crate::provision::Provisioner;
+use crate::provision::{Nameless, Provisioner};
 use crate::publish::{Failures, Publisher};
 use crate::report::Reporter;
 use crate::resolve::Options;
@@ -34,6 +35,7 @@ pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) lease_duration: Duration,
     pub(crate) gateway_services: bool,
+    pub(crate) host_addresses: Vec<Network>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -93,6 +95,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         listen,
         lease_duration,
         gateway_services,
+        host_addresses,
     } = settings;
     let connection = Connection::open(kubeconfig).await?;
     let client = connection.client.clone();
@@ -107,6 +110,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     let (offers, offered) = watch::channel(None);
     let (statuses, changes) = mpsc::unbounded_channel();
     let (leading, is_leading) = watch::channel(false);
+    let (nameless, without_name) = watch::channel(Nameless::new());
     let (failures, failed) = watch::channel(Failures::new());
     let (step_down, mut stopping) = watch::channel(false);
 
@@ -150,6 +154,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
             client: client.clone(),
             offers: offered.clone(),
             leading: is_leading.clone(),
+            nameless,
             metrics: Arc::clone(&metrics),
         };
         tasks.spawn(provisioner.run());
@@ -167,8 +172,10 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         client: client.clone(),
         namespace: namespace.clone(),
         controller_name,
+        host_addresses,
         changes,
         failures: failed,
+        nameless: without_name,
         leading: is_leading,
         metrics: Arc::clone(&metrics),
     };

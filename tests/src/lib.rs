@@ -31,6 +31,7 @@ pub mod network;
 pub mod ports;
 pub mod processes;
 pub mod published;
+pub mod reports;
 pub mod seeded;
 pub mod streams;
 pub mod wait;

@@ -1,14 +1,15 @@
 //! `sesame-agent run`: serves until it is told to stop.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use sesame_controller::api::Network;
 
 use super::host::HostArgs;
 use super::source::SourceArgs;
-use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, Network, RunOptions};
+use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, RunOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -25,6 +26,16 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     address_pools: Vec<Network>,
+    /// Tell that this host is reached here, where it listens on all addresses; repeatable. By default the addresses of
+    /// interfaces that lead to others, and not those of bridges, Pods and tunnels.
+    #[arg(
+        long = "report-address",
+        env = "SESAME_REPORT_ADDRESSES",
+        value_delimiter = ',',
+        value_name = "IP",
+        help_heading = "Host"
+    )]
+    report_addresses: Vec<IpAddr>,
     /// Where the accepted configuration is kept over reboots. Holds private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
@@ -92,6 +103,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         source,
         host,
         address_pools,
+        report_addresses,
         state_dir,
         runtime_dir,
         envoy,
@@ -125,6 +137,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         resolve: host.resolve_options(),
         port_map: host.port_map,
         addresses,
+        report_addresses,
         trusted_hops: host.trusted_hops,
         state_dir,
         runtime_dir,

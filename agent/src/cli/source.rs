@@ -125,6 +125,11 @@ impl ClusterArgs {
         if host.is_empty() {
             anyhow::bail!("this host has no name; give it one with --host");
         }
+        if !sesame_controller::cluster::published::is_host_name(&host) {
+            anyhow::bail!(
+                "--host {host:?}: expected up to 253 letters, digits, \"-\", \"_\" and \".\", the first and last a letter or digit"
+            );
+        }
         Ok(Source::Cluster(crate::source::cluster::Settings {
             kubeconfig,
             namespace,

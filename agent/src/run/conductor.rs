@@ -112,6 +112,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let reporter = match (&options.source, started.clients) {
         (Source::Cluster(settings), Some(clients)) => Some(Reporter::start(
             settings.clone(),
+            &host_addresses::usable(&options.report_addresses),
             clients,
             known.clone(),
             all_seen,
@@ -286,7 +287,7 @@ fn reporter(
     };
     let source = options.source.report();
     let resolve = options.resolve.clone();
-    let host_addresses: Vec<String> = host_addresses::usable()
+    let host_addresses: Vec<String> = host_addresses::usable(&options.report_addresses)
         .iter()
         .map(IpAddr::to_string)
         .collect();

@@ -3,19 +3,14 @@
 
 use jiff::Timestamp;
 use sesame_controller::cluster::{
-    AgentState, GatewayAgentStatus, RefusedListener, RefusedObject, RefusedRoute, RefusedRule,
-    UnusableAddress,
+    AgentState, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT,
+    RefusedListener, RefusedObject, RefusedRoute, RefusedRule, UnusableAddress,
 };
 
 use super::describe::reachable;
 use super::report::{GatewayReport, GatewayState};
 use super::seen::Seen;
 use crate::source::supply::Awaited;
-
-/// An object holds a mebibyte and a half: more than these of a kind help nobody.
-const MAX_ENTRIES: usize = 100;
-/// Envoy's words can be long.
-const MAX_TEXT: usize = 1024;
 
 /// The status, without the time of its writing. `before` is what was told last.
 pub(super) fn host_status(
@@ -73,7 +68,9 @@ pub(super) fn host_status(
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         addresses: if seen.live {
             let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
-            reachable(listened, host_addresses)
+            let mut all = reachable(listened, host_addresses);
+            all.truncate(MAX_REPORTED_ADDRESSES);
+            all
         } else {
             Vec::new()
         },
@@ -149,7 +146,7 @@ fn next_expiry(seen: &Seen) -> Option<Timestamp> {
 fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> {
     rules
         .iter()
-        .take(MAX_ENTRIES)
+        .take(MAX_RULES)
         .map(|(rule, reason)| RefusedRule {
             rule: *rule,
             reason: text(reason),
@@ -171,7 +168,7 @@ fn short(revision: &str) -> String {
 }
 
 fn text(text: &str) -> String {
-    match text.char_indices().nth(MAX_TEXT) {
+    match text.char_indices().nth(MAX_TEXT - 1) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }

@@ -24,6 +24,7 @@ mod instance;
 mod keeper;
 mod objects;
 pub mod orders;
+mod outside;
 mod publisher;
 mod replace;
 pub mod report;
@@ -44,7 +45,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::directories::DirectoriesError;
-pub(crate) use self::host_addresses::{Network, in_networks};
+pub(crate) use self::host_addresses::in_networks;
 pub use self::source::Source;
 
 /// The agent's socket in the runtime directory.
@@ -65,6 +66,8 @@ pub struct RunOptions {
     pub port_map: BTreeMap<u32, u32>,
     /// Addresses to listen on; empty for all.
     pub addresses: Vec<IpAddr>,
+    /// Where clients reach the host, for Gateways that listen on all addresses; empty for what the host finds.
+    pub report_addresses: Vec<IpAddr>,
     /// Proxies before Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
     /// Survives reboots.

@@ -12,6 +12,7 @@ mod filters;
 mod gateway;
 mod labels;
 mod meta;
+mod network;
 mod policy;
 mod routes;
 
@@ -21,5 +22,6 @@ pub use self::filters::*;
 pub use self::gateway::*;
 pub use self::labels::*;
 pub use self::meta::*;
+pub use self::network::Network;
 pub use self::policy::*;
 pub use self::routes::*;

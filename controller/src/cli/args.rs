@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use crate::api::Network;
 use crate::cluster::published::DEFAULT_NAMESPACE;
 use crate::engine::Mode;
 use crate::resolve::Options;
@@ -61,6 +62,15 @@ struct Given {
         value_name = "BOOL"
     )]
     gateway_services: Option<bool>,
+    /// Where hosts may serve beside the addresses of their Nodes, or that are no Nodes: networks, as
+    /// 192.0.2.0/24,2001:db8::/64. Other addresses that they report are left out [default: none]
+    #[arg(
+        long,
+        env = "SESAME_HOST_ADDRESSES",
+        value_delimiter = ',',
+        value_name = "CIDR"
+    )]
+    host_addresses: Option<Vec<String>>,
     /// How to reach the API server [default: $KUBECONFIG, ~/.kube/config, or the pod's ServiceAccount]
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -115,6 +125,7 @@ impl Given {
             mode,
             allow_local_endpoints,
             gateway_services,
+            host_addresses,
             kubeconfig,
             listen,
             lease_seconds,
@@ -143,6 +154,12 @@ impl Given {
             (3..=600).contains(&lease),
             "lease-seconds {lease}: expected 3 to 600"
         );
+        let host_addresses = host_addresses.or(file.host_addresses).unwrap_or_default();
+        let host_addresses = host_addresses
+            .iter()
+            .map(|network| network.parse().map_err(anyhow::Error::msg))
+            .collect::<Result<Vec<Network>>>()
+            .context("host-addresses")?;
         let settings = Settings {
             options: Options {
                 controller_name,
@@ -159,6 +176,7 @@ impl Given {
             listen: listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             lease_duration: Duration::from_secs(lease),
             gateway_services: gateway_services.or(file.gateway_services).unwrap_or(true),
+            host_addresses,
         };
         let log = log.or(file.log).unwrap_or_else(|| "info".to_owned());
         let format = log_format.or(file.log_format).unwrap_or(LogFormat::Text);
@@ -232,6 +250,7 @@ mod tests {
         assert!(error("mood: single").contains("mood"));
         assert!(error("namespace: ../x").contains("../x"));
         assert!(error("lease-seconds: 1").contains("3 to 600"));
+        assert!(error("host-addresses: [192.0.2.1]").contains("192.0.2.0/24"));
         assert!(error("controller-name: ours").contains("example.com/controller"));
         assert!(parse("# nothing\n").is_ok());
     }

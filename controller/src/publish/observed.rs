@@ -6,11 +6,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use prost::Message as _;
+use serde_json::Value;
 use sesame_proto::schema::Manifest;
 
 use super::objects::{self, Object, Owner};
 use crate::cluster::published::{
-    GATEWAY_ANNOTATION, GATEWAY_LABEL, MANIFEST_ENTRY, PART_LABEL, Part, SHARD_ENTRY, gateway_id,
+    GATEWAY_ANNOTATION, GATEWAY_LABEL, MANIFEST_ENTRY, PART_LABEL, PUBLISHER, Part, SHARD_ENTRY,
+    gateway_id,
 };
 use crate::watch::Incoming;
 
@@ -106,13 +108,14 @@ impl Entry {
         }
     }
 
-    /// What a watch saw; none if it does not say which part it is.
+    /// What a watch saw; none if it is not ours, or does not say which part it is.
     pub(super) fn of_seen(kind: &'static str, incoming: &Incoming) -> Option<Self> {
+        if !is_ours(incoming) {
+            return None;
+        }
         let value = &incoming.value;
         let map = |pointer: &str| -> BTreeMap<String, String> {
-            let object = value
-                .pointer(pointer)
-                .and_then(serde_json::Value::as_object);
+            let object = value.pointer(pointer).and_then(Value::as_object);
             object
                 .into_iter()
                 .flatten()
@@ -161,9 +164,39 @@ impl Entry {
     }
 }
 
+/// Whether we have written the object: cross-namespace owners do not exist, and labels are copied with the rest of an object.
+pub(super) fn is_ours(incoming: &Incoming) -> bool {
+    let managers = incoming.managed.as_ref().and_then(Value::as_array);
+    let mut managers = managers.into_iter().flatten();
+    managers.any(|entry| entry["manager"] == PUBLISHER)
+}
+
 /// The names of the shards that a manifest names; none if it is not one, and is about to be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
     let manifest = Manifest::decode(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);
     all.map(|shard| shard.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_another_has_written_is_not_ours_whatever_its_labels_say() {
+        let seen = |managers: &[&str]| {
+            let managed: Vec<Value> = managers.iter().map(|m| json!({"manager": m})).collect();
+            let object = json!({"metadata": {
+                "name": "ns.edge.config-1", "managedFields": managed,
+                "labels": {PART_LABEL: "config", GATEWAY_LABEL: "1"},
+            }});
+            let incoming = serde_json::from_value(object).expect("an object");
+            Entry::of_seen("ConfigMap", &incoming).is_some()
+        };
+        assert!(seen(&["kubectl-edit", PUBLISHER]));
+        assert!(!seen(&["kubectl-client-side-apply"]));
+        assert!(!seen(&[]));
+    }
 }

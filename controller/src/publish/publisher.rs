@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, GetParams, PostParams};
 use kube::core::request::Request;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _};
@@ -16,12 +16,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::objects::{self, Object, Owner};
-use super::observed::{Entry, Published};
+use super::observed::{Entry, Published, is_ours};
 use super::plan::{Plan, Write, plan};
 use super::retries::{FIRST_PAUSE, Failures, Retries, forget_settled, note_failure};
 use super::seen::{Found, Stored, take};
 use crate::api::NamespacedName;
-use crate::cluster::published::{GATEWAY_LABEL, Part};
+use crate::cluster::published::{GATEWAY_LABEL, PUBLISHER, Part};
 use crate::engine::Offers;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
@@ -207,20 +207,27 @@ impl Publisher {
         let write = self.send(owner, write);
         match tokio::time::timeout(TIMEOUT, write).await {
             Ok(Ok(written)) => Ok(written),
-            Ok(Err(kube::Error::Api(status))) => Err(format!(
+            Ok(Err(Refusal::Foreign)) => Err(format!(
+                "{name}: there is one that this controller has not written; delete it"
+            )),
+            Ok(Err(Refusal::Kube(kube::Error::Api(status)))) => Err(format!(
                 "{name}: the API server says {} {}: {}",
                 status.code, status.reason, status.message
             )),
-            Ok(Err(error)) => Err(format!("{name}: {error}")),
+            Ok(Err(Refusal::Kube(error))) => Err(format!("{name}: {error}")),
             Err(_) => Err(format!("{name}: no answer in {TIMEOUT:?}")),
         }
     }
 
-    async fn send(&self, owner: Option<&Owner>, write: Write) -> kube::Result<Written> {
-        match (owner, write) {
+    async fn send(&self, owner: Option<&Owner>, write: Write) -> Result<Written, Refusal> {
+        let written = match (owner, write) {
             (Some(owner), Write::Create(object)) => {
                 match self.put(owner, &object, Verb::Create).await {
+                    // It may be ours all the same: without its label the watch does not see it.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
+                        if !self.wrote(objects::kind(object.part), &object.name).await? {
+                            return Err(Refusal::Foreign);
+                        }
                         self.put(owner, &object, Verb::Replace).await
                     }
                     result => result,
@@ -246,7 +253,17 @@ impl Publisher {
             (_, Write::Delete { kind, name }) => self.delete(kind, &name).await,
             // Nothing is planned for a Gateway that is gone but to delete.
             (None, Write::Create(_) | Write::Replace(_)) => Ok(Written::Nothing),
-        }
+        };
+        Ok(written?)
+    }
+
+    /// Whether we have written what is there.
+    async fn wrote(&self, kind: &'static str, name: &str) -> kube::Result<bool> {
+        let request = Request::new(self.url(kind))
+            .get(name, &GetParams::default())
+            .map_err(kube::Error::BuildRequest)?;
+        let there = self.client.request::<Incoming>(request).await?;
+        Ok(is_ours(&there))
     }
 
     async fn put(&self, owner: &Owner, object: &Object, verb: Verb) -> kube::Result<Written> {
@@ -254,7 +271,10 @@ impl Publisher {
         let body = serde_json::to_vec(&object.json(owner, &self.namespace))
             .map_err(kube::Error::SerdeError)?;
         let request = Request::new(self.url(kind));
-        let parameters = PostParams::default();
+        let parameters = PostParams {
+            field_manager: Some(PUBLISHER.to_owned()),
+            ..PostParams::default()
+        };
         let request = match verb {
             Verb::Create => request.create(&parameters, body),
             Verb::Replace => request.replace(&object.name, &parameters, body),
@@ -287,6 +307,19 @@ impl Publisher {
             Kind::ConfigMap
         };
         Incoming::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
+    }
+}
+
+/// Why a write did nothing.
+enum Refusal {
+    /// The name is somebody else's.
+    Foreign,
+    Kube(kube::Error),
+}
+
+impl From<kube::Error> for Refusal {
+    fn from(error: kube::Error) -> Self {
+        Self::Kube(error)
     }
 }
 

@@ -20,7 +20,9 @@ use super::said::status;
 use super::silence::Moment;
 use super::stored::Stored;
 use super::write::{self, Outcome};
+use crate::api::Network;
 use crate::engine::{Judgement, StatusChange};
+use crate::provision::Nameless;
 use crate::publish::Failures;
 use crate::serve::Metrics;
 use crate::world::{Kind, ObjectKey};
@@ -40,8 +42,11 @@ pub(crate) struct Reporter {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) controller_name: String,
+    /// Where hosts may serve that are no Nodes.
+    pub(crate) host_addresses: Vec<Network>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<Failures>,
+    pub(crate) nameless: watch::Receiver<Nameless>,
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -67,7 +72,12 @@ impl Reporter {
     pub(crate) async fn run(mut self) {
         let mut known = Known::default();
         let mut writes: JoinSet<(ObjectKey, Outcome)> = JoinSet::new();
-        let (mut agents, mut heard) = Agents::watch(&self.client, &self.namespace, &self.metrics);
+        let (mut agents, mut heard) = Agents::watch(
+            &self.client,
+            &self.namespace,
+            self.host_addresses.clone(),
+            &self.metrics,
+        );
         let mut ticks = tokio::time::interval(TICK);
         loop {
             let wait = self.start_writes(&mut known, &agents, &mut writes);
@@ -76,8 +86,8 @@ impl Reporter {
                     Some(change) => known.take(change, &mut agents),
                     None => return,
                 },
-                Some(seen) = heard.recv() => {
-                    let gateways = agents.take(seen, Moment::now());
+                Some(news) = heard.recv() => {
+                    let gateways = agents.hear(news, Moment::now());
                     known.touch(gateways);
                 }
                 changed = self.failures.changed() => {
@@ -86,6 +96,8 @@ impl Reporter {
                     }
                     known.open_all(Kind::Gateway);
                 }
+                // Nobody may be there to tell: Services are not always made.
+                Ok(()) = self.nameless.changed() => known.open_all(Kind::Gateway),
                 changed = self.leading.changed() => {
                     if changed.is_err() {
                         return;
@@ -108,8 +120,8 @@ impl Reporter {
             while let Ok(change) = self.changes.try_recv() {
                 known.take(change, &mut agents);
             }
-            while let Ok(seen) = heard.try_recv() {
-                let gateways = agents.take(seen, Moment::now());
+            while let Ok(news) = heard.try_recv() {
+                let gateways = agents.hear(news, Moment::now());
                 known.touch(gateways);
             }
         }
@@ -123,10 +135,11 @@ impl Reporter {
         writes: &mut JoinSet<(ObjectKey, Outcome)>,
     ) -> Option<Instant> {
         let judged = known.judged.clone()?;
-        if !*self.leading.borrow() {
+        if !*self.leading.borrow() || !agents.listed() {
             return None;
         }
         let failures = self.failures.borrow().clone();
+        let nameless = self.nameless.borrow().clone();
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
         let mut settled = Vec::new();
@@ -147,7 +160,7 @@ impl Reporter {
                 settled.push(key.clone());
                 continue;
             };
-            let said = status(key, &judged, agents.said(), &failures);
+            let said = status(key, &judged, agents.said(), &failures, &nameless);
             let change = patch(stored, said.as_ref(), &self.controller_name, time);
             let pointless = |change: &Value| {
                 known

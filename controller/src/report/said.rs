@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::hosts::Said;
+use super::hosts::{STRANGE, Said};
 use super::judged::Judged;
 use crate::api::NamespacedName;
+use crate::provision::Nameless;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
     ListenerSetStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
@@ -28,6 +29,7 @@ pub(super) fn status(
     judged: &Judged,
     hosts: &BTreeMap<NamespacedName, Said>,
     failures: &BTreeMap<NamespacedName, String>,
+    nameless: &Nameless,
 ) -> Option<Status> {
     match key.kind {
         Kind::GatewayClass => {
@@ -39,10 +41,14 @@ pub(super) fn status(
             if let Some(said) = hosts.get(&key.name) {
                 program(&mut status, &of_object(&said.programmed, key));
                 tell_lost(&mut status.conditions, &said.lost);
+                tell_strange(&mut status.conditions, &said.strange);
             }
             let unpublishable = judged.unpublishable.get(&key.name);
             if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
                 tell_unpublished(&mut status.conditions, why);
+            }
+            if let Some(why) = nameless.get(&key.name) {
+                tell_nameless(&mut status.conditions, why);
             }
             Some(Status::Gateway(status))
         }
@@ -93,16 +99,45 @@ fn tell_lost(conditions: &mut [Condition], lost: &[String]) {
         0 => first.clone(),
         more => format!("{first} and {more} more"),
     };
+    add(
+        conditions,
+        &format!("nothing was heard for 3 minutes of {who}"),
+    );
+}
+
+/// Says which addresses are left out, where it is said how many hosts serve.
+fn tell_strange(conditions: &mut [Condition], strange: &[String]) {
+    if !strange.is_empty() {
+        let all = strange.join(", ");
+        add(
+            conditions,
+            &format!("left out are addresses {all}: {STRANGE}"),
+        );
+    }
+}
+
+fn add(conditions: &mut [Condition], what: &str) {
     let programmed = conditions
         .iter_mut()
         .filter(|condition| condition.type_ == ConditionType::Programmed)
         .filter(|condition| condition.message.starts_with("programmed on "));
     for condition in programmed {
-        condition.message = format!(
-            "{}; nothing was heard for 3 minutes of {who}",
-            condition.message
-        );
+        condition.message = format!("{}; {what}", condition.message);
     }
+}
+
+/// Says that the Gateway has no Service. What it routes is not concerned.
+fn tell_nameless(conditions: &mut Vec<Condition>, why: &str) {
+    let generation = conditions
+        .first()
+        .map_or(0, |first| first.observed_generation);
+    conditions.push(Condition::new(
+        ConditionType::GatewayService,
+        ConditionStatus::False,
+        Reason::NameTaken,
+        why,
+        generation,
+    ));
 }
 
 /// Says that what is wanted is not published.

@@ -33,6 +33,7 @@ pub(crate) struct Metrics {
     gateways: Gauge,
     published: Family<OfPart, Counter>,
     statuses: Family<OfKind, Counter>,
+    reports_refused: Gauge,
     leader: Gauge,
     api_server: Gauge,
 }
@@ -50,6 +51,7 @@ impl Metrics {
             gateways: Gauge::default(),
             published: Family::default(),
             statuses: Family::default(),
+            reports_refused: Gauge::default(),
             leader: Gauge::default(),
             api_server: Gauge::default(),
             registry: Registry::default(),
@@ -82,6 +84,12 @@ impl Metrics {
         );
         let statuses = metrics.statuses.clone();
         registry.register("status_writes", "Writes of statuses, by kind", statuses);
+        let refused = metrics.reports_refused.clone();
+        registry.register(
+            "reports_refused",
+            "GatewayAgents that count for nothing: no host may have written them",
+            refused,
+        );
         let leader = metrics.leader.clone();
         registry.register("leader", "1 while this replica writes", leader);
         let api_server = metrics.api_server.clone();
@@ -144,6 +152,11 @@ impl Metrics {
     /// A status was written.
     pub(crate) fn status_written(&self, kind: &str) {
         self.statuses.get_or_create(&of_kind(kind)).inc();
+    }
+
+    /// So many GatewayAgents count for nothing.
+    pub(crate) fn reports_refused(&self, now: usize) {
+        self.reports_refused.set(count(now));
     }
 
     /// Whether this replica leads.

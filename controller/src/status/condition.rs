@@ -97,6 +97,7 @@ words! {
         PartiallyInvalid = "PartiallyInvalid",
         InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
         SupportedVersion = "SupportedVersion",
+        GatewayService = "projectsesame.io/Service",
     }
 }
 
@@ -121,6 +122,7 @@ words! {
         InvalidRouteKinds = "InvalidRouteKinds",
         ListenersNotResolved = "ListenersNotResolved",
         ListenersNotValid = "ListenersNotValid",
+        NameTaken = "NameTaken",
         NoConflicts = "NoConflicts",
         NoMatchingListenerHostname = "NoMatchingListenerHostname",
         NoMatchingParent = "NoMatchingParent",

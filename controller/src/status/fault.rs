@@ -10,6 +10,7 @@ impl Condition {
             ConditionType::Accepted
             | ConditionType::Programmed
             | ConditionType::ResolvedRefs
+            | ConditionType::GatewayService
             | ConditionType::SupportedVersion => self.status != ConditionStatus::True,
             ConditionType::Conflicted | ConditionType::PartiallyInvalid => {
                 self.status == ConditionStatus::True
