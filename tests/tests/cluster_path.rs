@@ -196,7 +196,7 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     all.wait("/", &b).await;
 
     // Nobody serves: the Gateway says so.
-    assert!(all.agent.stop().success());
+    assert!(all.agent.end().success());
     all.object("nobody serves any more", GATEWAY, |gateway| {
         programmed(gateway)["status"] == "False"
     })

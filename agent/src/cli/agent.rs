@@ -10,8 +10,10 @@ use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use tokio::runtime::Runtime;
 
 use super::{EXIT_WRONG, output};
+use crate::run::ending::StopRequest;
 use crate::run::orders::{Event, OrderRequest, What};
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
 
@@ -27,6 +29,39 @@ pub(crate) struct TargetArgs {
     /// Only this Gateway; all by default.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     gateway: Option<String>,
+}
+
+impl TargetArgs {
+    /// The agent's runtime directory.
+    pub(crate) fn runtime_dir(&self) -> &Path {
+        &self.runtime_dir
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.runtime_dir.join(AGENT_SOCKET)
+    }
+}
+
+/// Where such a command works.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+/// Whether an agent listens.
+pub(crate) async fn is_there(target: &TargetArgs) -> bool {
+    tokio::net::UnixStream::connect(target.socket())
+        .await
+        .is_ok()
+}
+
+/// Tells the agent to end, with its Envoys; returns when it has heard.
+pub(crate) async fn stop(target: &TargetArgs, request: &StopRequest) -> anyhow::Result<()> {
+    let request = Request::post("/stop")
+        .header(hyper::header::HOST, "agent")
+        .body(Full::from(serde_json::to_vec(request)?))?;
+    send(&target.socket(), request).await.map(|_| ())
 }
 
 /// Sends a request, and gives back the body of the answer once its head is there and says that all is well.
@@ -69,21 +104,19 @@ pub(crate) async fn send(socket: &Path, request: Request<Full<Bytes>>) -> anyhow
 
 /// Gives an order, prints how it goes, and says with which code to end.
 pub(crate) fn order(target: &TargetArgs, order: What) -> anyhow::Result<u8> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let request = OrderRequest {
+    runtime()?.block_on(give(target, order))
+}
+
+/// The same, within a runtime.
+pub(crate) async fn give(target: &TargetArgs, order: What) -> anyhow::Result<u8> {
+    let order = OrderRequest {
         gateway: target.gateway.clone(),
         order,
     };
-    runtime.block_on(give(&target.runtime_dir.join(AGENT_SOCKET), &request))
-}
-
-async fn give(socket: &Path, order: &OrderRequest) -> anyhow::Result<u8> {
     let request = Request::post("/orders")
         .header(hyper::header::HOST, "agent")
-        .body(Full::from(serde_json::to_vec(order)?))?;
-    let mut body = send(socket, request).await?;
+        .body(Full::from(serde_json::to_vec(&order)?))?;
+    let mut body = send(&target.socket(), request).await?;
     let mut pending = Vec::new();
     let (mut ended, mut wrong) = (false, false);
     while let Some(frame) = body.frame().await {

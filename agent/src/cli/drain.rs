@@ -1,9 +1,16 @@
-//! `sesame-agent drain`: takes a host out of service, and puts it back.
+//! `sesame-agent drain`: takes a host out of service, and puts it back; or ends Sesame on it.
+
+use std::time::Duration;
 
 use clap::Args;
 
 use super::agent::{self, TargetArgs};
+use super::{EXIT_WRONG, output};
+use crate::run::ending::{StopRequest, end_left};
 use crate::run::orders::What;
+
+/// For who has come in the instant between the end of the drain and that of Envoy.
+const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
@@ -18,8 +25,11 @@ pub(crate) struct DrainArgs {
     /// Done when no more connections than these are left, of all protocols.
     #[arg(long, default_value_t = 0, value_name = "N")]
     until_connections: u64,
+    /// Then end Envoy and the agent, also where no agent runs. What is left at the timeout is cut off.
+    #[arg(long, conflicts_with = "gateway")]
+    stop: bool,
     /// Take it back: be ready again.
-    #[arg(long, conflicts_with_all = ["timeout", "lame_duck", "until_connections"])]
+    #[arg(long, conflicts_with_all = ["timeout", "lame_duck", "until_connections", "stop"])]
     undo: bool,
 }
 
@@ -29,6 +39,7 @@ pub(crate) fn main(args: &DrainArgs) -> anyhow::Result<u8> {
         timeout,
         lame_duck,
         until_connections,
+        stop: is_stop,
         undo,
     } = args;
     let order = if *undo {
@@ -40,5 +51,44 @@ pub(crate) fn main(args: &DrainArgs) -> anyhow::Result<u8> {
             until_connections: *until_connections,
         }
     };
+    if *is_stop {
+        let timeout = Duration::from_secs(*timeout);
+        return agent::runtime()?.block_on(stop(target, order, timeout));
+    }
     agent::order(target, order)
+}
+
+/// Drains, then ends the agent with its Envoys, then Envoys that have no agent.
+async fn stop(target: &TargetArgs, drain: What, timeout: Duration) -> anyhow::Result<u8> {
+    let told = if agent::is_there(target).await {
+        // With what is left at the timeout, or without a Gateway, it ends all the same.
+        let grace = match agent::give(target, drain).await {
+            Ok(0) => LAST_GUESTS,
+            Ok(_) => Duration::ZERO,
+            Err(error) => {
+                output::text(&format!("not drained: {error:#}\n"))?;
+                Duration::ZERO
+            }
+        };
+        let request = StopRequest {
+            grace_seconds: grace.as_secs(),
+        };
+        agent::stop(target, &request).await?;
+        Some(grace)
+    } else {
+        None
+    };
+    let left = match end_left(target.runtime_dir(), timeout, told).await {
+        Ok(left) => left,
+        Err(error) => {
+            output::text(&format!("not ended: {error}\n"))?;
+            return Ok(EXIT_WRONG);
+        }
+    };
+    output::text(match (told, left) {
+        (Some(_), _) => "the agent and its Envoy have ended\n",
+        (None, 0) => "neither an agent nor an Envoy runs here\n",
+        (None, _) => "no agent ran here; its Envoy has ended\n",
+    })?;
+    Ok(0)
 }

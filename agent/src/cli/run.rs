@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::host::HostArgs;
 use super::source::SourceArgs;
-use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, Network, RunOptions};
+use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, Network, OnStop, RunOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -40,7 +40,11 @@ pub(crate) struct RunArgs {
     /// How many files each Envoy may watch; by default what the inotify limit leaves.
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
-    /// How long connections may go on when the agent is told to stop, or their listener or Envoy is replaced.
+    /// What becomes of Envoy when the agent is told to stop (SIGTERM, SIGINT): it serves on and the next agent adopts it,
+    /// or it is drained and ended. `sesame-agent drain --stop` ends both in any case.
+    #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
+    on_stop: OnStop,
+    /// How long connections may go on when Envoy is ended, or their listener or Envoy is replaced.
     #[arg(
         long,
         env = "SESAME_DRAIN_SECONDS",
@@ -66,7 +70,7 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     removal_hold_seconds: u64,
-    /// How long to serve on after readiness is lost, when the agent is told to stop.
+    /// How long to serve on after readiness is lost, with --on-stop drain.
     #[arg(
         long,
         env = "SESAME_LAME_DUCK_SECONDS",
@@ -97,6 +101,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         envoy,
         concurrency,
         subscription_budget,
+        on_stop,
         drain_seconds,
         max_removal_share,
         removal_hold_seconds,
@@ -131,6 +136,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         envoy,
         concurrency,
         subscription_budget,
+        on_stop,
         drain: Duration::from_secs(drain_seconds),
         most_removed: max_removal_share,
         hold: Duration::from_secs(removal_hold_seconds),

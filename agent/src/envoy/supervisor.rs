@@ -94,11 +94,12 @@ impl Supervisor {
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Drains for at most `grace`, and ends, what [`Supervisor::start`] would adopt or replace.
-    pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<()> {
+    /// Drains for at most `grace`, and ends, what [`Supervisor::start`] would adopt or replace; says how many there were.
+    pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
         let mut grace = grace;
+        let count = found.len();
         // The newest first: one that is about to take over does not outlive the one before well.
         while let Some(running) = found.pop() {
             let exit = stop::stop(&running.process, &admin, grace).await;
@@ -106,7 +107,7 @@ impl Supervisor {
             running.forget(&config.runtime_dir);
             grace = Duration::ZERO;
         }
-        Ok(())
+        Ok(count)
     }
 
     /// What Envoy is doing, now and from now on.

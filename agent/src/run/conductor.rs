@@ -14,10 +14,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::addresses::overlap;
 use super::describe::{self, Facts};
 use super::directories::Directories;
+use super::ending::{Ending, OnStop};
 use super::engine::Known;
 use super::feed::Feed;
 use super::instance::Instance;
@@ -37,17 +39,20 @@ use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy::{self, Supervisor, SupervisorConfig};
 
+/// What is under way when the agent leaves may take this long; a restart of Envoy can take a minute.
+const LEAVING: Duration = Duration::from_secs(5);
+
 /// One Gateway's task, and the channels to and from it. What it is to serve it hears from the engine.
 struct Running {
     seen: watch::Receiver<Seen>,
     orders: mpsc::Sender<Order>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Ending>>,
     task: JoinHandle<()>,
     /// Where it listens.
     addresses: Vec<IpAddr>,
 }
 
-/// Runs until a signal says to stop.
+/// Runs until a signal or a request says to stop.
 pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
     let _state_lock = Lock::acquire(directories.state())?;
@@ -105,7 +110,8 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let status = tokio::spawn(server::serve(listener, report, desks));
+    let (stops_sender, mut stops) = mpsc::channel(1);
+    let status = tokio::spawn(server::serve(listener, report, desks, stops_sender));
     #[cfg(not(feature = "cluster"))]
     let super::source::Started {} = started;
     #[cfg(feature = "cluster")]
@@ -125,7 +131,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let news = known.clone();
     let start = |name: &NamespacedName, wanted: &Arc<Wanted>| {
         let feed = Feed::new(name.clone(), news.clone(), Arc::clone(wanted));
-        let (stop_sender, stop) = watch::channel(false);
+        let (stop_sender, stop) = watch::channel(None);
         let (orders_sender, orders) = mpsc::channel(1);
         let (seen_sender, seen) = watch::channel(Seen::default());
         let instance = Instance {
@@ -152,6 +158,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     // Gateways that were withdrawn and whose Envoys drain, with the addresses where those still listen.
     let mut ending: BTreeMap<NamespacedName, Vec<IpAddr>> = BTreeMap::new();
     let mut ends: JoinSet<(NamespacedName, bool)> = JoinSet::new();
+    let drain = options.drain;
     for (name, addresses) in accepted::withdrawn(&directories) {
         ending.insert(name.clone(), addresses);
         let left = directories.gateway(&name);
@@ -159,7 +166,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         let config = SupervisorConfig::new(&binary, &left.runtime, socket, none);
         ends.spawn(end_leftover(name, config, options.drain));
     }
-    loop {
+    let ending = loop {
         let wanted = known.borrow_and_update().gateways.clone();
         for (name, wanted) in &wanted {
             let addresses = &wanted.assignment.addresses;
@@ -186,7 +193,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                 accepted::withdraw(&directories, &name);
                 ending.insert(name.clone(), instance.addresses.clone());
                 ends.spawn(async move {
-                    let well = stop_one(&name, instance).await;
+                    let well = stop_one(&name, instance, Ending::Drain(drain)).await;
                     (name, well)
                 });
             }
@@ -216,21 +223,26 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                     directories.forget_runtime(&name);
                 }
             }
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            Some(grace) = stops.recv() => break Ending::Drain(grace),
+            _ = terminate.recv() => break signalled(&options, &stopping).await,
+            _ = interrupt.recv() => break signalled(&options, &stopping).await,
+        }
+    };
+    match ending {
+        Ending::Leave => tracing::info!("stopping; Envoy serves on"),
+        Ending::Drain(grace) => {
+            stopping.store(true, Ordering::Relaxed);
+            tracing::info!("stopping, and Envoy with it; connections have up to {grace:?}");
         }
     }
-    stopping.store(true, Ordering::Relaxed);
-    if !options.lame_duck.is_zero() {
-        tracing::info!("not ready any more; stopping in {:?}", options.lame_duck);
-        tokio::time::sleep(options.lame_duck).await;
-    }
-    tracing::info!("stopping; connections have up to {:?}", options.drain);
     let stops = running.into_iter().map(|(name, instance)| async move {
-        stop_one(&name, instance).await;
+        stop_one(&name, instance, ending).await;
     });
     futures::future::join_all(stops).await;
-    while let Some(ended) = ends.join_next().await {
+    // Those that nobody wants any more are seen off by the next agent otherwise.
+    while ending != Ending::Leave
+        && let Some(ended) = ends.join_next().await
+    {
         if let Ok((name, _)) = ended {
             accepted::forget(&directories, &name);
         }
@@ -248,10 +260,36 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns when its Envoy has ended; false if that is not sure.
-async fn stop_one(name: &NamespacedName, instance: Running) -> bool {
-    instance.stop.send_replace(true);
-    if let Err(error) = instance.task.await {
+/// What a signal to stop means; where Envoys are to be ended, after the time that the loss of readiness takes to get around.
+async fn signalled(options: &RunOptions, stopping: &AtomicBool) -> Ending {
+    match options.on_stop {
+        OnStop::Leave => Ending::Leave,
+        OnStop::Drain => {
+            stopping.store(true, Ordering::Relaxed);
+            if !options.lame_duck.is_zero() {
+                tracing::info!("not ready any more; stopping in {:?}", options.lame_duck);
+                tokio::time::sleep(options.lame_duck).await;
+            }
+            Ending::Drain(options.drain)
+        }
+    }
+}
+
+/// Returns when its Envoy has ended, or was left; false if that is not sure.
+async fn stop_one(name: &NamespacedName, mut instance: Running, ending: Ending) -> bool {
+    instance.stop.send_replace(Some(ending));
+    let ended = match ending {
+        Ending::Drain(_) => (&mut instance.task).await,
+        Ending::Leave => match timeout(LEAVING, &mut instance.task).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                // Whatever it is about, the next agent goes on with it, as after any other death of this one.
+                instance.task.abort();
+                return false;
+            }
+        },
+    };
+    if let Err(error) = ended {
         tracing::error!(gateway = %name, %error, "the Gateway's task has failed");
         return false;
     }

@@ -17,6 +17,9 @@ const MAX_ENTRIES: usize = 100;
 /// Envoy's words can be long.
 const MAX_TEXT: usize = 1024;
 
+/// Of a host whose agent was stopped.
+const LEFT: &str = "the agent was stopped, and Envoy serves on";
+
 /// The status, without the time of its writing. `before` is what was told last.
 pub(super) fn host_status(
     report: &GatewayReport,
@@ -57,6 +60,12 @@ pub(super) fn host_status(
         (AgentState::Serving, String::new())
     } else {
         (agent_state(*state), text(message))
+    };
+    // What it serves is as true as it was; if nobody comes back, the host counts as lost after a while.
+    let message = match (seen.left && seen.live, message.as_str()) {
+        (false, _) => message,
+        (true, "") => LEFT.to_owned(),
+        (true, before) => text(&format!("{LEFT}; {before}")),
     };
     // When this revision was accepted, not its newest endpoints.
     let applied_at = before

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use super::desire::Desire;
 use super::directories::GatewayDirectories;
 use super::drain::{Drain, Until};
+use super::ending::Ending;
 use super::feed::{Ended, Feed};
 use super::orders::{Order, What};
 use super::publisher::Publisher;
@@ -58,12 +59,12 @@ struct Started {
 }
 
 impl Instance {
-    /// Serves until `stop` says so, then drains.
+    /// Serves until `stop` says so, then leaves its Envoy or ends it.
     pub(super) async fn run(
         self,
         mut feed: Feed,
         mut orders: mpsc::Receiver<Order>,
-        mut stop: watch::Receiver<bool>,
+        mut stop: watch::Receiver<Option<Ending>>,
     ) {
         let state = self.directories.state.clone();
         let mut desire = Desire::new(feed.newest(), state, self.most_removed, self.hold);
@@ -82,7 +83,7 @@ impl Instance {
                         .send_modify(|seen| seen.trouble = Some(format!("{error:#}")));
                     tokio::select! {
                         () = tokio::time::sleep(RETRY) => {}
-                        _ = stop.wait_for(|stop| *stop) => return,
+                        _ = stop.wait_for(Option::is_some) => return,
                     }
                 }
             }
@@ -105,7 +106,7 @@ impl Instance {
             }
             let mut retry = false;
             if let (Some(next), true) = (&pending, before.is_live()) {
-                let newer = || feed.has_newer() || *stop.borrow();
+                let newer = || feed.has_newer() || stop.borrow().is_some();
                 retry = !publisher.publish(next, newer).await;
                 if !retry {
                     pending = None;
@@ -137,7 +138,7 @@ impl Instance {
                 },
                 _ = state.changed() => {}
                 () = until(held), if held.is_some() => moved = desire.recheck(),
-                _ = stop.wait_for(|stop| *stop) => break,
+                _ = stop.wait_for(Option::is_some) => break,
                 () = tokio::time::sleep(RETRY), if retry => {}
                 () = until(probe), if probe.is_some() => {
                     if publisher.probe() {
@@ -194,12 +195,20 @@ impl Instance {
                 pending = Some(Arc::clone(&newest));
             }
         }
-        supervisor.stop(self.drain).await;
+        // An agent without its engine knows nothing any more that would be a reason to end anything.
+        let ending = stop.borrow().unwrap_or(Ending::Leave);
+        match ending {
+            Ending::Leave => drop(supervisor),
+            Ending::Drain(grace) => supervisor.stop(grace).await,
+        }
         publisher.finish().await;
-        self.seen.send_modify(|seen| {
-            seen.live = false;
-            STOPPED.clone_into(&mut seen.envoy_state);
-            seen.trouble = None;
+        self.seen.send_modify(|seen| match ending {
+            Ending::Leave => seen.left = true,
+            Ending::Drain(_) => {
+                seen.live = false;
+                STOPPED.clone_into(&mut seen.envoy_state);
+                seen.trouble = None;
+            }
         });
     }
 

@@ -12,6 +12,7 @@ mod describe;
 mod desire;
 mod directories;
 mod drain;
+pub mod ending;
 mod engine;
 mod feed;
 mod gate;
@@ -44,6 +45,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::directories::DirectoriesError;
+pub use self::ending::OnStop;
 pub(crate) use self::host_addresses::{Network, in_networks};
 pub use self::source::Source;
 
@@ -77,21 +79,23 @@ pub struct RunOptions {
     pub concurrency: Option<u32>,
     /// Files that each Envoy may watch.
     pub subscription_budget: Option<usize>,
-    /// How long connections may go on at a stop.
+    /// How long connections may go on where Envoys are ended.
     pub drain: Duration,
     /// A revision that removes more than so many per cent of what is served is held; 100 holds nothing.
     pub most_removed: u8,
     /// How long, if the source sticks to it.
     pub hold: Duration,
-    /// From the loss of readiness to the begin of a stop.
+    /// From the loss of readiness to the begin of that.
     pub lame_duck: Duration,
+    /// What becomes of Envoys when a signal says to stop.
+    pub on_stop: OnStop,
     /// Where to answer `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
     /// How long an Envoy may take to take over from another one.
     pub takeover: Duration,
 }
 
-/// Serves until SIGTERM or SIGINT, then drains and stops every Envoy.
+/// Serves until it is told to stop. Envoys serve on, unless they are to be drained and ended.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -20,6 +20,8 @@ pub(super) const STOPPED: &str = "Stopped";
 pub(super) struct Seen {
     /// Whether Envoy serves.
     pub(super) live: bool,
+    /// Whether the agent has left it to itself.
+    pub(super) left: bool,
     /// Whether it has taken listeners and clusters; else it serves nothing.
     pub(super) loaded: bool,
     /// Why what is served could not be kept for the next start, if it could not.

@@ -107,8 +107,8 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
-        // Whoever presses Ctrl-C does not want to wait for kept connections.
-        .args(["--drain-seconds", "1"])
+        // Whoever presses Ctrl-C wants all of it to end, and not to wait for kept connections.
+        .args(["--on-stop", "drain", "--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
