@@ -100,6 +100,11 @@ async fn the_agent_is_stopped_in_a_restart_of_envoy_and_not_one_request_fails() 
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     for (number, strategy) in ["handover", "hot"].into_iter().enumerate() {
         agent.one_envoy().await;
+        agent
+            .wait_status("Envoy is live", |status| {
+                status["gateways"][0]["envoy"]["state"] == "Live"
+            })
+            .await;
         let before = envoys(&agent);
         let mut order = agent.begin_to_replace_envoy(strategy);
         eventually("another Envoy is there", SOON, async || {

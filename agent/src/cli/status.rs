@@ -132,6 +132,9 @@ fn table(report: &Report) -> String {
             );
         }
     }
+    for hint in &report.hints {
+        let _ = writeln!(text, "\nhint: {hint}");
+    }
     if report.healthy {
         text.push_str("\nhealthy\n");
     } else {

@@ -264,6 +264,16 @@ fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
 }
 
+/// Whether a process is on its way out: it may still have sockets, and has them not for long.
+pub(super) fn is_ending(pid: u32) -> bool {
+    /// The kernel's `PF_EXITING`.
+    const EXITING: u64 = 0x4;
+    // The state is field 3, the flags are field 9.
+    let flags = |stat: &str| stat.split_whitespace().nth(9 - 3)?.parse::<u64>().ok();
+    !is_alive(pid)
+        || stat(pid).is_none_or(|stat| flags(&stat).is_some_and(|flags| flags & EXITING != 0))
+}
+
 fn stat(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
@@ -295,6 +305,8 @@ mod tests {
         let own = std::process::id();
         assert!(start_time(own).is_some());
         assert!(is_alive(own));
+        assert!(!is_ending(own));
+        assert!(is_ending(u32::MAX));
         assert_eq!(start_time(u32::MAX), None);
     }
 

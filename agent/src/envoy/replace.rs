@@ -152,6 +152,8 @@ impl Actor {
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
+        // The sockets of two Envoys are to be all that there are.
+        self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.say(format!(
                 "waiting until the Envoy of the last restart (process {}) has ended",

@@ -13,20 +13,23 @@ use super::restart::{LONGEST_SOCKET_NAME, Lineage, shared_memory};
 /// How soon a dead Envoy is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Before the first restart.
+    /// After a first death: files are put right meanwhile.
+    pub at_once: Duration,
+    /// After a second one.
     pub first: Duration,
     /// Doubles up to this.
     pub longest: Duration,
-    /// An Envoy that was live this long starts from `first` again.
+    /// The death of an Envoy that was live this long is a first one.
     pub reset_after: Duration,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
         Self {
+            at_once: Duration::from_millis(10),
             first: Duration::from_millis(100),
             longest: Duration::from_secs(10),
-            reset_after: Duration::from_secs(30),
+            reset_after: Duration::from_secs(1),
         }
     }
 }
@@ -34,7 +37,10 @@ impl Default for Backoff {
 impl Backoff {
     /// The pause after this many deaths in a row, at least one.
     pub(super) fn pause(self, deaths: u32) -> Duration {
-        let doublings = deaths.saturating_sub(1).min(16);
+        let Some(doublings) = deaths.checked_sub(2) else {
+            return self.at_once;
+        };
+        let doublings = doublings.min(16);
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 }

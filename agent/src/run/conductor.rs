@@ -37,7 +37,7 @@ use super::withdrawal::Withdrawal;
 use super::{AGENT_SOCKET, RunOptions, accepted, health, host_addresses, server, system_ca};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
-use crate::envoy::{self, Supervisor, SupervisorConfig};
+use crate::envoy::{self, Supervisor, SupervisorConfig, restart};
 
 /// What is under way when the agent leaves may take this long; a restart of Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
@@ -348,6 +348,7 @@ fn reporter(
                 resolve: &resolve,
                 seen: &seen,
                 host_addresses: &host_addresses,
+                moves_connections: restart::moves_connections(),
             },
             with_objects,
         )

@@ -28,7 +28,12 @@ pub(super) struct Facts<'a> {
     pub(super) seen: &'a BTreeMap<NamespacedName, Seen>,
     /// The host's own addresses, for listeners on all of them.
     pub(super) host_addresses: &'a [String],
+    /// Whether the kernel moves connections from a socket that closes to another one of its port.
+    pub(super) moves_connections: bool,
 }
+
+/// What could be better, though nothing is wrong.
+const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1, and they wait for it";
 
 /// Puts the report together. Without objects, which take long where they are many, their conditions do not
 /// count for its health either.
@@ -41,6 +46,7 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         transitions,
         seen,
         host_addresses,
+        moves_connections,
     } = facts;
     let gateways: Vec<GatewayReport> = seen
         .iter()
@@ -116,6 +122,11 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             reason: known.held.clone().unwrap_or_default(),
             problems: known.problems.to_vec(),
             ..source.clone()
+        },
+        hints: if *moves_connections || gateways.is_empty() {
+            Vec::new()
+        } else {
+            vec![NOT_PARKED.to_owned()]
         },
         gateways,
         objects: if with_objects {

@@ -23,6 +23,7 @@ use super::seen::{STOPPED, Seen};
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
 use crate::envoy::{State, Supervisor, SupervisorConfig, launch, locate};
+use crate::quarantine::tcp_addresses;
 
 /// How long to wait before something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -88,6 +89,7 @@ impl Instance {
                 }
             }
         };
+        supervisor.park(tcp_addresses(&newest.rendered));
         let mut state = supervisor.state();
         let mut publisher = Publisher::new(&self, applier, supervisor.admin());
         let mut drain: Option<Drain> = None;
@@ -106,10 +108,15 @@ impl Instance {
             }
             let mut retry = false;
             if let (Some(next), true) = (&pending, before.is_live()) {
+                // What is closed is to refuse connections.
+                supervisor.park_only(&tcp_addresses(&next.rendered));
                 let newer = || feed.has_newer() || stop.borrow().is_some();
                 retry = !publisher.publish(next, newer).await;
                 if !retry {
                     pending = None;
+                }
+                if let Some(applied) = &self.seen.borrow().applied {
+                    supervisor.park(tcp_addresses(&applied.rendered));
                 }
             }
             if let Some(why) = replacement.due(&before, &newest) {
@@ -206,6 +213,7 @@ impl Instance {
             Ending::Leave => seen.left = true,
             Ending::Drain(_) => {
                 seen.live = false;
+                seen.draining = None;
                 STOPPED.clone_into(&mut seen.envoy_state);
                 seen.trouble = None;
             }

@@ -18,6 +18,9 @@ pub struct Report {
     pub healthy: bool,
     /// What is wrong, a sentence each; empty when healthy.
     pub reasons: Vec<String>,
+    /// What could be better on this host, though nothing is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<String>,
     /// The agent.
     pub agent: AgentReport,
     /// Where configuration comes from.
