@@ -1,6 +1,7 @@
 //! A real `sesame-agent run` with its real Envoy, in directories of its own.
 
 mod disks;
+mod ends;
 mod orders;
 mod setup;
 
@@ -9,7 +10,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -208,52 +209,6 @@ impl AgentUnderTest {
     fn signal(&self, signal: Signal) {
         for process in self.agents() {
             kill(Pid::from_raw(process.pid), signal).expect("the agent runs");
-        }
-    }
-
-    /// SIGTERM to the agent, which leaves its Envoy serving; gives back how it ended.
-    pub fn stop(&mut self) -> ExitStatus {
-        let pid = self.child.as_ref().expect("the agent runs").id();
-        let pid = i32::try_from(pid).expect("a process id");
-        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("the agent is our child");
-        self.wait_ended()
-    }
-
-    /// `drain --stop`, which ends the agent and its Envoy; gives back how the agent ended.
-    pub fn end(&mut self) -> ExitStatus {
-        let output = self.drain_stop();
-        assert!(output.status.success(), "{}", words(&output));
-        self.wait_ended()
-    }
-
-    /// `drain --stop`, with an agent or without.
-    pub fn drain_stop(&self) -> Output {
-        let runtime = self.runtime();
-        self.command(&[
-            "drain",
-            "--stop",
-            "--lame-duck=0",
-            "--timeout=1",
-            "--runtime-dir",
-            &runtime.to_string_lossy(),
-        ])
-    }
-
-    fn wait_ended(&mut self) -> ExitStatus {
-        let mut child = self.child.take().expect("the agent runs");
-        let start = Instant::now();
-        loop {
-            if let Some(status) = child.try_wait().expect("the agent is our child") {
-                return status;
-            }
-            if start.elapsed() > SOON {
-                self.child = Some(child);
-                panic!(
-                    "the agent does not stop within {SOON:?}\n{}",
-                    self.log_tail()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -110,8 +110,8 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let (stops_sender, mut stops) = mpsc::channel(1);
-    let status = tokio::spawn(server::serve(listener, report, desks, stops_sender));
+    let (ask_to_end, mut asked_to_end) = mpsc::channel(1);
+    let status = tokio::spawn(server::serve(listener, report, desks, ask_to_end));
     #[cfg(not(feature = "cluster"))]
     let super::source::Started {} = started;
     #[cfg(feature = "cluster")]
@@ -223,7 +223,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                     directories.forget_runtime(&name);
                 }
             }
-            Some(grace) = stops.recv() => break Ending::Drain(grace),
+            Some(grace) = asked_to_end.recv() => break Ending::Drain(grace),
             _ = terminate.recv() => break signalled(&options, &stopping).await,
             _ = interrupt.recv() => break signalled(&options, &stopping).await,
         }
@@ -280,14 +280,14 @@ async fn stop_one(name: &NamespacedName, mut instance: Running, ending: Ending) 
     instance.stop.send_replace(Some(ending));
     let ended = match ending {
         Ending::Drain(_) => (&mut instance.task).await,
-        Ending::Leave => match timeout(LEAVING, &mut instance.task).await {
-            Ok(ended) => ended,
-            Err(_) => {
+        Ending::Leave => {
+            let Ok(ended) = timeout(LEAVING, &mut instance.task).await else {
                 // Whatever it is about, the next agent goes on with it, as after any other death of this one.
                 instance.task.abort();
                 return false;
-            }
-        },
+            };
+            ended
+        }
     };
     if let Err(error) = ended {
         tracing::error!(gateway = %name, %error, "the Gateway's task has failed");

@@ -82,7 +82,7 @@ async fn read<T: serde::de::DeserializeOwned>(request: Request<Incoming>) -> Res
     serde_json::from_slice(&body).map_err(|error| error.to_string())
 }
 
-fn refuse(status: StatusCode, why: String) -> Response<Body> {
+fn refuse(status: StatusCode, why: &str) -> Response<Body> {
     let body = serde_json::json!({ "error": why }).to_string();
     json(status, body.into_bytes())
 }
@@ -94,14 +94,14 @@ async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Res
             let _ = stops.try_send(Duration::from_secs(grace_seconds));
             json(StatusCode::ACCEPTED, b"{}".to_vec())
         }
-        Err(why) => refuse(StatusCode::BAD_REQUEST, why),
+        Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
     }
 }
 
 async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> Response<Body> {
     let OrderRequest { gateway, order } = match read(request).await {
         Ok(request) => request,
-        Err(why) => return refuse(StatusCode::BAD_REQUEST, why),
+        Err(why) => return refuse(StatusCode::BAD_REQUEST, &why),
     };
     let desks: Vec<(String, mpsc::Sender<Order>)> = desks
         .borrow()
@@ -114,7 +114,7 @@ async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> R
             Some(gateway) => format!("no Gateway {gateway} is served here"),
             None => "no Gateway is served here".to_owned(),
         };
-        return refuse(StatusCode::NOT_FOUND, why);
+        return refuse(StatusCode::NOT_FOUND, &why);
     }
     let (events, answers) = mpsc::unbounded_channel();
     for (gateway, desk) in desks {

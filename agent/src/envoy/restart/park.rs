@@ -64,11 +64,10 @@ impl Parked {
                     Ok(Some(socket)) => {
                         self.sockets.insert(address, socket);
                     }
-                    Ok(None) => {}
                     Err(error) if self.refused.insert(address) => {
                         tracing::warn!(%address, %error, "new connections would be refused there while a dead Envoy is replaced");
                     }
-                    Err(_) => {}
+                    Ok(None) | Err(_) => {}
                 }
             }
         }
