@@ -61,8 +61,8 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 	target/release/bench $(BENCH_FLAGS)
 
 # What `test` runs in a short form: restarts, deaths, changes and lacks under load, each as often as it says there.
-SOAK := switches stop parked restart_hot restart_streams restart_faults restart_drain restart_history restart_resources \
-  survival addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
+SOAK := switches stop apart parked restart_hot restart_streams restart_faults restart_drain restart_history \
+  restart_resources survival addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
 FIGURES := $(CURDIR)/target/soak.md
 
 .PHONY: soak

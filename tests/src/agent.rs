@@ -251,7 +251,11 @@ impl AgentUnderTest {
 
     fn agents(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
-        found.retain(|process| process.is("sesame-agent"));
+        let is_agent = |process: &Process| {
+            process.is("sesame-agent")
+                && process.arguments.get(1).is_some_and(|first| first == "run")
+        };
+        found.retain(is_agent);
         found
     }
 

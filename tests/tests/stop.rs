@@ -5,10 +5,13 @@
 
 use std::path::Path;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::processes;
 use sesame_tests::seeded::count;
 use sesame_tests::wait::eventually;
 
@@ -167,6 +170,34 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
         words(&output)
     );
     assert_eq!(envoys(&agent).len(), 1);
+}
+
+/// The first process of a container takes all others with it: they are not left without a drain.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_process_of_a_container_drains_and_ends_its_envoy_with_itself() {
+    let backend = Backend::start("a").await;
+    let container = "unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
+    let container: Vec<&str> = container.split(' ').collect();
+    let mut agent = start(Setup::with_ports(&[80]).wrapper(&container), &backend).await;
+    let idle = tokio::net::TcpStream::connect(agent.address(80))
+        .await
+        .expect("connect");
+    let first = processes::below(&agent.runtime())
+        .into_iter()
+        .find(|process| process.is("sesame-agent"))
+        .expect("the agent");
+    kill(Pid::from_raw(first.pid), Signal::SIGTERM).expect("the agent runs");
+    eventually("it ends", SOON, async || {
+        let ended = agent.ended().ok_or_else(|| "it runs".to_owned())?;
+        (ended == 0).then_some(()).ok_or_else(|| ended.to_string())
+    })
+    .await;
+    drop(idle);
+    assert!(
+        agent.log().contains("stopped Envoy"),
+        "{}",
+        agent.log_tail()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ mod drain;
 mod history;
 mod host;
 mod launch;
+mod launcher;
 mod offline;
 mod output;
 mod render;
@@ -62,6 +63,8 @@ enum Command {
     Resume(history::GatewayArgs),
     /// Apply a revision that is held because it removes so much.
     Accept(history::GatewayArgs),
+    /// Start Envoys for an agent in another container or unit, and end them at its own end.
+    Launcher(launcher::LauncherArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Rollback(args) => history::rollback(&args),
         Command::Resume(args) => history::resume(&args),
         Command::Accept(args) => history::accept(&args),
+        Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };
     match result {

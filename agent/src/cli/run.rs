@@ -40,6 +40,10 @@ pub(crate) struct RunArgs {
     /// How many files each Envoy may watch; by default what the inotify limit leaves.
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
+    /// Envoy is started by `sesame-agent launcher`, which serves the same runtime directory: in a container or unit of its own,
+    /// which the end of the agent's does not reach.
+    #[arg(long, env = "SESAME_LAUNCHER")]
+    launcher: bool,
     /// What becomes of Envoy when the agent is told to stop (SIGTERM, SIGINT): it serves on and the next agent adopts it,
     /// or it is drained and ended. `sesame-agent drain --stop` ends both in any case.
     #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
@@ -101,6 +105,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         envoy,
         concurrency,
         subscription_budget,
+        launcher,
         on_stop,
         drain_seconds,
         max_removal_share,
@@ -136,6 +141,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         envoy,
         concurrency,
         subscription_budget,
+        launcher,
         on_stop,
         drain: Duration::from_secs(drain_seconds),
         most_removed: max_removal_share,

@@ -269,7 +269,9 @@ impl Actor {
             .outdated(&command, &self.config.bootstrap)
             // A binary that is not there is being replaced.
             .or_else(|| {
-                let replaced = command.binary.is_file() && !identity.is_from(&command.binary);
+                let replaced = self.config.starts_from_binary()
+                    && command.binary.is_file()
+                    && !identity.is_from(&command.binary);
                 replaced.then_some("its binary was replaced")
             })
     }

@@ -7,6 +7,8 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+/// The name of the log in an Envoy's runtime directory.
+pub const ENVOY_LOG: &str = "envoy.log";
 /// The format given to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
 /// Beyond this the log is copied aside and truncated.

@@ -1,12 +1,13 @@
 //! What a supervisor is told, and what it says of its Envoy: values.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
 use super::admin::MAX_SOCKET_PATH;
-use super::log::EnvoyLog;
+use super::launch::Launcher;
+use super::log::{ENVOY_LOG, EnvoyLog};
 use super::process::CommandLine;
 use super::restart::{LONGEST_SOCKET_NAME, Lineage, shared_memory};
 
@@ -68,9 +69,8 @@ pub struct SupervisorConfig {
     pub replace_grace: Duration,
     /// How long an Envoy may take to take over from another one.
     pub takeover: Duration,
-    /// A program that starts Envoys as `launch` says, usually the agent itself. Without one, Envoy is a child of this
-    /// process and cannot be hot-restarted.
-    pub launcher: Option<PathBuf>,
+    /// Who starts Envoys. Without one, Envoy is a child of this process and cannot be hot-restarted.
+    pub launcher: Option<Launcher>,
 }
 
 impl SupervisorConfig {
@@ -98,7 +98,7 @@ impl SupervisorConfig {
 
     /// Envoy's log.
     pub fn log(&self) -> EnvoyLog {
-        EnvoyLog::new(self.runtime_dir.join("envoy.log"))
+        EnvoyLog::new(self.runtime_dir.join(ENVOY_LOG))
     }
 
     pub(super) fn command(&self, lineage: Option<Lineage>) -> CommandLine {
@@ -129,8 +129,15 @@ impl SupervisorConfig {
     }
 
     /// Who starts an Envoy: one that is in no line can be a child.
-    pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Path> {
-        self.launcher.as_deref().filter(|_| lineage.is_some())
+    pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
+        let launcher = self.launcher.as_ref();
+        launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
+    }
+
+    /// Whether the file of the binary is the one that Envoys are started from: a launcher that stays has one of its own, in
+    /// another container maybe.
+    pub(super) fn starts_from_binary(&self) -> bool {
+        !matches!(self.launcher, Some(Launcher::Socket(_)))
     }
 }
 

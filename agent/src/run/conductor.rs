@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::addresses::overlap;
 use super::describe::{self, Facts};
 use super::directories::Directories;
-use super::ending::{Ending, OnStop};
+use super::ending::{self, Ending};
 use super::engine::Known;
 use super::feed::Feed;
 use super::instance::Instance;
@@ -129,6 +129,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut running: BTreeMap<NamespacedName, Running> = BTreeMap::new();
     let news = known.clone();
+    let launcher = ending::launcher(&options, directories.runtime());
     let start = |name: &NamespacedName, wanted: &Arc<Wanted>| {
         let feed = Feed::new(name.clone(), news.clone(), Arc::clone(wanted));
         let (stop_sender, stop) = watch::channel(None);
@@ -142,6 +143,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             concurrency: options.concurrency,
             drain: options.drain,
             takeover: options.takeover,
+            launcher: launcher.clone(),
             most_removed: options.most_removed,
             hold: options.hold,
             released: released.clone(),
@@ -224,8 +226,8 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                 }
             }
             Some(grace) = asked_to_end.recv() => break Ending::Drain(grace),
-            _ = terminate.recv() => break signalled(&options, &stopping).await,
-            _ = interrupt.recv() => break signalled(&options, &stopping).await,
+            _ = terminate.recv() => break ending::signalled(&options, &launcher, &stopping).await,
+            _ = interrupt.recv() => break ending::signalled(&options, &launcher, &stopping).await,
         }
     };
     match ending {
@@ -258,21 +260,6 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     // A socket that nobody answers only misleads.
     let _ = std::fs::remove_file(socket);
     Ok(())
-}
-
-/// What a signal to stop means; where Envoys are to be ended, after the time that the loss of readiness takes to get around.
-async fn signalled(options: &RunOptions, stopping: &AtomicBool) -> Ending {
-    match options.on_stop {
-        OnStop::Leave => Ending::Leave,
-        OnStop::Drain => {
-            stopping.store(true, Ordering::Relaxed);
-            if !options.lame_duck.is_zero() {
-                tracing::info!("not ready any more; stopping in {:?}", options.lame_duck);
-                tokio::time::sleep(options.lame_duck).await;
-            }
-            Ending::Drain(options.drain)
-        }
-    }
 }
 
 /// Returns when its Envoy has ended, or was left; false if that is not sure.

@@ -5,17 +5,23 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::RunOptions;
 use crate::apply::lock::{Lock, LockError};
+use crate::envoy::launch::{self, Launcher};
+use crate::envoy::launcher::{self, LAUNCHER_SOCKET};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
 /// How long an agent may take to end once its Envoys have.
 const LAST_WORDS: Duration = Duration::from_secs(15);
+/// From one signal to the other at the end of a Pod.
+const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
 /// What a signal to stop does to the Envoys.
@@ -35,6 +41,53 @@ pub(super) enum Ending {
     Leave,
     /// It drains for at most this long, then ends.
     Drain(Duration),
+}
+
+/// Who starts the Envoys of an agent.
+pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
+    if options.launcher {
+        Launcher::Socket(runtime.join(LAUNCHER_SOCKET))
+    } else {
+        Launcher::Program(launch::own_binary())
+    }
+}
+
+/// What a signal to stop means; where Envoys are to be ended, after the time that the loss of readiness takes to get around.
+pub(super) async fn signalled(
+    options: &RunOptions,
+    launcher: &Launcher,
+    stopping: &AtomicBool,
+) -> Ending {
+    // The kernel ends whatever shares a namespace with its first process: better with a drain than without.
+    let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
+    match options.on_stop {
+        OnStop::Leave if is_end_of_all => Ending::Drain(options.drain),
+        OnStop::Leave if !ends_them(launcher).await => Ending::Leave,
+        OnStop::Leave => Ending::Drain(options.drain),
+        OnStop::Drain => {
+            stopping.store(true, Ordering::Relaxed);
+            if !options.lame_duck.is_zero() {
+                tracing::info!("not ready any more; stopping in {:?}", options.lame_duck);
+                tokio::time::sleep(options.lame_duck).await;
+            }
+            Ending::Drain(options.drain)
+        }
+    }
+}
+
+/// Whether a launcher that stays does not, but ends its Envoys: at the end of a Pod both are told so, one after the other.
+async fn ends_them(launcher: &Launcher) -> bool {
+    let Launcher::Socket(socket) = launcher else {
+        return false;
+    };
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < TOLD_AS_WELL {
+        if matches!(launcher::is_stopping(socket), Ok(true)) {
+            return true;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    false
 }
 
 /// How an agent is told to end with its Envoys; the body of `POST /stop`.
@@ -88,6 +141,11 @@ pub async fn end_left(
             (Err(error), _) => return Err(EndError::Lock(error)),
         }
     };
+    end_all(runtime, grace).await
+}
+
+/// Drains and ends every Envoy of the runtime directory; gives back how many there were.
+pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
     let directories = match std::fs::read_dir(runtime.join("gateways")) {
         Ok(directories) => directories,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),

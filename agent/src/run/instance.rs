@@ -22,7 +22,7 @@ use super::replace::Replacement;
 use super::seen::{STOPPED, Seen};
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
-use crate::envoy::{State, Supervisor, SupervisorConfig, launch, locate};
+use crate::envoy::{State, Supervisor, SupervisorConfig, launch::Launcher, locate};
 use crate::quarantine::tcp_addresses;
 
 /// How long to wait before something that failed for no lasting reason is tried again.
@@ -42,6 +42,7 @@ pub(super) struct Instance {
     pub(super) concurrency: Option<u32>,
     pub(super) drain: Duration,
     pub(super) takeover: Duration,
+    pub(super) launcher: Launcher,
     pub(super) most_removed: u8,
     pub(super) hold: Duration,
     /// Counts how often somebody has said that it is meant that no Gateway is left.
@@ -263,7 +264,7 @@ impl Instance {
         config.concurrency = self.concurrency;
         config.drain_time = self.drain.max(SHORTEST_DRAIN);
         config.takeover = self.takeover;
-        config.launcher = Some(launch::own_binary());
+        config.launcher = Some(self.launcher.clone());
         let running = Supervisor::finds_running(&config)?;
         let (mut applier, opened) =
             Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;

@@ -87,6 +87,8 @@ pub struct RunOptions {
     pub hold: Duration,
     /// From the loss of readiness to the begin of that.
     pub lame_duck: Duration,
+    /// Whether a launcher that stays starts Envoys.
+    pub launcher: bool,
     /// What becomes of Envoys when a signal says to stop.
     pub on_stop: OnStop,
     /// Where to answer `/livez` and `/readyz` over TCP.
