@@ -5,8 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rustls::crypto::CryptoProvider;
-use rustls::sign::CertifiedKey;
+use rustls_pki_types::CertificateDer;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::KeyRef;
 use x509_parser::extensions::GeneralName;
@@ -17,6 +16,7 @@ use super::grants::{Referrer, Target};
 use super::hostnames::Hostname;
 use super::names;
 use super::pem;
+use super::private_keys::{self, PrivateKey};
 use crate::api::{NamespacedName, ObjectRef, Secret};
 
 /// The type of a Secret with a key pair.
@@ -27,6 +27,8 @@ const TLS_SECRET: &str = "kubernetes.io/tls";
 pub(super) struct Certificate {
     pub(super) key: KeyRef,
     pub(super) pair: KeyPair,
+    /// The kind of its key, if it is one that Envoy is known to refuse.
+    pub(super) refused_kind: Option<String>,
     /// DNS names of the leaf, lower case.
     dns_names: Vec<String>,
 }
@@ -60,7 +62,6 @@ type Parsed = Result<Arc<Certificate>, String>;
 #[derive(Debug, Default)]
 pub(super) struct CertificateCache {
     entries: HashMap<NamespacedName, (Arc<Secret>, Parsed)>,
-    provider: Option<Arc<CryptoProvider>>,
 }
 
 /// The key pairs of one resolution.
@@ -133,15 +134,9 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
         let parsed = match self.cache.entries.remove(key) {
             Some((known, parsed)) if Arc::ptr_eq(&known, secret) || known == *secret => parsed,
-            _ => {
-                let provider = self
-                    .cache
-                    .provider
-                    .get_or_insert_with(|| Arc::new(rustls::crypto::ring::default_provider()));
-                parse(key, secret, provider)
-                    .map(Arc::new)
-                    .map_err(|why| format!("Secret {key} {why}"))
-            }
+            _ => parse(key, secret)
+                .map(Arc::new)
+                .map_err(|why| format!("Secret {key} {why}")),
         };
         if let Ok(certificate) = &parsed {
             self.by_name
@@ -169,11 +164,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
 }
 
 /// Reads and checks one Secret. The error completes the sentence "Secret x ...".
-fn parse(
-    key: &NamespacedName,
-    secret: &Secret,
-    provider: &CryptoProvider,
-) -> Result<Certificate, String> {
+fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     if secret.type_ != TLS_SECRET {
         return Err(format!(
             "has type {:?}; expected {TLS_SECRET:?} with tls.crt and tls.key",
@@ -186,28 +177,39 @@ fn parse(
             .filter(|bytes| !bytes.is_empty())
             .ok_or_else(|| format!("has no {name}"))
     };
-    let chain = pem::certificates(part("tls.crt")?).map_err(|why| format!("tls.crt {why}"))?;
-    let private_key = pem::private_key(part("tls.key")?).map_err(|why| format!("tls.key {why}"))?;
+    check(key, part("tls.crt")?, part("tls.key")?)
+}
 
-    for (i, certificate) in chain.iter().enumerate() {
-        X509Certificate::from_der(certificate)
+/// Checks that both parts can be read, and that the key belongs to the leaf. All else is for Envoy to judge: it takes
+/// what other implementations do not, and its reason is its own.
+fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certificate, String> {
+    let chain = pem::certificates(chain).map_err(|why| format!("tls.crt {why}"))?;
+    let private_key = pem::private_key(private_key).map_err(|why| format!("tls.key {why}"))?;
+    let mut certificates = Vec::with_capacity(chain.len());
+    for (i, der) in chain.iter().enumerate() {
+        let (rest, certificate) = X509Certificate::from_der(der)
             .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
+        certificates.push((certificate, der.len() - rest.len()));
     }
-    let leaf = chain.first().ok_or("tls.crt is empty")?;
-    let (_, leaf) = X509Certificate::from_der(leaf)
-        .map_err(|_| "tls.crt certificate 0 is malformed".to_owned())?;
-    // Also checks that the key belongs to the first certificate.
-    CertifiedKey::from_der(chain.clone(), private_key.clone_key(), provider).map_err(|why| {
-        match why {
-            rustls::Error::InconsistentKeys(_) => {
-                "tls.key does not belong to the first certificate of tls.crt; the leaf must come first"
-                    .to_owned()
-            }
-            _ => "tls.key is of a kind that is not supported; expected RSA of at least 2048 bits, or ECDSA with \
-                  P-256 or P-384, or Ed25519"
-                .to_owned(),
-        }
-    })?;
+    let (leaf, _) = certificates.first().ok_or("tls.crt is empty")?;
+    let read = PrivateKey::read(&private_key).map_err(|why| format!("tls.key {why}"))?;
+    if !read.belongs_to(leaf.public_key()) {
+        let owner = certificates
+            .iter()
+            .position(|(certificate, _)| read.belongs_to(certificate.public_key()));
+        return Err(match owner {
+            Some(owner) => format!(
+                "tls.key belongs to certificate {owner} of tls.crt, not to the first; the leaf must come first"
+            ),
+            None => "tls.key does not belong to the first certificate of tls.crt, nor to another one there".to_owned(),
+        });
+    }
+    let chain: Vec<CertificateDer<'_>> = chain
+        .iter()
+        .zip(&certificates)
+        .filter_map(|(der, (_, length))| der.get(..*length))
+        .map(CertificateDer::from)
+        .collect();
 
     let name = format!("Secret/{key}");
     let pair = KeyPair {
@@ -223,7 +225,8 @@ fn parse(
             not_after: leaf.validity().not_after.timestamp(),
         },
         pair,
-        dns_names: dns_names(&leaf),
+        refused_kind: private_keys::refused_kind(leaf.public_key()),
+        dns_names: dns_names(leaf),
     })
 }
 

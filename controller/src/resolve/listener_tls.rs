@@ -93,6 +93,16 @@ pub(super) fn resolve<'w>(
             Ok(certificate) => {
                 let hostname = state.hostname.as_ref();
                 covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
+                if let Some(kind) = &certificate.refused_kind {
+                    cx.problems.add(
+                        owner.key(),
+                        format!(
+                            "listener {:?}: tls.certificateRefs[{i}]: the key of {} is {kind}, which Envoy is known to \
+                             refuse; it takes RSA of at least 2048 bits, ECDSA on P-256, P-384 or P-521, and Ed25519",
+                            state.spec.name, certificate.key.name
+                        ),
+                    );
+                }
                 if !termination.keys.contains(&certificate.key.name) {
                     termination.keys.push(certificate.key.name.clone());
                 }

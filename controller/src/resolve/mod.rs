@@ -44,6 +44,7 @@ mod pem;
 mod policy_names;
 mod policy_status;
 mod precedence;
+mod private_keys;
 mod re2;
 mod reached;
 mod regexes;
