@@ -140,6 +140,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     watches.spawn(&mut tasks);
     let fetcher = Fetcher {
         client: client.clone(),
+        namespace: namespace.clone(),
         references: wanted,
         touched,
         inputs,

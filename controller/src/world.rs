@@ -1,7 +1,8 @@
-//! The objects of one moment, by kind and name: the only input of resolution.
+//! The objects of one moment, by kind and name, and what was good of them before: the only input of resolution.
 //!
 //! A copy of a world is cheap, and a change replaces one object. A world decides nothing and drops nothing.
 
+mod last_good;
 mod objects;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::api::{
     TlsRoute, UdpRoute,
 };
 
+pub use last_good::LastGood;
 pub use objects::{Named, Objects};
 
 /// A kind and a name; prints as `Kind/namespace/name`.
@@ -102,7 +104,11 @@ macro_rules! kinds {
         /// All objects of one moment.
         #[derive(Clone, Debug, Default, PartialEq)]
         #[allow(missing_docs, reason = "each is the API's own kind")]
-        pub struct World { $(pub $field: Objects<$type>,)+ }
+        pub struct World {
+            $(pub $field: Objects<$type>,)+
+            /// What of the Secrets was good before.
+            pub last_good: LastGood,
+        }
 
         impl World {
             /// Adds the object, replacing one of the same kind and name.

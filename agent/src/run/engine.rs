@@ -17,7 +17,7 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::reroute::OtherStatus;
 use sesame_controller::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
 use sesame_controller::status::Statuses;
-use sesame_controller::world::World;
+use sesame_controller::world::{LastGood, World};
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
@@ -117,6 +117,8 @@ impl Engine {
         if accepted.is_empty() {
             return;
         }
+        let keys = accepted.iter().flat_map(|gateway| gateway.keys.clone());
+        self.manifests.keep(LastGood::of_pairs(keys));
         let gateways = render_all(
             &accepted.into_iter().map(Offer::from).collect::<Vec<_>>(),
             &self.host,
@@ -184,7 +186,9 @@ impl Engine {
             gateways,
             statuses,
             problems,
+            last_good,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
+        self.manifests.keep(last_good);
         let offers = gateways.into_iter().map(Offer::from).collect();
         (offers, Said::All(statuses, problems))
     }

@@ -36,7 +36,7 @@ use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
 use crate::watch::fetch::{Answer, References};
 use crate::watch::{Seen, references};
-use crate::world::{Kind, ObjectKey};
+use crate::world::{Kind, LastGood, ObjectKey};
 
 /// What arrives.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub(crate) enum Input {
         /// What it saw.
         seen: Seen<Observed>,
     },
+    /// What was published last, read before anything that is referred to.
+    Published(LastGood),
     /// An object that is referred to was read.
     Fetched {
         /// Which.
@@ -137,7 +139,7 @@ impl Engine {
                         pending.unresolved = judgement.is_none();
                     }
                     if pending.unresolved {
-                        let judged = self.resolve(&state, &mut resolver, &mut bundles);
+                        let judged = self.resolve(&mut state, &mut resolver, &mut bundles);
                         judgement = Some(Judgement::Whole(judged));
                         pending.resolved(Instant::now());
                     }
@@ -211,7 +213,7 @@ impl Engine {
 
     fn resolve(
         &self,
-        state: &ClusterState,
+        state: &mut ClusterState,
         resolver: &mut Resolver,
         bundles: &mut Bundles,
     ) -> Arc<Judged> {
@@ -226,6 +228,7 @@ impl Engine {
         for problem in &resolution.problems {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
+        state.keep(std::mem::take(&mut resolution.last_good));
         let gateways = std::mem::take(&mut resolution.gateways);
         let (offers, unpublishable) =
             bundles.offer(gateways, &resolution.statuses, &unserved, state);

@@ -9,6 +9,7 @@
 //! the Gateway is known to be gone or no longer ours.
 
 mod bundle;
+mod last_good;
 mod objects;
 mod observed;
 mod plan;
@@ -19,5 +20,6 @@ mod retries;
 mod seen;
 
 pub(crate) use self::bundle::Bundle;
+pub(crate) use self::last_good::last_good;
 pub(crate) use self::publisher::Publisher;
 pub(crate) use self::retries::Failures;

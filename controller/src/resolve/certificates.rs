@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::KeyRef;
@@ -18,6 +19,7 @@ use super::names;
 use super::pem;
 use super::private_keys::{self, PrivateKey};
 use crate::api::{NamespacedName, ObjectRef, Secret};
+use crate::world::LastGood;
 
 /// The type of a Secret with a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
@@ -26,7 +28,7 @@ const TLS_SECRET: &str = "kubernetes.io/tls";
 #[derive(Debug)]
 pub(super) struct Certificate {
     pub(super) key: KeyRef,
-    pub(super) pair: KeyPair,
+    pub(super) pair: Arc<KeyPair>,
     /// The kind of its key, if it is one that Envoy is known to refuse.
     pub(super) refused_kind: Option<String>,
     /// DNS names of the leaf, lower case.
@@ -46,6 +48,13 @@ impl Certificate {
                         .is_some_and(|suffix| parent == Some(suffix))
             })
     }
+}
+
+/// A key pair that can be served.
+pub(super) struct Usable {
+    pub(super) certificate: Arc<Certificate>,
+    /// What is wrong with the Secret, where this is the last that was good of it.
+    pub(super) fault: Option<Fault>,
 }
 
 /// Why a reference to a key pair is no good.
@@ -68,6 +77,8 @@ pub(super) struct CertificateCache {
 pub(super) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), Parsed>,
+    /// Secrets of which the last good pair is used, if there is one that still is.
+    kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
 }
 
@@ -76,17 +87,19 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Self {
             cache,
             seen: HashMap::new(),
+            kept: BTreeMap::new(),
             by_name: BTreeMap::new(),
         }
     }
 
-    /// The key pair that `reference` means where `referrer` says it.
+    /// The key pair that `reference` means where `referrer` says it. A Secret that is broken has its last good one, as
+    /// long as it is there and may be referred to.
     pub(super) fn get(
         &mut self,
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
         cx: &Context<'w, '_>,
-    ) -> Result<Arc<Certificate>, Fault> {
+    ) -> Result<Usable, Fault> {
         let ObjectRef {
             group,
             kind,
@@ -118,10 +131,50 @@ impl<'w, 'c> Certificates<'w, 'c> {
         })?;
         names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);
-        let Some(secret) = cx.world.secrets.get(namespace, name) else {
-            return Err(invalid(format!("Secret {key} does not exist")));
+        let why = match cx.world.secrets.get(namespace, name) {
+            Some(secret) => match self.parse(&key, secret) {
+                Ok(certificate) => {
+                    return Ok(Usable {
+                        certificate,
+                        fault: None,
+                    });
+                }
+                Err(why) => why,
+            },
+            None if cx.world.last_good.is_unread(&key) => format!("Secret {key} cannot be read"),
+            None => return Err(invalid(format!("Secret {key} does not exist"))),
         };
-        self.parse(&key, secret).map_err(invalid)
+        let Some(certificate) = self.keep(&key, &cx.world.last_good) else {
+            return Err(invalid(why));
+        };
+        let end = certificate.key.not_after;
+        let end =
+            Timestamp::from_second(end).map_or_else(|_| end.to_string(), |end| end.to_string());
+        let fault = invalid(format!(
+            "{why}; its last good certificate, which expires at {end}, goes on being served until the Secret is mended or \
+             deleted"
+        ));
+        Ok(Usable {
+            certificate,
+            fault: Some(fault),
+        })
+    }
+
+    /// The last good pair of a Secret.
+    fn keep(&mut self, key: &NamespacedName, last_good: &LastGood) -> Option<Arc<Certificate>> {
+        if let Some(kept) = self.kept.get(key) {
+            return kept.clone();
+        }
+        let kept = last_good.get(key).and_then(|pair| {
+            let certificate = check(key, &pair.certificate_chain, &pair.private_key).ok()?;
+            Some(Arc::new(certificate))
+        });
+        if let Some(certificate) = &kept {
+            self.by_name
+                .insert(certificate.key.name.clone(), Arc::clone(certificate));
+        }
+        self.kept.insert(key.clone(), kept.clone());
+        kept
     }
 
     fn parse(&mut self, key: &NamespacedName, secret: &'w Arc<Secret>) -> Parsed {
@@ -154,12 +207,22 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.get(name).map(AsRef::as_ref)
     }
 
-    /// Forgets what this resolution did not use.
-    pub(super) fn finish(self) {
-        let seen = self.seen;
-        self.cache
+    /// Forgets what this resolution did not use; says what was good of the rest.
+    pub(super) fn finish(self) -> LastGood {
+        let Self {
+            cache, seen, kept, ..
+        } = self;
+        cache
             .entries
             .retain(|key, _| seen.contains_key(&(key.namespace.as_str(), key.name.as_str())));
+        let good = seen.iter().filter_map(|((namespace, name), parsed)| {
+            let pair = &parsed.as_ref().ok()?.pair;
+            Some((NamespacedName::new(namespace, name), Arc::clone(pair)))
+        });
+        let kept = kept
+            .into_iter()
+            .filter_map(|(key, kept)| Some((key, Arc::clone(&kept?.pair))));
+        good.chain(kept).collect()
     }
 }
 
@@ -224,7 +287,7 @@ fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certi
             serial: leaf.tbs_certificate.serial.to_str_radix(16),
             not_after: leaf.validity().not_after.timestamp(),
         },
-        pair,
+        pair: Arc::new(pair),
         refused_kind: private_keys::refused_kind(leaf.public_key()),
         dns_names: dns_names(leaf),
     })

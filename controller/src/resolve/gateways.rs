@@ -157,19 +157,24 @@ impl<'w> GatewayState<'w> {
             client_certificate_ref: Some(reference),
         }) = backend
         {
+            let fault;
             match certificates.get(owner.referrer(), reference, cx) {
-                Ok(certificate) => client_key = Some(certificate.key.name.clone()),
-                Err(fault) => {
-                    let reason = if fault.not_permitted {
-                        Reason::RefNotPermitted
-                    } else {
-                        Reason::InvalidClientCertificateRef
-                    };
-                    resolved.refuse(
-                        reason,
-                        format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
-                    );
+                Ok(usable) => {
+                    client_key = Some(usable.certificate.key.name.clone());
+                    fault = usable.fault;
                 }
+                Err(why) => fault = Some(why),
+            }
+            if let Some(fault) = fault {
+                let reason = if fault.not_permitted {
+                    Reason::RefNotPermitted
+                } else {
+                    Reason::InvalidClientCertificateRef
+                };
+                resolved.refuse(
+                    reason,
+                    format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
+                );
             }
         }
         if let Some(count) = frontend.as_ref().map(|frontend| frontend.per_port.len())
@@ -317,7 +322,7 @@ impl<'w> GatewayState<'w> {
             },
             keys: certificates
                 .iter()
-                .map(|certificate| certificate.pair.clone())
+                .map(|certificate| (*certificate.pair).clone())
                 .collect(),
             gateway,
         })

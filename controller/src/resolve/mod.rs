@@ -74,7 +74,7 @@ use self::regexes::Regexes;
 use self::shadowed::{Hidden, Shadowed};
 use crate::api::NamespacedName;
 use crate::status::Statuses;
-use crate::world::{ObjectKey, World};
+use crate::world::{LastGood, ObjectKey, World};
 
 /// What resolution is told beside the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +103,8 @@ pub struct Resolution {
     pub statuses: Statuses,
     /// What else the authors of objects should know; by object.
     pub problems: Vec<Problem>,
+    /// What is good of the Secrets that were looked at, now or else before: for the next world.
+    pub last_good: LastGood,
 }
 
 /// Something worth telling for which the API has no condition.
@@ -205,7 +207,7 @@ impl Resolver {
             .flat_map(GatewayState::set_statuses)
             .collect();
         let policy_statuses = policy_status::all(&gateways, &routes, backends.policies(), &mut cx);
-        certificates.finish();
+        let last_good = certificates.finish();
         self.regexes.finish();
         let resolution = Resolution {
             gateways: resolved,
@@ -217,6 +219,7 @@ impl Resolver {
                 backend_tls_policies: policy_statuses,
             },
             problems: cx.problems.into_sorted(),
+            last_good,
         };
         (resolution, hidden)
     }

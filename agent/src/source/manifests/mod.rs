@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use sesame_controller::api::decode;
-use sesame_controller::world::{ObjectKey, World};
+use sesame_controller::world::{LastGood, ObjectKey, World};
 
 use self::file::{Content, Documents, ManifestFile};
 use self::objects::Named;
@@ -124,6 +124,11 @@ impl Manifests {
     /// The objects in use.
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// Takes what is good of the Secrets, for the next resolution.
+    pub fn keep(&mut self, last_good: LastGood) {
+        self.world.last_good.replace(last_good);
     }
 
     /// Where an object in use is declared: the file, relative to the directory, and the line.

@@ -7,12 +7,12 @@ use super::{Said, gateway, indent, resolved, route, said};
 use crate::resolve::{Options, Resolver};
 use crate::status::{ConditionType, Reason};
 
-struct Pem {
-    certificate: String,
-    key: String,
+pub(super) struct Pem {
+    pub(super) certificate: String,
+    pub(super) key: String,
 }
 
-fn certificate(names: &[&str]) -> Pem {
+pub(super) fn certificate(names: &[&str]) -> Pem {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
     Pem {
@@ -21,7 +21,7 @@ fn certificate(names: &[&str]) -> Pem {
     }
 }
 
-fn secret(namespace: &str, name: &str, certificate: &str, key: &str) -> String {
+pub(super) fn secret(namespace: &str, name: &str, certificate: &str, key: &str) -> String {
     format!(
         "---\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {{name: {name}, namespace: {namespace}}}\nstringData:\n  \
          tls.crt: |\n{}\n  tls.key: |\n{}\n",
@@ -35,7 +35,7 @@ fn good_secret(name: &str) -> String {
     secret("web", name, &pem.certificate, &pem.key)
 }
 
-fn https(name: &str, hostname: &str, secrets: &str) -> String {
+pub(super) fn https(name: &str, hostname: &str, secrets: &str) -> String {
     format!(
         "- {{name: {name}, port: 443, protocol: HTTPS, hostname: '{hostname}', tls: {{certificateRefs: [{secrets}]}}}}\n"
     )
