@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use prost::{Message as _, encoding};
 use sesame_controller::api::NamespacedName;
+use sesame_controller::expiry::Expiry;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
@@ -29,6 +30,7 @@ pub struct Packed {
     ports: BTreeSet<(Transport, u32)>,
     serials: BTreeMap<String, String>,
     first_expiry: Option<i64>,
+    expiries: Vec<Expiry>,
     counts: Counts,
     keys: Vec<KeyPair>,
 }
@@ -66,6 +68,7 @@ impl Packed {
                 .map(|key| key.not_after)
                 .filter(|end| *end > 0)
                 .min(),
+            expiries: keys.iter().filter_map(Expiry::of).collect(),
             counts: Counts {
                 listeners: snapshot.ports.iter().map(|port| port.listeners.len()).sum(),
                 virtual_hosts: snapshot
@@ -181,6 +184,11 @@ impl Packed {
     /// When the first certificate expires, in seconds since 1970.
     pub fn first_expiry(&self) -> Option<i64> {
         self.first_expiry
+    }
+
+    /// When each of the certificates expires.
+    pub fn expiries(&self) -> &[Expiry] {
+        &self.expiries
     }
 
     /// How much it serves.

@@ -17,6 +17,7 @@ pub mod cluster;
 mod connection;
 #[cfg(feature = "cluster")]
 mod engine;
+pub mod expiry;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "cluster")]

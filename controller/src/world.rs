@@ -16,7 +16,7 @@ use crate::api::{
     TlsRoute, UdpRoute,
 };
 
-pub use last_good::LastGood;
+pub use last_good::LastGoodKeys;
 pub use objects::{Named, Objects};
 
 /// A kind and a name; prints as `Kind/namespace/name`.
@@ -107,7 +107,7 @@ macro_rules! kinds {
         pub struct World {
             $(pub $field: Objects<$type>,)+
             /// What of the Secrets was good before.
-            pub last_good: LastGood,
+            pub last_good: LastGoodKeys,
         }
 
         impl World {

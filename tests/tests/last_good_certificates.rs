@@ -5,12 +5,15 @@
 
 use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
-use sesame_tests::agent::Setup;
+use sesame_tests::agent::{Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, keys, publication};
-use sesame_tests::manifests::{self, edge, http_route, https_listener, rule_to, served, yaml};
+use sesame_tests::envoy::envoy_binary;
+use sesame_tests::manifests::{
+    self, edge, http_listener, http_route, https_listener, rule_to, served, yaml,
+};
 use sesame_tests::wait::eventually;
 
 /// The listener's ResolvedRefs, where it says that the last good certificate is served.
@@ -35,7 +38,11 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
-    let mut objects = edge(&[https_listener("https", 443, "", "pair")]);
+    // No change takes all listeners of an Envoy away.
+    let mut objects = edge(&[
+        https_listener("https", 443, "", "pair"),
+        http_listener("http", 80, ""),
+    ]);
     objects.extend(served("a", &[backend.address()]));
     objects.push(http_route("a", &[], &[rule_to("a", &[])]));
     let mut mismatched = first.secret("pair");
@@ -43,7 +50,7 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     let mut without_key = first.secret("pair");
     without_key["data"] = json!({"tls.crt": without_key["data"]["tls.crt"]});
 
-    let mut agent = Setup::with_ports(&[443]).start(&[
+    let mut agent = Setup::with_ports(&[443, 80]).start(&[
         ("all.yaml", &yaml(&objects)),
         ("secret.yaml", &yaml(&[first.secret("pair")])),
     ]);
@@ -56,13 +63,13 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
 
     for broken in [&mismatched, &without_key] {
         agent.write("secret.yaml", &yaml(std::slice::from_ref(broken)));
-        let status = agent
-            .wait_status("the certificate is kept", |status| {
-                says_kept(&gateway_status(status))
+        agent
+            .wait_status("the certificate is kept and served", |status| {
+                let gateway = gateway_status(status);
+                let listener = &gateway["listeners"][0]["conditions"];
+                says_kept(&gateway) && condition(listener, "Programmed")["status"] == "True"
             })
             .await;
-        let listener = &gateway_status(&status)["listeners"][0]["conditions"];
-        assert_eq!(condition(listener, "Programmed")["status"], "True");
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
@@ -121,6 +128,73 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_expire_are_told_by_the_agent() {
+    let backend = Backend::start("a").await;
+    let authority = Authority::new("servers");
+    let mut objects = edge(&[
+        https_listener("soon", 443, "soon.test", "soon"),
+        https_listener("over", 443, "over.test", "over"),
+        https_listener("good", 443, "good.test", "good"),
+    ]);
+    objects.push(authority.issue_until(&["soon.test"], 5).secret("soon"));
+    objects.push(authority.issue_until(&["over.test"], -5).secret("over"));
+    objects.push(authority.issue(&["good.test"]).secret("good"));
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[443]).start(&[("all.yaml", &yaml(&objects))]);
+    let told = |list: &Value, what: &str| {
+        let texts = list.as_array().into_iter().flatten();
+        texts
+            .filter(|text| text.as_str().is_some_and(|text| text.contains(what)))
+            .count()
+            == 1
+    };
+    let status = agent
+        .wait_status("both are told", |status| {
+            told(&status["reasons"], "Secret/default/over has expired at")
+                && told(&status["warnings"], "Secret/default/soon expires at")
+        })
+        .await;
+    assert_eq!(status["healthy"], false);
+    assert!(!status.to_string().contains("Secret/default/good expires"));
+    let request = agent
+        .get(443, "good.test", "/")
+        .tls("good.test", &authority.trust());
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    for text in [
+        "Secret/default/over has expired at",
+        "Secret/default/soon expires at",
+    ] {
+        eventually("the agent warns", SOON, async || {
+            let log = agent.log();
+            if log.contains(text) {
+                Ok(())
+            } else {
+                Err(agent.log_tail())
+            }
+        })
+        .await;
+    }
+    let text = String::from_utf8_lossy(&agent.status_command().stdout).into_owned();
+    assert!(text.contains("Secret/default/soon expires at"), "{text}");
+    let validated = std::process::Command::new(agent_binary())
+        .args(["validate", "--manifests"])
+        .arg(agent.manifests())
+        .arg("--envoy")
+        .arg(envoy_binary())
+        .output()
+        .expect("the agent's binary");
+    let text = String::from_utf8_lossy(&validated.stdout);
+    for warning in ["over has expired at", "soon expires at"] {
+        let warning =
+            format!("warning: Gateway/default/edge: the certificate of Secret/default/{warning}");
+        assert!(text.contains(&warning), "{text}");
+    }
 }
 
 #[tokio::test]
@@ -205,4 +279,27 @@ async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_r
         .await
         .expect("a Secret");
     published("the second", "a.test", Some(&second.certificate_pem)).await;
+
+    let soon = authority.issue_until(&["a.test"], 5);
+    cluster
+        .apply(&yaml(&[soon.secret("pair")]))
+        .await
+        .expect("a Secret");
+    published("the last", "a.test", Some(&soon.certificate_pem)).await;
+    eventually("its expiry is told", SOON, async || {
+        let gateway = cluster.admin().get(GATEWAY).await;
+        let gateway = gateway.map_err(|failure| format!("{failure:?}"))?;
+        let conditions = &gateway["status"]["conditions"];
+        let resolved = condition(conditions, "ResolvedRefs");
+        let message = resolved["message"].as_str().unwrap_or_default();
+        if resolved["status"] == "True" && message.contains("Secret/default/pair expires at") {
+            Ok(())
+        } else {
+            Err(conditions.to_string())
+        }
+    })
+    .await;
+    let name = "certificate_expiry_timestamp_seconds";
+    let time = controller.metric(name, "Secret/default/pair").await;
+    assert!(time > 1_700_000_000.0, "{time}");
 }

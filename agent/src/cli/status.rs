@@ -132,6 +132,12 @@ fn table(report: &Report) -> String {
             );
         }
     }
+    if !report.warnings.is_empty() {
+        text.push_str("\nsoon wrong:\n");
+        for warning in &report.warnings {
+            let _ = writeln!(text, "  {warning}");
+        }
+    }
     if report.healthy {
         text.push_str("\nhealthy\n");
     } else {

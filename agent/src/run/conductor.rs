@@ -32,7 +32,9 @@ use super::source::Inputs;
 use super::source::Source;
 use super::wanted::{HostSettings, Wanted};
 use super::withdrawal::Withdrawal;
-use super::{AGENT_SOCKET, RunOptions, accepted, health, host_addresses, server, system_ca};
+use super::{
+    AGENT_SOCKET, RunOptions, accepted, expiry, health, host_addresses, server, system_ca,
+};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy::{self, Supervisor, SupervisorConfig};
@@ -106,6 +108,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         None => None,
     };
     let status = tokio::spawn(server::serve(listener, report, desks));
+    let expiry = tokio::spawn(expiry::log(all_seen.clone()));
     #[cfg(not(feature = "cluster"))]
     let super::source::Started {} = started;
     #[cfg(feature = "cluster")]
@@ -240,6 +243,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         reporter.finish().await;
     }
     status.abort();
+    expiry.abort();
     if let Some(health) = health {
         health.abort();
     }
@@ -310,6 +314,7 @@ fn reporter(
                 resolve: &resolve,
                 seen: &seen,
                 host_addresses: &host_addresses,
+                now: Timestamp::now(),
             },
             with_objects,
         )

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::status::{
     Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
@@ -10,6 +11,7 @@ use sesame_controller::status::{
 use sesame_controller::world::Kind;
 
 use super::engine::Known;
+use super::expiry;
 use super::objects::objects;
 use super::report::{
     AgentReport, EnvoyReport, GatewayReport, GatewayState, RefusedReport, Report, SourceReport,
@@ -28,6 +30,8 @@ pub(super) struct Facts<'a> {
     pub(super) seen: &'a BTreeMap<NamespacedName, Seen>,
     /// The host's own addresses, for listeners on all of them.
     pub(super) host_addresses: &'a [String],
+    /// For certificates that expire.
+    pub(super) now: Timestamp,
 }
 
 /// Puts the report together. Without objects, which take long where they are many, their conditions do not
@@ -41,6 +45,7 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         transitions,
         seen,
         host_addresses,
+        now,
     } = facts;
     let gateways: Vec<GatewayReport> = seen
         .iter()
@@ -83,6 +88,17 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             ));
         }
     }
+    let expiring = expiry::warnings(*seen, *now);
+    let (refused, warnings): (Vec<_>, Vec<_>) = expiring
+        .into_iter()
+        .map(|(name, warning)| {
+            (
+                warning.refused,
+                format!("Gateway {name}: {}", warning.message),
+            )
+        })
+        .partition(|(refused, _)| *refused);
+    reasons.extend(refused.into_iter().map(|(_, message)| message));
     let errors = known
         .problems
         .iter()
@@ -110,6 +126,7 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     Report {
         healthy: reasons.is_empty(),
         reasons,
+        warnings: warnings.into_iter().map(|(_, message)| message).collect(),
         agent: agent.clone(),
         source: SourceReport {
             available: known.available,

@@ -17,7 +17,7 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::reroute::OtherStatus;
 use sesame_controller::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
 use sesame_controller::status::Statuses;
-use sesame_controller::world::{LastGood, World};
+use sesame_controller::world::{LastGoodKeys, World};
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
@@ -118,7 +118,7 @@ impl Engine {
             return;
         }
         let keys = accepted.iter().flat_map(|gateway| gateway.keys.clone());
-        self.manifests.keep(LastGood::of_pairs(keys));
+        self.manifests.keep(LastGoodKeys::of_pairs(keys));
         let gateways = render_all(
             &accepted.into_iter().map(Offer::from).collect::<Vec<_>>(),
             &self.host,

@@ -13,6 +13,7 @@ mod desire;
 mod directories;
 mod drain;
 mod engine;
+mod expiry;
 mod feed;
 mod gate;
 mod health;

@@ -18,6 +18,9 @@ pub struct Report {
     pub healthy: bool,
     /// What is wrong, a sentence each; empty when healthy.
     pub reasons: Vec<String>,
+    /// What is not wrong yet, a sentence each: certificates that expire soon.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The agent.
     pub agent: AgentReport,
     /// Where configuration comes from.

@@ -14,7 +14,7 @@ use crate::resolve::{Options, reroute};
 use crate::serve::Metrics;
 use crate::watch::Seen;
 use crate::watch::fetch::Answer;
-use crate::world::{AnyObject, Kind, LastGood, ObjectKey, World};
+use crate::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
 
 /// An object that a watch saw.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl ClusterState {
     }
 
     /// Takes what a resolution found good, for the next one.
-    pub(super) fn keep(&mut self, last_good: LastGood) {
+    pub(super) fn keep(&mut self, last_good: LastGoodKeys) {
         self.world.last_good.replace(last_good);
     }
 

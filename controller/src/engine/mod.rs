@@ -30,13 +30,14 @@ use self::cluster_state::{ClusterState, Effect};
 use self::offers::{Bundles, Refresh};
 pub(crate) use self::offers::{Offer, Offers};
 use self::pending::{Pending, Task};
+use crate::expiry::Expiry;
 use crate::report::{Judged, Rejudged, Stored};
 use crate::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
 use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
 use crate::watch::fetch::{Answer, References};
 use crate::watch::{Seen, references};
-use crate::world::{Kind, LastGood, ObjectKey};
+use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
 /// What arrives.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub(crate) enum Input {
         seen: Seen<Observed>,
     },
     /// What was published last, read before anything that is referred to.
-    Published(LastGood),
+    Published(LastGoodKeys),
     /// An object that is referred to was read.
     Fetched {
         /// Which.
@@ -230,6 +231,14 @@ impl Engine {
         }
         state.keep(std::mem::take(&mut resolution.last_good));
         let gateways = std::mem::take(&mut resolution.gateways);
+        let expiries: BTreeMap<_, _> = gateways
+            .iter()
+            .map(|gateway| {
+                let expiries = gateway.keys.iter().filter_map(Expiry::of);
+                (gateway.gateway.clone(), expiries.collect())
+            })
+            .collect();
+        self.metrics.certificates(&expiries);
         let (offers, unpublishable) =
             bundles.offer(gateways, &resolution.statuses, &unserved, state);
         self.metrics.resolved(
@@ -243,6 +252,7 @@ impl Engine {
             statuses: resolution.statuses,
             revisions: offers::revisions(&offers),
             unpublishable,
+            expiries,
         });
         self.offers.send_replace(Some(offers));
         judged

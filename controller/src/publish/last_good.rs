@@ -10,7 +10,7 @@ use sesame_proto::keys::{self, KeyPair};
 
 use crate::cluster::published::{KEYS_ENTRY, PART_LABEL, Part};
 use crate::watch::{Incoming, api_resource};
-use crate::world::{Kind, LastGood};
+use crate::world::{Kind, LastGoodKeys};
 
 /// How long one list may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,10 +20,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PAGE: u32 = 50;
 
 /// Reads them. Without an answer nothing is known of before, so there is no other end.
-pub(crate) async fn last_good(client: &Client, namespace: &str) -> LastGood {
+pub(crate) async fn last_good(client: &Client, namespace: &str) -> LastGoodKeys {
     loop {
         match tokio::time::timeout(TIMEOUT, list(client, namespace)).await {
-            Ok(Ok(pairs)) => return LastGood::of_pairs(pairs),
+            Ok(Ok(pairs)) => return LastGoodKeys::of_pairs(pairs),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the keys that were published last cannot be read yet");
             }

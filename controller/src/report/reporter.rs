@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -20,7 +21,9 @@ use super::said::status;
 use super::silence::Moment;
 use super::stored::Stored;
 use super::write::{self, Outcome};
+use crate::api::NamespacedName;
 use crate::engine::{Judgement, StatusChange};
+use crate::expiry::Warning;
 use crate::publish::Failures;
 use crate::serve::Metrics;
 use crate::world::{Kind, ObjectKey};
@@ -50,6 +53,8 @@ pub(crate) struct Reporter {
 #[derive(Default)]
 struct Known {
     judged: Option<Arc<Judged>>,
+    /// What is to be said of certificates.
+    expiring: BTreeMap<NamespacedName, Vec<Warning>>,
     stored: BTreeMap<ObjectKey, Stored>,
     /// Objects that may have to be written.
     open: BTreeSet<ObjectKey>,
@@ -96,6 +101,7 @@ impl Reporter {
                 _ = ticks.tick() => {
                     let gateways = agents.look_at_the_clock(Moment::now());
                     known.touch(gateways);
+                    known.open_expiring(write::now());
                     let now = Instant::now();
                     known.paces.retain(|_, pace| !pace.is_over(now));
                     if *self.leading.borrow() && let Some(judged) = &known.judged {
@@ -147,7 +153,7 @@ impl Reporter {
                 settled.push(key.clone());
                 continue;
             };
-            let said = status(key, &judged, agents.said(), &failures);
+            let said = status(key, &judged, agents.said(), &failures, time);
             let change = patch(stored, said.as_ref(), &self.controller_name, time);
             let pointless = |change: &Value| {
                 known
@@ -264,6 +270,25 @@ impl Known {
     fn open_all(&mut self, kind: Kind) {
         let keys = self.stored.keys().filter(|key| key.kind == kind).cloned();
         self.open.extend(keys);
+    }
+
+    /// Opens Gateways of whose certificates something else is to be said.
+    fn open_expiring(&mut self, now: Timestamp) {
+        let Some(judged) = &self.judged else {
+            return;
+        };
+        let expiring: BTreeMap<NamespacedName, Vec<Warning>> = judged
+            .expiries
+            .keys()
+            .map(|gateway| (gateway.clone(), judged.warnings(gateway, now)))
+            .filter(|(_, warnings)| !warnings.is_empty())
+            .collect();
+        let others = differences(&self.expiring, &expiring);
+        self.open.extend(others.map(|name| ObjectKey {
+            kind: Kind::Gateway,
+            name: name.clone(),
+        }));
+        self.expiring = expiring;
     }
 
     /// Opens what hosts say something else about.

@@ -2,15 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::hosts::Said;
 use super::judged::Judged;
 use crate::api::NamespacedName;
+use crate::expiry::Warning;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
     ListenerSetStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
     program_listener_set, refuse_rules,
 };
 use crate::world::{Kind, ObjectKey};
+
+/// A condition's message has an end, and nobody reads more.
+const MOST_EXPIRING: usize = 20;
 
 /// A status of one of the kinds that we write.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +34,7 @@ pub(super) fn status(
     judged: &Judged,
     hosts: &BTreeMap<NamespacedName, Said>,
     failures: &BTreeMap<NamespacedName, String>,
+    now: Timestamp,
 ) -> Option<Status> {
     match key.kind {
         Kind::GatewayClass => {
@@ -44,6 +51,7 @@ pub(super) fn status(
             if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
                 tell_unpublished(&mut status.conditions, why);
             }
+            tell_expiry(&mut status.conditions, &judged.warnings(&key.name, now));
             Some(Status::Gateway(status))
         }
         Kind::ListenerSet => {
@@ -102,6 +110,19 @@ fn tell_lost(conditions: &mut [Condition], lost: &[String]) {
             "{}; nothing was heard for 3 minutes of {who}",
             condition.message
         );
+    }
+}
+
+/// Says which certificates expire soon, or have expired. Expiry is no reason for the condition to be False.
+fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
+    let resolved = conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == ConditionType::ResolvedRefs);
+    if let Some(condition) = resolved {
+        for warning in warnings.iter().take(MOST_EXPIRING) {
+            condition.message.push_str("; ");
+            condition.message.push_str(&warning.message);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::names;
 use super::pem;
 use super::private_keys::{self, PrivateKey};
 use crate::api::{NamespacedName, ObjectRef, Secret};
-use crate::world::LastGood;
+use crate::world::LastGoodKeys;
 
 /// The type of a Secret with a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
@@ -161,7 +161,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
     }
 
     /// The last good pair of a Secret.
-    fn keep(&mut self, key: &NamespacedName, last_good: &LastGood) -> Option<Arc<Certificate>> {
+    fn keep(&mut self, key: &NamespacedName, last_good: &LastGoodKeys) -> Option<Arc<Certificate>> {
         if let Some(kept) = self.kept.get(key) {
             return kept.clone();
         }
@@ -208,7 +208,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
     }
 
     /// Forgets what this resolution did not use; says what was good of the rest.
-    pub(super) fn finish(self) -> LastGood {
+    pub(super) fn finish(self) -> LastGoodKeys {
         let Self {
             cache, seen, kept, ..
         } = self;

@@ -74,7 +74,7 @@ use self::regexes::Regexes;
 use self::shadowed::{Hidden, Shadowed};
 use crate::api::NamespacedName;
 use crate::status::Statuses;
-use crate::world::{LastGood, ObjectKey, World};
+use crate::world::{LastGoodKeys, ObjectKey, World};
 
 /// What resolution is told beside the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub struct Resolution {
     /// What else the authors of objects should know; by object.
     pub problems: Vec<Problem>,
     /// What is good of the Secrets that were looked at, now or else before: for the next world.
-    pub last_good: LastGood,
+    pub last_good: LastGoodKeys,
 }
 
 /// Something worth telling for which the API has no condition.

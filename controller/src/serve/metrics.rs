@@ -1,5 +1,6 @@
 //! What the controller counts.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::api::NamespacedName;
+use crate::expiry::Expiry;
 use crate::world::{Kind, World};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -22,6 +25,12 @@ struct OfPart {
     verb: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCertificate {
+    gateway: String,
+    key: String,
+}
+
 /// All metrics.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -31,6 +40,7 @@ pub(crate) struct Metrics {
     watch_failures: Family<OfKind, Counter>,
     resolutions: Histogram,
     gateways: Gauge,
+    certificates: Family<OfCertificate, Gauge>,
     published: Family<OfPart, Counter>,
     statuses: Family<OfKind, Counter>,
     leader: Gauge,
@@ -48,6 +58,7 @@ impl Metrics {
             watch_failures: Family::default(),
             resolutions: Histogram::new(exponential_buckets(0.001, 2.0, 13)),
             gateways: Gauge::default(),
+            certificates: Family::default(),
             published: Family::default(),
             statuses: Family::default(),
             leader: Gauge::default(),
@@ -74,6 +85,12 @@ impl Metrics {
         );
         let gateways = metrics.gateways.clone();
         registry.register("gateways", "Gateways that are ours", gateways);
+        let certificates = metrics.certificates.clone();
+        registry.register(
+            "certificate_expiry_timestamp_seconds",
+            "When each certificate that is to be served expires, in seconds since 1970",
+            certificates,
+        );
         let published = metrics.published.clone();
         registry.register(
             "publish_writes",
@@ -124,6 +141,25 @@ impl Metrics {
         for kind in Kind::ALL {
             let objects = self.objects.get_or_create(&of_kind(kind.as_str()));
             objects.set(count(world.count(*kind)));
+        }
+    }
+
+    /// These certificates are to be served now.
+    pub(crate) fn certificates(&self, expiries: &BTreeMap<NamespacedName, Vec<Expiry>>) {
+        self.certificates.clear();
+        for (gateway, expiries) in expiries {
+            for Expiry {
+                name,
+                not_before: _,
+                not_after,
+            } in expiries
+            {
+                let labels = OfCertificate {
+                    gateway: gateway.to_string(),
+                    key: name.clone(),
+                };
+                self.certificates.get_or_create(&labels).set(*not_after);
+            }
         }
     }
 

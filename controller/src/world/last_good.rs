@@ -13,14 +13,14 @@ use crate::api::NamespacedName;
 
 /// Key pairs by the Secret that they come from.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LastGood {
+pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
     /// Secrets of which nobody could say whether they are there. What is good of them stays good; one that is known to be
     /// gone has nothing that could be.
     unread: BTreeSet<NamespacedName>,
 }
 
-impl LastGood {
+impl LastGoodKeys {
     /// The pairs that were published or accepted. Of two of the same Secret the first counts.
     pub fn of_pairs(pairs: impl IntoIterator<Item = KeyPair>) -> Self {
         let mut found = BTreeMap::new();
@@ -62,7 +62,7 @@ impl LastGood {
     }
 }
 
-impl FromIterator<(NamespacedName, Arc<KeyPair>)> for LastGood {
+impl FromIterator<(NamespacedName, Arc<KeyPair>)> for LastGoodKeys {
     fn from_iter<I: IntoIterator<Item = (NamespacedName, Arc<KeyPair>)>>(pairs: I) -> Self {
         Self {
             pairs: Arc::new(pairs.into_iter().collect()),

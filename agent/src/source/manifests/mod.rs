@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use sesame_controller::api::decode;
-use sesame_controller::world::{LastGood, ObjectKey, World};
+use sesame_controller::world::{LastGoodKeys, ObjectKey, World};
 
 use self::file::{Content, Documents, ManifestFile};
 use self::objects::Named;
@@ -127,7 +127,7 @@ impl Manifests {
     }
 
     /// Takes what is good of the Secrets, for the next resolution.
-    pub fn keep(&mut self, last_good: LastGood) {
+    pub fn keep(&mut self, last_good: LastGoodKeys) {
         self.world.last_good.replace(last_good);
     }
 

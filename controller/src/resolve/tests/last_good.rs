@@ -5,7 +5,7 @@ use super::{Said, gateway, said};
 use crate::api::NamespacedName;
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
-use crate::world::{LastGood, World};
+use crate::world::{LastGoodKeys, World};
 
 /// A listener that refers to the Secret `far/s`, by a grant.
 fn https_gateway() -> String {
@@ -15,7 +15,7 @@ fn https_gateway() -> String {
 const GRANT: &str = "---\nkind: ReferenceGrant\nmetadata: {name: g, namespace: far}\nspec:\n  from: [{group: \
                      gateway.networking.k8s.io, kind: Gateway, namespace: web}]\n  to: [{group: '', kind: Secret}]\n";
 
-fn after(before: &LastGood, objects: &str) -> World {
+fn after(before: &LastGoodKeys, objects: &str) -> World {
     let mut world = super::world(&(https_gateway() + objects));
     world.last_good = before.clone();
     world
@@ -47,7 +47,7 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
     let lines = |pem: &Pem| Some(pem.certificate.lines().collect::<String>());
     let options = Options::default();
     let mut resolver = Resolver::default();
-    let world = after(&LastGood::default(), &(of(&pem) + GRANT));
+    let world = after(&LastGoodKeys::default(), &(of(&pem) + GRANT));
     let mut resolution = resolver.resolve(&world, &options);
     assert_eq!(served(&resolution), lines(&pem));
     let end = resolution.gateways[0].snapshot.keys[0].not_after;
@@ -70,7 +70,7 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
     ];
     for (what, broken) in &broken {
         // At first sight there is nothing to keep.
-        let first = after(&LastGood::default(), &(broken.clone() + GRANT));
+        let first = after(&LastGoodKeys::default(), &(broken.clone() + GRANT));
         assert_eq!(served(&resolve(&first, &options)), None, "{what}");
 
         let world = after(&resolution.last_good, &(broken.clone() + GRANT));
@@ -131,14 +131,14 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
 fn what_was_published_is_the_memory_after_a_restart_if_it_still_is_a_pair() {
     let (pem, other) = (certificate(&["example.org"]), certificate(&["example.org"]));
     let options = Options::default();
-    let world = after(&LastGood::default(), &(of(&pem) + GRANT));
+    let world = after(&LastGoodKeys::default(), &(of(&pem) + GRANT));
     let published = resolve(&world, &options).gateways.remove(0).keys;
     let broken = secret("far", "s", &pem.certificate, &other.key) + GRANT;
-    let world = after(&LastGood::of_pairs(published.clone()), &broken);
+    let world = after(&LastGoodKeys::of_pairs(published.clone()), &broken);
     assert!(served(&resolve(&world, &options)).is_some());
 
     let mut forged = published;
     forged[0].private_key = other.key.into_bytes();
-    let world = after(&LastGood::of_pairs(forged), &broken);
+    let world = after(&LastGoodKeys::of_pairs(forged), &broken);
     assert_eq!(served(&resolve(&world, &options)), None);
 }
