@@ -2,13 +2,11 @@
 
 use clap::Args;
 
-use super::agent::{self, TargetArgs};
+use super::agent::{self, AgentArgs};
 use crate::run::orders::What;
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    #[command(flatten)]
-    target: TargetArgs,
     /// How long it may take.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
@@ -23,9 +21,8 @@ pub(crate) struct DrainArgs {
     undo: bool,
 }
 
-pub(crate) fn main(args: &DrainArgs) -> anyhow::Result<u8> {
+pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
     let DrainArgs {
-        target,
         timeout,
         lame_duck,
         until_connections,
@@ -40,5 +37,5 @@ pub(crate) fn main(args: &DrainArgs) -> anyhow::Result<u8> {
             until_connections: *until_connections,
         }
     };
-    agent::order(target, order)
+    agent::order(agent, order)
 }

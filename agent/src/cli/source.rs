@@ -57,14 +57,14 @@ struct ClusterArgs {
     namespace: String,
     /// Only this Gateway; repeatable. Those of the fleet otherwise.
     #[arg(
-        long = "gateway",
+        long,
         env = "SESAME_GATEWAYS",
         value_delimiter = ',',
         value_name = "NAMESPACE/NAME",
         value_parser = gateway,
         conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
-    gateways: Vec<sesame_controller::api::NamespacedName>,
+    gateway: Vec<sesame_controller::api::NamespacedName>,
     /// The fleet of hosts that this one belongs to.
     #[arg(
         long,
@@ -111,7 +111,7 @@ impl ClusterArgs {
         let Self {
             kubeconfig,
             namespace,
-            gateways,
+            gateway: gateways,
             fleet,
             host_name,
         } = self;

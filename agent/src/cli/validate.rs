@@ -14,7 +14,7 @@ use sesame_controller::world::ObjectKey;
 use super::EXIT_WRONG;
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
-use super::output::OutputArgs;
+use super::output::Format;
 use crate::envoy::locate::locate;
 use crate::envoy::validate::{Verdict, validate};
 use crate::render;
@@ -29,8 +29,9 @@ pub(crate) struct ValidateArgs {
     /// The Envoy whose verdict is asked; else `envoy` on the PATH.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     envoy: Option<PathBuf>,
-    #[command(flatten)]
-    output: OutputArgs,
+    /// How to print the answer.
+    #[arg(long, short, default_value = "table")]
+    output: Format,
 }
 
 /// The whole outcome.

@@ -105,7 +105,8 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let status = tokio::spawn(server::serve(listener, report, desks));
+    let state_dir = directories.state().to_owned();
+    let status = tokio::spawn(server::serve(listener, report, state_dir, desks));
     #[cfg(not(feature = "cluster"))]
     let super::source::Started {} = started;
     #[cfg(feature = "cluster")]

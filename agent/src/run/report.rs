@@ -308,6 +308,9 @@ pub struct ObjectReport {
     pub namespace: String,
     /// The name.
     pub name: String,
+    /// The Gateways that it is about, as `namespace/name`; none of a GatewayClass, or where it has come to none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
     /// `.status`.
     pub status: Value,
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 
 use super::health;
+use super::history;
 use super::orders::{Listener, Order, OrderRequest};
 use super::report::Report;
 
@@ -38,20 +39,24 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
-/// (which are many), until the task is dropped.
+/// (which are many), and `GET /history` and `GET /diff` from the state directory, until the task is dropped.
 /// Orders (`POST /orders`) go to the `desks` of their Gateways; the answer is one JSON object a line, as things happen.
-pub(super) async fn serve<F>(listener: UnixListener, report: Arc<F>, desks: watch::Receiver<Desks>)
-where
+pub(super) async fn serve<F>(
+    listener: UnixListener,
+    report: Arc<F>,
+    state_dir: PathBuf,
+    desks: watch::Receiver<Desks>,
+) where
     F: Fn(bool) -> Report + Send + Sync + 'static,
 {
     let answer = move |request: Request<Incoming>| {
-        let (report, desks) = (Arc::clone(&report), desks.clone());
+        let (report, state_dir, desks) = (Arc::clone(&report), state_dir.clone(), desks.clone());
         async move {
             if (request.method(), request.uri().path()) == (&Method::POST, "/orders") {
                 return orders(request, &desks).await;
             }
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            let answer = move || answer(&method, &path, &*report);
+            let answer = move || answer(&method, &path, &*report, &state_dir);
             match tokio::task::spawn_blocking(answer).await {
                 Ok(response) => response,
                 Err(error) => failed(&error.to_string()),
@@ -125,11 +130,27 @@ async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> R
     response
 }
 
-fn answer<F: Fn(bool) -> Report>(method: &Method, path: &str, report: &F) -> Response<Body> {
+fn answer<F: Fn(bool) -> Report>(
+    method: &Method,
+    path: &str,
+    report: &F,
+    state_dir: &Path,
+) -> Response<Body> {
     if let Some((status, text)) = health::answer(method, path, || report(false)) {
         let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
         *response.status_mut() = status;
         return response;
+    }
+    if method == Method::GET
+        && let Some(answer) = history::answer(state_dir, path)
+    {
+        return match answer {
+            Ok(body) => json(StatusCode::OK, body),
+            Err(error) => {
+                let body = serde_json::json!({ "error": format!("{error:#}") }).to_string();
+                json(StatusCode::NOT_FOUND, body.into_bytes())
+            }
+        };
     }
     let (status, body) = match (method, path) {
         (&Method::GET, path @ ("/status" | "/gateways")) => {
