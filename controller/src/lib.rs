@@ -17,6 +17,8 @@ pub mod cluster;
 mod connection;
 #[cfg(feature = "cluster")]
 mod engine;
+#[cfg(feature = "cluster")]
+mod finalizer;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "cluster")]

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::connection::Connection;
 use crate::engine::{Engine, Mode};
+use crate::finalizer::Finalizer;
 use crate::lead::Elector;
 use crate::provision::Provisioner;
 use crate::publish::{Failures, Publisher};
@@ -154,6 +155,13 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         };
         tasks.spawn(provisioner.run());
     }
+    let finalizer = Finalizer {
+        client: client.clone(),
+        controller_name: controller_name.clone(),
+        leading: is_leading.clone(),
+        metrics: Arc::clone(&metrics),
+    };
+    tasks.spawn(finalizer.run());
     let publisher = Publisher {
         client: client.clone(),
         namespace: namespace.clone(),

@@ -148,7 +148,7 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
         )
     } else if let Some(held) = &seen.held {
         (GatewayState::Degraded, held.clone())
-    } else if let Some(held) = known.held.as_ref().filter(|_| answered) {
+    } else if let Some(held) = known.held(name).filter(|_| answered) {
         (GatewayState::Degraded, held.clone())
     } else if let Some(awaited) = awaited.filter(|_| answered) {
         (
