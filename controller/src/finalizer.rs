@@ -197,7 +197,9 @@ impl Known {
                     _ => self.classes.clear(),
                 }
                 self.listed.insert(kind);
-                all.into_iter().for_each(|object| self.put(object));
+                for object in all {
+                    self.put(object);
+                }
             }
             Seen::One(object) => self.put(object),
             Seen::Gone(Object::Class(name, _)) => {

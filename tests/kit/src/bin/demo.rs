@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::{demo, envoy, processes};
+use sesame_kit::{demo, envoy, processes};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 

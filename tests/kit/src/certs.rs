@@ -14,7 +14,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio_rustls::TlsAcceptor;
 
-use crate::manifests::NAMESPACE;
+/// The namespace of the Secrets and ConfigMaps.
+const NAMESPACE: &str = "default";
 
 /// A certificate authority.
 pub struct Authority {
