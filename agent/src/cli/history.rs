@@ -46,7 +46,7 @@ pub(crate) struct RollbackArgs {
 }
 
 pub(crate) fn history(agent: &AgentArgs, args: &HistoryArgs) -> anyhow::Result<u8> {
-    let listed = read(agent, &args.state, "/history", |history| history.list())?;
+    let listed = read(agent, &args.state, "/history", History::list)?;
     agent.output.write(&listed, || table(&listed))?;
     Ok(0)
 }

@@ -197,16 +197,14 @@ fn kind(text: &str) -> anyhow::Result<Kind> {
     let found = KINDS
         .iter()
         .find(|kind| text_is(kind.as_str()) || text_is(&plural(kind.as_str())));
-    match found {
-        Some(kind) => Ok(*kind),
-        None => {
-            let known: Vec<&str> = KINDS.iter().map(|kind| kind.as_str()).collect();
-            bail!(
-                "{text:?}: expected a kind that has a status: {}",
-                known.join(", ")
-            )
-        }
+    if let Some(kind) = found {
+        return Ok(*kind);
     }
+    let known: Vec<&str> = KINDS.iter().map(|kind| kind.as_str()).collect();
+    bail!(
+        "{text:?}: expected a kind that has a status: {}",
+        known.join(", ")
+    )
 }
 
 /// Returns the plural of a kind.

@@ -279,10 +279,11 @@ fn table(header: &[&str], rows: Vec<(Style, Vec<String>)>) -> String {
         styles.push(style);
         table.add_row(row);
     }
-    let lines = table.lines().zip(styles);
-    lines
-        .map(|(line, style)| format!("{style}{}{style:#}\n", line.trim()))
-        .collect()
+    let mut text = String::new();
+    for (line, style) in table.lines().zip(styles) {
+        let _ = writeln!(text, "{style}{}{style:#}", line.trim());
+    }
+    text
 }
 
 #[cfg(test)]
