@@ -333,7 +333,10 @@ fn gateways_that_lose_their_class_are_served_until_it_is_accepted() {
     };
     let mut wanted = |text: String| {
         fs::write(&path, text).expect("written");
-        let scan = fixture.engine.manifests.rescan_paths(&[path.clone()]);
+        let scan = fixture
+            .engine
+            .manifests
+            .rescan_paths(std::slice::from_ref(&path));
         fixture
             .engine
             .take(&scan, &Change::All, Timestamp::UNIX_EPOCH);
