@@ -4,7 +4,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 
 use serde_json::Value;
@@ -319,10 +319,19 @@ async fn status_says_first_what_is_wrong_then_counts_and_shows_what_is_asked_for
     assert!(text(&coloured).contains("\u{1b}[31m"), "{coloured:?}");
 }
 
+/// A process that ends with this value.
+struct Killed(Child);
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn status_is_shown_again_when_it_changes() {
     let agent = running().await;
-    let mut watch = Command::new(agent_binary())
+    let watch = Command::new(agent_binary())
         .args([
             "status",
             "--watch",
@@ -336,8 +345,9 @@ async fn status_is_shown_again_when_it_changes() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut watch = Killed(watch);
     let (sender, lines) = mpsc::channel();
-    let output = BufReader::new(watch.stdout.take().unwrap());
+    let output = BufReader::new(watch.0.stdout.take().unwrap());
     std::thread::spawn(move || {
         for line in output.lines().map_while(Result::ok) {
             let _ = sender.send(line);
@@ -351,6 +361,4 @@ async fn status_is_shown_again_when_it_changes() {
     let more = http_route("more", &["more.test"], &[rule_to("web", &[])]);
     agent.write("more.yaml", &yaml(&[more]));
     while next()["objects"].as_array().unwrap().len() != 3 {}
-    watch.kill().unwrap();
-    watch.wait().unwrap();
 }
