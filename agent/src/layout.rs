@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 ///
 /// ```text
 /// <root>/lds/lds.pb   <root>/rds/<hash>/rds.pb   <root>/sds/<hash>/sds.pb
-/// <root>/cds/cds.pb   <root>/eds/<hash>/eds.pb   <root>/tmp/
+/// <root>/cds/cds.pb   <root>/eds/<hash>/eds.pb   <root>/rtds/rtds.pb   <root>/tmp/
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdsLayout {
@@ -38,6 +38,11 @@ impl XdsLayout {
     /// All clusters.
     pub fn cds(&self) -> PathBuf {
         self.root.join("cds/cds.pb")
+    }
+
+    /// The shares of listeners and backends.
+    pub fn rtds(&self) -> PathBuf {
+        self.root.join("rtds/rtds.pb")
     }
 
     /// One route table.

@@ -9,6 +9,7 @@ pub mod cli;
 pub mod dump;
 pub mod envoy;
 pub mod layout;
+pub mod limits;
 pub mod packed;
 pub mod quarantine;
 pub mod render;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 // Resolution makes and drops many small values at every change; how the allocator gives that memory back
 // is set in `.cargo/config.toml`.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

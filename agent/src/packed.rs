@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use prost::{Message as _, encoding};
 use sesame_controller::api::NamespacedName;
+use sesame_controller::expiry::Expiry;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{EndpointSet, Snapshot, Transport, VirtualHost};
+use sesame_proto::schema::{Edge, EndpointSet, Snapshot, Transport, VirtualHost};
 
 /// A Gateway, its encoded snapshot and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,9 @@ pub struct Packed {
     ports: BTreeSet<(Transport, u32)>,
     serials: BTreeMap<String, String>,
     first_expiry: Option<i64>,
+    expiries: Vec<Expiry>,
     counts: Counts,
+    edge: Edge,
     keys: Vec<KeyPair>,
 }
 
@@ -66,6 +69,7 @@ impl Packed {
                 .map(|key| key.not_after)
                 .filter(|end| *end > 0)
                 .min(),
+            expiries: keys.iter().filter_map(Expiry::of).collect(),
             counts: Counts {
                 listeners: snapshot.ports.iter().map(|port| port.listeners.len()).sum(),
                 virtual_hosts: snapshot
@@ -75,6 +79,7 @@ impl Packed {
                     .sum(),
                 backends: snapshot.backends.len(),
             },
+            edge: snapshot.edge.unwrap_or_default(),
             keys: keys.clone(),
         }
     }
@@ -109,6 +114,11 @@ impl Packed {
                 && self.behind == before.behind
                 && self.keys == before.keys,
         }
+    }
+
+    /// How its clients are treated.
+    pub fn edge(&self) -> Edge {
+        self.edge
     }
 
     /// The Gateway.
@@ -181,6 +191,11 @@ impl Packed {
     /// When the first certificate expires, in seconds since 1970.
     pub fn first_expiry(&self) -> Option<i64> {
         self.first_expiry
+    }
+
+    /// When each of the certificates expires.
+    pub fn expiries(&self) -> &[Expiry] {
+        &self.expiries
     }
 
     /// How much it serves.
@@ -270,6 +285,7 @@ impl Parts {
             endpoints,
             keys,
             trust_bundles,
+            edge,
         } = snapshot;
         let mut parts = Self {
             route_tables: Vec::new(),
@@ -288,6 +304,9 @@ impl Parts {
         encoding::message::encode_repeated(ENDPOINTS, endpoints, &mut parts.endpoints);
         encoding::message::encode_repeated(7, keys, &mut parts.behind);
         encoding::message::encode_repeated(8, trust_bundles, &mut parts.behind);
+        if let Some(edge) = edge {
+            encoding::message::encode(9, edge, &mut parts.behind);
+        }
         parts
     }
 }
@@ -340,6 +359,10 @@ mod tests {
                     name: name(),
                     pem: "pem".to_owned(),
                 }],
+                edge: Some(Edge {
+                    keep_repeated_slashes: true,
+                    ..Edge::default()
+                }),
             },
             keys: Vec::new(),
         };
@@ -440,6 +463,7 @@ mod tests {
                 trust_bundles: named(7)
                     .map(|name| TrustBundle { name, ..TrustBundle::default() })
                     .collect(),
+                edge: Some(Edge { max_request_headers: Some(7), ..Edge::default() }),
             };
             digest::canonicalize(&mut snapshot);
             let revision = digest::revision(&snapshot);

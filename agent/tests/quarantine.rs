@@ -339,10 +339,15 @@ impl Publisher {
             addresses: vec![at.ip()],
             port_map: BTreeMap::from([(80, at.port().into()), (443, tls.port().into())]),
             subscription_budget: 24,
+            limits: sesame_agent::limits::Limits::default(),
             layout: host.layout.clone(),
             admin_socket: host.admin_socket(),
             trusted_hops: 0,
             system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+            endpoints: render::EndpointRules {
+                local: true,
+                ..render::EndpointRules::default()
+            },
         };
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let (applier, supervisor) = host.start(&render::render(snapshot, keys, &options)).await;

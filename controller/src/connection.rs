@@ -11,6 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 use kube::{Client, Config};
 
+use sesame_proto::open::{self, Rule};
+
 use crate::cluster::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,6 +21,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
 /// How often the files are looked at. Who replaces them leaves the old ones good for much longer.
 const LOOK: Duration = Duration::from_secs(10);
+
+/// The most that is read of a kubeconfig.
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A clock that is set back by less changes nothing: tokens are read again each minute, and are good for much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
@@ -33,7 +38,14 @@ pub(crate) struct Connection {
 impl Connection {
     /// By what the kubeconfig says, if one is given, or else what can be found.
     pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
-        let (mut config, fingerprint) = read(kubeconfig.as_deref()).await?;
+        let Found {
+            mut config,
+            fingerprint,
+            warnings,
+        } = read(kubeconfig.as_deref()).await?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = Some(READ_TIMEOUT);
         config.reset_reader_on_write = true;
@@ -56,7 +68,7 @@ impl Connection {
                 return;
             }
             match read(self.kubeconfig.as_deref()).await {
-                Ok((_, fingerprint)) if fingerprint == self.fingerprint => {}
+                Ok(found) if found.fingerprint == self.fingerprint => {}
                 Ok(_) => return,
                 Err(error) => tracing::warn!("{error:#}; what was read before is used"),
             }
@@ -69,22 +81,39 @@ fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
     now + SET_BACK < before + passed
 }
 
-/// The configuration, and what tells one from another.
-async fn read(kubeconfig: Option<&Path>) -> Result<(Config, u64)> {
+/// What there is to connect with.
+struct Found {
+    config: Config,
+    /// Tells one from another.
+    fingerprint: u64,
+    warnings: Vec<String>,
+}
+
+async fn read(kubeconfig: Option<&Path>) -> Result<Found> {
     let mut hasher = DefaultHasher::new();
-    let config = match kubeconfig {
-        Some(path) => {
-            let at = || format!("--kubeconfig {}", path.display());
-            std::fs::read(path).with_context(at)?.hash(&mut hasher);
-            kubeconfig::read(path).await.with_context(at)?
+    let mut warnings = Vec::new();
+    let config = if let Some(path) = kubeconfig {
+        let at = || format!("--kubeconfig {}", path.display());
+        let bytes = open::read(path, Rule::Named, MAX_FILE_BYTES).with_context(at)?;
+        bytes.hash(&mut hasher);
+        let read = kubeconfig::read(path).await.with_context(at)?;
+        warnings.extend(read.warnings);
+        read.config
+    } else {
+        for path in kubeconfig::usual() {
+            warnings.extend(kubeconfig::check(&path)?);
         }
-        None => Config::infer().await.context(
+        Config::infer().await.context(
             "no cluster: run in a pod with a ServiceAccount, or set --kubeconfig or $KUBECONFIG",
-        )?,
+        )?
     };
     config.cluster_url.hash(&mut hasher);
     config.root_cert.hash(&mut hasher);
-    Ok((config, hasher.finish()))
+    Ok(Found {
+        config,
+        fingerprint: hasher.finish(),
+        warnings,
+    })
 }
 
 #[cfg(test)]

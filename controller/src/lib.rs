@@ -17,6 +17,9 @@ pub mod cluster;
 mod connection;
 #[cfg(feature = "cluster")]
 mod engine;
+pub mod expiry;
+#[cfg(feature = "cluster")]
+mod finalizer;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "cluster")]

@@ -13,11 +13,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::api::Network;
 use crate::connection::Connection;
 use crate::engine::{Engine, Mode};
+use crate::finalizer::Finalizer;
 use crate::lead::Elector;
-use crate::provision::Provisioner;
-use crate::publish::{Failures, Publisher};
+use crate::provision::{Nameless, Provisioner};
+use crate::publish::{Failures, Publisher, Signing};
 use crate::report::Reporter;
 use crate::resolve::Options;
 use crate::serve::{self, Metrics};
@@ -31,9 +33,11 @@ pub(crate) struct Settings {
     pub(crate) namespace: String,
     pub(crate) mode: Mode,
     pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
     pub(crate) lease_duration: Duration,
     pub(crate) gateway_services: bool,
+    pub(crate) host_addresses: Vec<Network>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -90,9 +94,11 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         namespace,
         mode,
         kubeconfig,
+        signing,
         listen,
         lease_duration,
         gateway_services,
+        host_addresses,
     } = settings;
     let connection = Connection::open(kubeconfig).await?;
     let client = connection.client.clone();
@@ -107,6 +113,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     let (offers, offered) = watch::channel(None);
     let (statuses, changes) = mpsc::unbounded_channel();
     let (leading, is_leading) = watch::channel(false);
+    let (nameless, without_name) = watch::channel(Nameless::new());
     let (failures, failed) = watch::channel(Failures::new());
     let (step_down, mut stopping) = watch::channel(false);
 
@@ -140,6 +147,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     watches.spawn(&mut tasks);
     let fetcher = Fetcher {
         client: client.clone(),
+        namespace: namespace.clone(),
         references: wanted,
         touched,
         inputs,
@@ -150,10 +158,18 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
             client: client.clone(),
             offers: offered.clone(),
             leading: is_leading.clone(),
+            nameless,
             metrics: Arc::clone(&metrics),
         };
         tasks.spawn(provisioner.run());
     }
+    let finalizer = Finalizer {
+        client: client.clone(),
+        controller_name: controller_name.clone(),
+        leading: is_leading.clone(),
+        metrics: Arc::clone(&metrics),
+    };
+    tasks.spawn(finalizer.run());
     let publisher = Publisher {
         client: client.clone(),
         namespace: namespace.clone(),
@@ -161,14 +177,17 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         leading: is_leading.clone(),
         failures,
         metrics: Arc::clone(&metrics),
+        signing,
     };
     tasks.spawn(publisher.run());
     let reporter = Reporter {
         client: client.clone(),
         namespace: namespace.clone(),
         controller_name,
+        host_addresses,
         changes,
         failures: failed,
+        nameless: without_name,
         leading: is_leading,
         metrics: Arc::clone(&metrics),
     };

@@ -1,7 +1,8 @@
-//! The objects of one moment, by kind and name: the only input of resolution.
+//! The objects of one moment, by kind and name, and what was good of them before: the only input of resolution.
 //!
 //! A copy of a world is cheap, and a change replaces one object. A world decides nothing and drops nothing.
 
+mod last_good;
 mod objects;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::api::{
     TlsRoute, UdpRoute,
 };
 
+pub use last_good::LastGoodKeys;
 pub use objects::{Named, Objects};
 
 /// A kind and a name; prints as `Kind/namespace/name`.
@@ -102,7 +104,11 @@ macro_rules! kinds {
         /// All objects of one moment.
         #[derive(Clone, Debug, Default, PartialEq)]
         #[allow(missing_docs, reason = "each is the API's own kind")]
-        pub struct World { $(pub $field: Objects<$type>,)+ }
+        pub struct World {
+            $(pub $field: Objects<$type>,)+
+            /// What of the Secrets was good before.
+            pub last_good: LastGoodKeys,
+        }
 
         impl World {
             /// Adds the object, replacing one of the same kind and name.
@@ -162,14 +168,10 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// The experimental channel serves these older versions with the shape of v1; only `v1` is stored.
-const GATEWAY_L4: &[&str] = &[
-    "gateway.networking.k8s.io/v1",
-    "gateway.networking.k8s.io/v1alpha2",
-];
+// Of these the experimental channel also serves v1alpha2, which is another API: a TLSRoute may leave its hostnames out, and
+// all may have several rules, of which nobody says what they mean. It is not read; v1alpha3 has the shape of v1.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
-    "gateway.networking.k8s.io/v1alpha2",
     "gateway.networking.k8s.io/v1alpha3",
 ];
 const GATEWAY_TLS_POLICY: &[&str] = &[
@@ -185,8 +187,8 @@ kinds! {
     HttpRoute(HttpRoute) in http_routes, "HTTPRoute", GATEWAY_V1_BETA, false;
     GrpcRoute(GrpcRoute) in grpc_routes, "GRPCRoute", GATEWAY_V1, false;
     TlsRoute(TlsRoute) in tls_routes, "TLSRoute", GATEWAY_TLS_ROUTE, false;
-    TcpRoute(TcpRoute) in tcp_routes, "TCPRoute", GATEWAY_L4, false;
-    UdpRoute(UdpRoute) in udp_routes, "UDPRoute", GATEWAY_L4, false;
+    TcpRoute(TcpRoute) in tcp_routes, "TCPRoute", GATEWAY_V1, false;
+    UdpRoute(UdpRoute) in udp_routes, "UDPRoute", GATEWAY_V1, false;
     ReferenceGrant(ReferenceGrant) in reference_grants, "ReferenceGrant", GATEWAY_V1_BETA, false;
     BackendTlsPolicy(BackendTlsPolicy) in backend_tls_policies, "BackendTLSPolicy", GATEWAY_TLS_POLICY, false;
     Service(Service) in services, "Service", CORE, false;

@@ -48,6 +48,7 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         endpoints,
         keys,
         trust_bundles,
+        edge: _,
     } = snapshot;
     ports.sort_by_key(|port| (port.transport, port.port));
     for port in ports {

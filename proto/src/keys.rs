@@ -4,9 +4,15 @@
 //! `Debug` prints the name and the digest only.
 
 use std::fmt;
+use std::sync::{Arc, LazyLock};
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
+
+use crate::bounds::{self, BoundsError, Field, Of, Shape};
+
+/// The most that key pairs may take once decoded: those of all the Secrets that one Gateway may have.
+const MAX_DECODED_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A certificate chain and its private key.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,8 +71,8 @@ pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
 }
 
 /// The inverse of [`encode`].
-pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, prost::DecodeError> {
-    let keys = StoredKeys::decode(bytes)?;
+pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, BoundsError> {
+    let (keys, _) = bounds::decode::<StoredKeys>(&SHAPE, bytes, MAX_DECODED_BYTES)?;
     Ok(keys
         .pairs
         .into_iter()
@@ -77,6 +83,16 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, prost::DecodeError> {
         })
         .collect())
 }
+
+static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
+    let text = |number| {
+        let (of, repeated) = (Of::Text, false);
+        (number, Field { of, repeated })
+    };
+    let pair = Shape::new(size_of::<StoredKeyPair>(), [text(1), text(2), text(3)]);
+    let (of, repeated) = (Of::Message(Arc::new(pair)), true);
+    Shape::new(size_of::<StoredKeys>(), [(1, Field { of, repeated })])
+});
 
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(skip_debug)]
@@ -126,5 +142,11 @@ mod tests {
         );
         assert!(!format!("{key:?}").contains("private"));
         assert!(decode(b"\xff\xff").is_err());
+    }
+
+    #[test]
+    fn pairs_of_nothing_are_counted() {
+        let error = decode(&b"\x0a\x00".repeat(1 << 20)).unwrap_err();
+        assert!(matches!(error, BoundsError::TooMuch { .. }), "{error}");
     }
 }

@@ -3,8 +3,8 @@
 //! Configuration shards are content-addressed: the name ends in the digest of the stored bytes, so a shard
 //! never changes and an edit rewrites only the piece it falls into (a virtual host and a backend go to a
 //! piece by the hash of their name). Endpoint shards keep their name and change in place. Every shard is a
-//! zstd-compressed partial `Snapshot`. Nothing is trusted on the way back: sizes are bounded before
-//! anything is decompressed, and digests are compared before anything is decoded.
+//! zstd-compressed partial `Snapshot`. Nothing is trusted on the way back: sizes are bounded before anything is
+//! decompressed, digests are compared and what the values will take is bounded before anything is decoded.
 
 mod changed;
 mod join;
@@ -15,12 +15,13 @@ use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
+use crate::bounds;
 use crate::digest::canonicalize;
 use crate::schema::{Manifest, Snapshot};
 
 pub use self::changed::{Changed, MAX_CHANGED_SHARDS, changed_hosts};
 pub use self::join::{
-    Joined, check, check_digest, endpoint_sets, join, join_config, set_endpoints,
+    Endpoints, Joined, check, check_digest, endpoint_sets, join, join_config, set_endpoints,
 };
 pub use self::splitter::{Refreshed, Splitter, split};
 
@@ -30,7 +31,9 @@ pub const FORMAT: u32 = 1;
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
 /// The most that one shard may take once decompressed.
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
-/// The most that all shards of a configuration may take once decompressed.
+/// The most memory that the values of one shard may take.
+pub const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
+/// The most memory that the values of all shards of a configuration may take, and those of all endpoint shards.
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
 /// The most shards that one manifest may name.
 pub const MAX_SHARDS: usize = 1024;
@@ -124,10 +127,10 @@ pub enum ShardError {
 /// `old` or the next.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot {
-        endpoints: endpoint_sets(name, new)?,
+        endpoints: endpoint_sets(name, new)?.sets,
         ..Snapshot::default()
     };
-    both.endpoints.extend(endpoint_sets(name, old)?);
+    both.endpoints.extend(endpoint_sets(name, old)?.sets);
     // The first of a name counts, and sorting keeps it first.
     both.endpoints.sort_by(|a, b| a.name.cmp(&b.name));
     both.endpoints.dedup_by(|a, b| a.name == b.name);
@@ -154,7 +157,10 @@ fn pack(name: &str, plain: &[u8]) -> Result<Bytes, ShardError> {
         name: name.to_owned(),
         reason: format!("cannot be compressed: {error}"),
     })?;
-    if bytes.len() > MAX_STORED_BYTES || plain.len() as u64 > MAX_SHARD_BYTES {
+    // No reader would take it.
+    let readable = plain.len() as u64 <= MAX_SHARD_BYTES
+        && bounds::size_of_snapshot(plain, MAX_DECODED_BYTES).is_ok();
+    if bytes.len() > MAX_STORED_BYTES || !readable {
         return Err(ShardError::TooLarge {
             name: name.to_owned(),
             size: bytes.len(),

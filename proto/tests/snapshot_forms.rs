@@ -7,14 +7,18 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sesame_proto::digest::{canonicalize, revision};
 use sesame_proto::schema::{
-    Backend, Endpoint, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Route, RouteTable,
-    Snapshot, VirtualHost, WeightedBackend, path_match, route,
+    Backend, Edge, Endpoint, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Route,
+    RouteTable, Snapshot, VirtualHost, WeightedBackend, path_match, route,
 };
 use sesame_proto::shard::{Refreshed, ShardError, Splitter, join, split};
 
 fn snapshot(hosts: usize) -> Snapshot {
     let mut snapshot = Snapshot {
         gateway: "Gateway/default/web".to_owned(),
+        edge: Some(Edge {
+            keep_repeated_slashes: true,
+            ..Edge::default()
+        }),
         ports: vec![Port {
             transport: 0,
             port: 80,

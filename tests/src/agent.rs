@@ -1,6 +1,7 @@
 //! A real `sesame-agent run` with its real Envoy, in directories of its own.
 
 mod disks;
+mod ends;
 mod orders;
 mod setup;
 
@@ -9,7 +10,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -148,7 +149,7 @@ impl AgentUnderTest {
             .arg(self.state())
             .arg("--envoy")
             .arg(self.setup.envoy.clone().unwrap_or_else(envoy_binary))
-            .arg("--allow-local-endpoints")
+            .args((!self.setup.no_local_endpoints).then_some("--allow-local-endpoints"))
             .args(match &self.setup.pool {
                 None if self.setup.everywhere => vec![],
                 None => vec!["--address", "127.0.0.1"],
@@ -211,27 +212,6 @@ impl AgentUnderTest {
         }
     }
 
-    /// SIGTERM to the agent; gives back how it ended.
-    pub fn stop(&mut self) -> ExitStatus {
-        let mut child = self.child.take().expect("the agent runs");
-        let pid = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("the agent is our child");
-        let start = Instant::now();
-        loop {
-            if let Some(status) = child.try_wait().expect("the agent is our child") {
-                return status;
-            }
-            if start.elapsed() > SOON {
-                self.child = Some(child);
-                panic!(
-                    "the agent does not stop within {SOON:?} after SIGTERM\n{}",
-                    self.log_tail()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
     /// How the agent ended, if it has: a code, or a signal as a negative number.
     pub fn ended(&mut self) -> Option<i32> {
         let status = self
@@ -271,7 +251,11 @@ impl AgentUnderTest {
 
     fn agents(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
-        found.retain(|process| process.is("sesame-agent"));
+        let is_agent = |process: &Process| {
+            process.is("sesame-agent")
+                && process.arguments.get(1).is_some_and(|first| first == "run")
+        };
+        found.retain(is_agent);
         found
     }
 

@@ -41,6 +41,15 @@ pub enum User {
         /// Its name.
         name: String,
     },
+    /// A Pod of a `ServiceAccount` on a node, known by a token that is bound to it. All are made if they are not there.
+    OnNode {
+        /// The namespace of the `ServiceAccount`, which exists.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The node.
+        node: String,
+    },
 }
 
 impl User {
@@ -52,11 +61,25 @@ impl User {
         }
     }
 
+    /// A Pod of a `ServiceAccount` on a node.
+    pub fn on_node(namespace: &str, name: &str, node: &str) -> Self {
+        Self::OnNode {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            node: node.to_owned(),
+        }
+    }
+
     /// Unique, and without anything that a file name may not have: both parts are DNS names.
     fn file_stem(&self) -> String {
         match self {
             Self::Admin => "admin".to_owned(),
             Self::ServiceAccount { namespace, name } => format!("{namespace}_{name}"),
+            Self::OnNode {
+                namespace,
+                name,
+                node,
+            } => format!("{namespace}_{name}_{node}"),
         }
     }
 }
@@ -185,26 +208,55 @@ impl TestCluster {
     }
 
     async fn credentials(&self, user: &User) -> Credentials {
-        let User::ServiceAccount { namespace, name } = user else {
-            return self.identity.admin();
+        let (namespace, name) = match user {
+            User::Admin => return self.identity.admin(),
+            User::ServiceAccount { namespace, name }
+            | User::OnNode {
+                namespace, name, ..
+            } => (namespace, name),
         };
-        let account = json!({
+        self.make(&json!({
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {"name": name, "namespace": namespace},
-        });
-        let applied = self.admin.apply_value(&account).await;
-        applied.unwrap_or_else(|error| panic!("ServiceAccount {namespace}/{name}: {error}"));
+        }))
+        .await;
+        let mut spec = json!({"expirationSeconds": TOKEN_SECONDS});
+        if let User::OnNode { node, .. } = user {
+            self.make(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}))
+                .await;
+            let pod = self
+                .make(&json!({
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": format!("{name}-{node}"), "namespace": namespace},
+                    "spec": {
+                        "serviceAccountName": name,
+                        "nodeName": node,
+                        "containers": [{"name": "agent", "image": "none"}],
+                    },
+                }))
+                .await;
+            let metadata = &pod["metadata"];
+            spec["boundObjectRef"] = json!({
+                "apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"],
+            });
+        }
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
         let request = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {"expirationSeconds": TOKEN_SECONDS},
+            "spec": spec,
         });
         let answer = self.admin.create(&path, &request).await;
         let answer = answer.unwrap_or_else(|error| panic!("a token for {name}: {error}"));
         let token = answer["status"]["token"].as_str();
         Credentials::Token(token.expect("a token").to_owned())
+    }
+
+    async fn make(&self, object: &Value) -> Value {
+        let applied = self.admin.apply_value(object).await;
+        applied.unwrap_or_else(|error| panic!("{error}: {object}"))
     }
 
     async fn wait_ready(&mut self) {

@@ -127,6 +127,14 @@ impl ControllerUnderTest {
             } else {
                 &["--lease-seconds", "6"][..]
             })
+            // Most tests have no nodes.
+            .args(
+                if self.flags.iter().any(|flag| flag == "--host-addresses") {
+                    &[][..]
+                } else {
+                    &["--host-addresses", "0.0.0.0/0,::/0"][..]
+                },
+            )
             .args(["--log", "info,sesame_controller=debug"])
             .args(&self.flags)
             .envs(deployed_environment())

@@ -147,10 +147,12 @@ fn host(gateway: &ResolvedGateway) -> render::Options {
         addresses,
         port_map: BTreeMap::new(),
         subscription_budget: 100,
+        limits: sesame_agent::limits::Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: render::EndpointRules::default(),
     }
 }
 
@@ -167,7 +169,7 @@ fn read(input: &str) -> (World, Vec<String>) {
                         decoded
                             .unknown_fields
                             .iter()
-                            .map(|field| format!("{key}: unknown field {field}")),
+                            .map(|(_, field)| format!("{key}: unknown field {}", field.path)),
                     );
                     world.insert(decoded.object);
                 }

@@ -10,27 +10,22 @@
     reason = "this library only serves tests, where a panic is the report"
 )]
 
+pub use sesame_kit::{backend, certs, client, demo, echo, envoy, grpc, processes, wait};
+
 pub mod agent;
-pub mod backend;
-pub mod certs;
 pub mod checks;
-pub mod client;
 pub mod clock;
 pub mod cluster;
 pub mod controller;
 pub mod datagrams;
-pub mod demo;
-pub mod echo;
-pub mod envoy;
 pub mod golden;
-pub mod grpc;
+pub mod http2;
 pub mod load;
 pub mod manifests;
 pub mod mixed;
 pub mod network;
 pub mod ports;
-pub mod processes;
 pub mod published;
+pub mod reports;
 pub mod seeded;
 pub mod streams;
-pub mod wait;

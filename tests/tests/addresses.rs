@@ -95,3 +95,54 @@ async fn both_families_are_listened_to() {
     serves(&agent, "127.0.0.1", "one").await;
     serves(&agent, "::1", "one").await;
 }
+
+/// In a network of its own: a default route over `eth0`, and what a node with Pods has beside it.
+const NODE: &str = r#"
+mount -t sysfs none /sys &&
+ip link set lo up &&
+ip link add eth0 type veth peer name far && ip link set far up && ip link set eth0 up &&
+ip address add 203.0.113.7/24 dev eth0 && ip route add default via 203.0.113.1 &&
+ip link add cni0 type bridge && ip link set cni0 up && ip address add 10.244.0.1/24 dev cni0 &&
+ip link add pod0 type veth peer name inner && ip link set pod0 master cni0 && ip link set pod0 up &&
+ip address add 10.244.1.1/32 dev pod0 &&
+exec "$0" "$@""#;
+
+async fn told(flags: &[&str]) -> Value {
+    let unshare = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--net",
+        "--mount",
+        "sh",
+        "-c",
+        NODE,
+    ];
+    let mut setup = Setup::with_ports(&[80]).everywhere().wrapper(&unshare);
+    for flag in flags {
+        setup = setup.flag(flag);
+    }
+    let objects = yaml(&[gateway_class("edge"), at("one", None)]);
+    let agent = setup.start(&[("all.yaml", &objects)]);
+    let gateway = |status: &Value| {
+        let objects = status["objects"].as_array().into_iter().flatten();
+        let mut gateways = objects.filter(|object| object["kind"] == "Gateway");
+        gateways
+            .next()
+            .map(|gateway| gateway["status"]["addresses"].clone())
+    };
+    let status = agent
+        .wait_status("the Gateway says where it is", |status| {
+            gateway(status).is_some_and(|all| all.as_array().is_some_and(|all| !all.is_empty()))
+        })
+        .await;
+    gateway(&status).expect("a Gateway")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_addresses_that_clients_can_reach_are_told() {
+    let address = |ip: &str| json!([{"type": "IPAddress", "value": ip}]);
+    assert_eq!(told(&[]).await, address("203.0.113.7"));
+    let flags = ["--report-address=198.51.100.9"];
+    assert_eq!(told(&flags).await, address("198.51.100.9"));
+}

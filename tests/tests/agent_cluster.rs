@@ -132,12 +132,29 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     assert!(reason.contains("Address already in use"), "{told:#}");
     drop(held);
     wait_told(&cluster, &edge, "told of its end", third.is_served()).await;
-    load.stop().await.assert_clean();
 
-    // An orderly end is told, and a new start.
+    // The end of an agent is told, and costs nobody anything: Envoy serves on, and where is still known.
+    let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.admin().get(&agent_path(&edge)).await.unwrap();
-    assert_eq!(stopped["status"]["state"], "Down", "{stopped:#}");
+    let message = stopped["status"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("agent was stopped"), "{stopped:#}");
+    for field in ["state", "addresses", "appliedRevision"] {
+        assert_eq!(stopped["status"][field], before[field], "{stopped:#}");
+    }
+    load.pass(50).await;
+    agent.restart();
+    wait_told(&cluster, &edge, "told of the next agent", |status| {
+        third.is_served()(status) && status["message"].as_str().unwrap_or_default().is_empty()
+    })
+    .await;
+    load.pass(50).await;
+    load.stop().await.assert_clean();
+
+    // So is the end of both, and a new start.
+    assert!(agent.end().success(), "{}", agent.log_tail());
+    let ended = cluster.admin().get(&agent_path(&edge)).await.unwrap();
+    assert_eq!(ended["status"]["state"], "Down", "{ended:#}");
     agent.restart();
     wait(&agent, "/three").await;
     wait_told(&cluster, &edge, "told of the new start", third.is_served()).await;

@@ -2,14 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use serde_json::Value;
 use sesame_controller::resolve::ResolvedGateway;
-use sesame_proto::schema::Endpoint;
+use sesame_proto::schema::{Endpoint, Header, HeaderModifier};
 use sesame_proto::{directory, keys};
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::{AgentUnderTest, Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::load::{Load, Plan};
@@ -17,6 +18,8 @@ use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, path, rule_to, served,
 };
 use sesame_tests::published::one;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// The Gateway with one route, whose path tells versions apart.
 fn version(backend: &Backend, prefix: &str) -> ResolvedGateway {
@@ -210,4 +213,153 @@ async fn what_rendering_leaves_out_is_degraded_and_the_rest_is_served() {
         })
         .await;
     assert_eq!(status["healthy"], false, "{status:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_sends_nobody_to_the_host_itself() {
+    let backend = Backend::start("a").await;
+    let root = tempfile::tempdir().unwrap();
+    directory::write(root.path(), &version(&backend, "/one").snapshot).unwrap();
+    let setup = Setup::with_ports(&[80]).without_manifests();
+    let mut agent = setup.no_local_endpoints().prepare();
+    agent.add_flags(&["--snapshot-dir", &root.path().to_string_lossy()]);
+    agent.restart();
+    // The rest of the snapshot is served.
+    let request = agent.get(80, "dir.test", "/one");
+    let none = agent
+        .wait_served(&request, |reply| reply.status == 503)
+        .await;
+    assert_eq!(none.status, 503);
+    agent
+        .wait_status("what is refused is named", |status| {
+            let text = status.to_string();
+            text.contains("endpoint 127.0.0.1 is refused: loopback (127.0.0.0/8)")
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_in_the_place_of_a_shard_holds_nothing_up() {
+    let backend = Backend::start("a").await;
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("edge");
+    directory::write(&dir, &version(&backend, "/one").snapshot).unwrap();
+    let agent = start(root.path(), &[80]);
+    wait(&agent, "/one").await;
+    let name = lose_a_shard(&dir);
+    let mut command = std::process::Command::new("mkfifo");
+    let made = command.arg(dir.join(&name)).status().unwrap();
+    assert!(made.success());
+    let expected = name.clone();
+    agent
+        .wait_status("the pipe is named", move |status| {
+            is_degraded(status, &expected) && is_degraded(status, "is a fifo")
+        })
+        .await;
+    wait(&agent, "/one").await;
+    std::fs::remove_file(dir.join(&name)).unwrap();
+    directory::write(&dir, &version(&backend, "/two").snapshot).unwrap();
+    wait(&agent, "/two").await;
+}
+
+#[test]
+fn directories_that_others_may_write_are_refused_with_what_to_do() {
+    for name in ["state", "runtime"] {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for own in ["state", "runtime"] {
+            std::fs::create_dir(at(own)).unwrap();
+        }
+        let target = at("target");
+        std::fs::write(&target, "precious").unwrap();
+        symlink(&target, at(name).join("agent.lock")).unwrap();
+        let refused = |mode: u32, words: [&str; 2]| {
+            std::fs::set_permissions(at(name), Permissions::from_mode(mode)).unwrap();
+            let mut command = std::process::Command::new(agent_binary());
+            command.args(["run", "--snapshot-dir"]).arg(at("none"));
+            command.arg("--state-dir").arg(at("state"));
+            command.arg("--runtime-dir").arg(at("runtime"));
+            let output = command.output().unwrap();
+            let log = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{name}: {log}");
+            assert!(words.iter().all(|word| log.contains(word)), "{name}: {log}");
+            assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+        };
+        let flag = format!("--{name}-dir");
+        refused(
+            0o777,
+            [&flag, "everybody may write it (mode 0777); `chmod go-w"],
+        );
+        refused(
+            0o770,
+            [&flag, "its group may write it (mode 0770); `chmod g-w"],
+        );
+        // Nor is anything followed that was put there before it was closed.
+        refused(0o755, ["agent.lock", "is a symbolic link"]);
+    }
+}
+
+/// A filter that writes `content-length: 0` makes the body of a request the next request on a connection that others
+/// share. Who publishes snapshots is not trusted to have refused it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_cannot_make_a_body_the_next_request() {
+    let backend = Backend::start("a").await;
+    let root = tempfile::tempdir().unwrap();
+    let mut snapshot = version(&backend, "/one").snapshot;
+    let tables = snapshot.route_tables.iter_mut();
+    for route in tables.flat_map(|table| {
+        table
+            .virtual_hosts
+            .iter_mut()
+            .flat_map(|host| &mut host.routes)
+    }) {
+        route.request_headers = Some(HeaderModifier {
+            set: vec![Header {
+                name: "Content-Length".to_owned(),
+                value: "0".to_owned(),
+            }],
+            ..HeaderModifier::default()
+        });
+    }
+    directory::write(&root.path().join("edge"), &snapshot).unwrap();
+    let agent = start(root.path(), &[80]);
+    wait(&agent, "/one").await;
+
+    let inner = "GET /all/smuggled HTTP/1.1\r\nhost: dir.test\r\n\r\n";
+    let outer = format!(
+        "POST /all/outer HTTP/1.1\r\nhost: dir.test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{inner}",
+        inner.len()
+    );
+    let mut client = TcpStream::connect(agent.address(80)).await.unwrap();
+    client.write_all(outer.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+    // Others come after it, over the same connection to the backend.
+    for _ in 0..10 {
+        wait(&agent, "/all").await;
+    }
+    let seen = backend.requests();
+    let outer: Vec<_> = seen
+        .iter()
+        .filter(|echo| echo.path == "/all/outer")
+        .collect();
+    assert_eq!(outer.len(), 1);
+    assert_eq!(
+        outer[0].value("content-length"),
+        Some(inner.len().to_string().as_str())
+    );
+    assert!(
+        !seen.iter().any(|echo| echo.path.contains("smuggled")),
+        "{seen:#?}"
+    );
+    agent
+        .wait_status("what was left out is told", |status| {
+            status.to_string().contains("Content-Length")
+        })
+        .await;
 }

@@ -15,6 +15,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::network;
 use sesame_tests::published::config_map_path;
+use sesame_tests::reports::allow_hosts;
 use sesame_tests::wait::eventually;
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
@@ -35,6 +36,7 @@ impl Path {
         let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
         let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
         cluster.apply(&rbac).await.expect("the agent's rights");
+        allow_hosts(&cluster, &["host-1"]).await;
         let controller = ControllerUnderTest::start(&cluster, &[]).await;
         controller.wait_ready().await;
         let user = User::service_account(NAMESPACE, "sesame-agent");
@@ -196,7 +198,7 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     all.wait("/", &b).await;
 
     // Nobody serves: the Gateway says so.
-    assert!(all.agent.stop().success());
+    assert!(all.agent.end().success());
     all.object("nobody serves any more", GATEWAY, |gateway| {
         programmed(gateway)["status"] == "False"
     })

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Output;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
 use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, https_listener, rule_to, served, yaml,
@@ -201,4 +203,162 @@ fn wrong_arguments_are_named() {
     assert!(error.contains("expected a port from 1 to 65535"), "{error}");
     let output = agent.command(&["validate", "--manifests", "/nonexistent"]);
     assert_eq!(output.status.code(), Some(3));
+}
+
+/// An agent that serves a route beside one whose backend is missing.
+async fn running() -> AgentUnderTest {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("web", &["127.0.0.1:9".parse().unwrap()]));
+    let web = [rule_to("web", &[])];
+    objects.push(http_route("web", &["web.test"], &web));
+    let mut lost = rule_to("web", &[]);
+    lost["backendRefs"] = serde_json::json!([backend_ref("nobody")]);
+    objects.push(http_route("lost", &["lost.test"], &[lost]));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    let generation = |status: &Value| {
+        let gateway = &status["gateways"][0];
+        gateway["state"] == "Serving" && gateway["applied"] == gateway["wanted"]
+    };
+    agent.wait_status("it serves", generation).await;
+    agent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_that_talks_to_an_agent_takes_the_same_options_before_and_after_its_name() {
+    let agent = running().await;
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let options = [
+        "--runtime-dir",
+        &runtime,
+        "--output",
+        "json",
+        "--gateway",
+        "default/edge",
+    ];
+    // What was accepted is kept behind the change.
+    sesame_tests::wait::eventually("a generation is kept", SOON, async || {
+        let listed = agent.command(&[&["history"][..], &options].concat());
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        if listed[0]["generation"] == 1 {
+            Ok(())
+        } else {
+            Err(listed.to_string())
+        }
+    })
+    .await;
+    let commands: [(&[&str], i32); 7] = [
+        (&["status"], 1),
+        (&["history"], 0),
+        (&["diff", "1", "1"], 0),
+        (&["rollback", "77"], 1),
+        (&["resume"], 0),
+        (&["drain", "--undo"], 0),
+        (&["accept"], 0),
+    ];
+    for (command, code) in commands {
+        for line in [
+            [command, &options].concat(),
+            [&options[..], command].concat(),
+        ] {
+            let output = agent.command_beside(&line).await;
+            assert_eq!(output.status.code(), Some(code), "{line:?}: {output:?}");
+            // An answer that comes in pieces is a value a line.
+            let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+            let values: Vec<Value> = values.collect::<Result<_, _>>().expect("JSON");
+            assert!(!values.is_empty(), "{line:?}: {output:?}");
+        }
+    }
+    let other = agent.command(&["history", "--runtime-dir", &runtime, "--gateway", "a/b"]);
+    assert_eq!(other.status.code(), Some(3));
+    let error = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(error.contains("never served"), "{error}");
+    let nowhere = agent.command(&["diff", "1", "1", "--runtime-dir", "/nonexistent"]);
+    let error = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+    assert!(error.contains("no agent is running"), "{error}");
+    assert!(error.contains("--state-dir"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_first_what_is_wrong_then_counts_and_shows_what_is_asked_for() {
+    let agent = running().await;
+    let runtime = agent.runtime().to_string_lossy().into_owned();
+    let status = |arguments: &[&str]| {
+        let output = agent.command(&[&["status", "--runtime-dir", &runtime], arguments].concat());
+        (output.status.code(), text(&output))
+    };
+    let (code, all) = status(&[]);
+    assert_eq!(code, Some(1), "{all}");
+    let at = |what: &str| all.find(what).unwrap_or_else(|| panic!("{what}: {all}"));
+    let lost = "HTTPRoute default/lost (edge): ResolvedRefs=False BackendNotFound";
+    assert!(at("not healthy:") < at(lost), "{all}");
+    assert!(at(lost) < at("GATEWAY") && at("GATEWAY") < at("1 Gateway, served"));
+    assert!(
+        all.ends_with("2 HTTPRoutes: 1 served, 1 with something wrong\n"),
+        "{all}"
+    );
+    assert!(!all.contains("default/web"), "{all}");
+
+    let (code, web) = status(&["httproute", "web"]);
+    assert_eq!(code, Some(0), "{web}");
+    assert!(web.contains("Accepted") && web.ends_with("1 HTTPRoute, served\n"));
+    let (code, of_lost) = status(&["httproute/default/lost"]);
+    assert_eq!(code, Some(1), "{of_lost}");
+    let (code, none) = status(&["httproute", "none"]);
+    assert_eq!(code, Some(1), "{none}");
+    assert_eq!(status(&["pods"]).0, Some(2));
+    let (_, every) = status(&["--all"]);
+    assert!(every.contains("default    web"), "{every}");
+
+    // Colours are for a terminal, or for who insists.
+    assert!(!all.contains('\u{1b}'));
+    let coloured = Command::new(agent_binary())
+        .args(["status", "--runtime-dir", &runtime])
+        .env("CLICOLOR_FORCE", "1")
+        .output()
+        .unwrap();
+    assert!(text(&coloured).contains("\u{1b}[31m"), "{coloured:?}");
+}
+
+/// A process that ends with this value.
+struct Killed(Child);
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_is_shown_again_when_it_changes() {
+    let agent = running().await;
+    let watch = Command::new(agent_binary())
+        .args([
+            "status",
+            "--watch",
+            "--output",
+            "json",
+            "httproute",
+            "--runtime-dir",
+        ])
+        .arg(agent.runtime())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut watch = Killed(watch);
+    let (sender, lines) = mpsc::channel();
+    let output = BufReader::new(watch.0.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    let next = || -> Value {
+        let line = lines.recv_timeout(SOON).expect("a status");
+        serde_json::from_str(&line).expect("a value a line")
+    };
+    assert_eq!(next()["objects"].as_array().unwrap().len(), 2);
+    let more = http_route("more", &["more.test"], &[rule_to("web", &[])]);
+    agent.write("more.yaml", &yaml(&[more]));
+    while next()["objects"].as_array().unwrap().len() != 3 {}
 }

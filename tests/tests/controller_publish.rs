@@ -5,10 +5,12 @@
 use prost::Message as _;
 use serde_json::{Value, json};
 use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::manifest_name;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, Publication, SOON, condition, deploy, keys, objects, publication,
+    ControllerUnderTest, NAMESPACE, Publication, SOON, condition, deploy, keys, objects,
+    publication,
 };
 use sesame_tests::manifests::{
     self, endpoint_slices, gateway, http_listener, http_route, https_listener, path, rule_to,
@@ -106,6 +108,7 @@ async fn a_cluster_is_published_and_only_what_changed_is_written() {
     two_gateways_of_one_name(&cluster).await;
     keys_are_apart(&cluster, &controller).await;
     what_is_damaged_is_mended(&cluster).await;
+    what_another_has_written_is_left_alone(&cluster).await;
     nothing_is_written_after_a_restart(&cluster, &mut controller).await;
     deletion_and_return(&cluster).await;
     let log = controller.log();
@@ -131,6 +134,32 @@ async fn endpoints_change_no_manifest(cluster: &TestCluster, first: &Publication
         .collect();
     assert_eq!(changed.len(), 1, "{changed:?}");
     assert!(changed[0].contains(".endpoints-"), "{changed:?}");
+    the_last_endpoint_goes(cluster, &slices).await;
+}
+
+/// As kube-controller-manager writes it: with null in place of what is empty.
+async fn the_last_endpoint_goes(cluster: &TestCluster, slices: &[Value]) {
+    let admin = cluster.admin();
+    let path = admin.path_of(&slices[0]).await.expect("a path");
+    let empty = json!({"endpoints": null, "ports": null});
+    admin.merge(&path, &empty).await.expect("a slice");
+    let stored = admin.get(&path).await.expect("a slice");
+    assert_eq!(
+        (&stored["endpoints"], &stored["ports"]),
+        (&Value::Null, &Value::Null)
+    );
+    published(cluster, &edge(), "no endpoint", |publication| {
+        publication.endpoints().is_empty()
+    })
+    .await;
+    cluster
+        .apply(&manifests::yaml(slices))
+        .await
+        .expect("a slice");
+    published(cluster, &edge(), "the endpoint again", |publication| {
+        publication.endpoints() == ["10.0.0.2:8080"]
+    })
+    .await;
 }
 
 /// The endpoints of a backend that a change drops are not taken from readers of the manifest before.
@@ -359,6 +388,50 @@ async fn what_is_damaged_is_mended(cluster: &TestCluster) {
     })
     .await;
     assert_eq!(after.snapshot, before.snapshot);
+}
+
+/// Neither a copy with all our labels nor one with a name that we want is replaced or deleted.
+async fn what_another_has_written_is_left_alone(cluster: &TestCluster) {
+    let admin = cluster.admin();
+    let publication = published(cluster, &edge(), "it is published", |_| true).await;
+    let labels = &publication.manifest_object["metadata"]["labels"];
+    let config_map = |name: &str, labels: &Value| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"whose": "theirs"},
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}})
+    };
+    let mut of_nobody = labels.clone();
+    of_nobody["projectsesame.io/gateway"] = json!("00000000000000000000");
+    let squat = NamespacedName::new("default", "squat");
+    let name = manifest_name(&squat);
+    for object in [
+        config_map("copy", labels),
+        config_map("copy-of-nobodys", &of_nobody),
+        config_map(&name, &json!({})),
+    ] {
+        admin.apply_value(&object).await.expect("applied");
+    }
+    let mut gateway = manifests::gateway("squat", &[http_listener("http", 80, "")]);
+    gateway["spec"]["gatewayClassName"] = json!("edge");
+    admin.apply_value(&gateway).await.expect("applied");
+    let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/squat";
+    eventually("the Gateway says that a name is taken", SOON, async || {
+        let gateway = admin.get(path).await.map_err(|error| error.to_string())?;
+        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+        let message = programmed["message"].as_str().unwrap_or_default();
+        let told = message.contains(&name) && message.contains("has not written; delete it");
+        told.then_some(())
+            .ok_or_else(|| gateway["status"].to_string())
+    })
+    .await;
+    for name in ["copy", "copy-of-nobodys", &name] {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}");
+        let theirs = admin.get(&path).await.expect("it is there");
+        assert_eq!(theirs["data"]["whose"], "theirs", "{name}");
+        admin.delete(&path).await.expect("deleted");
+    }
+    published(cluster, &squat, "the name is free", |_| true).await;
+    admin.delete(path).await.expect("deleted");
+    withdrawn(cluster, &squat).await;
 }
 
 async fn nothing_is_written_after_a_restart(

@@ -4,13 +4,15 @@
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, Client, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, deploy};
-use sesame_tests::manifests::{edge, http_listener, yaml};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy};
+use sesame_tests::manifests::{edge, gateway, gateway_class, http_listener, yaml};
 use sesame_tests::wait::eventually;
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
 const OTHER: &str = "/api/v1/namespaces/default/services/other-edge";
+const OTHER_GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/other";
+const CONTESTED: &str = "/api/v1/namespaces/default/services/web-int-edge";
 const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/edge-edge-ipv4";
 
 async fn wait(
@@ -90,13 +92,19 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
         .expect("applied");
     eventually("it is said that the name is taken", SOON, async || {
         let log = controller.log();
-        if log.contains("there is one of this name that is not ours") {
+        if log.contains("other-edge is there and not of this Gateway") {
             Ok(())
         } else {
             Err(controller.log_tail())
         }
     })
     .await;
+    let gateway = wait(admin, "the Gateway says so", OTHER_GATEWAY, |gateway| {
+        gateway.is_some_and(|gateway| !nameless(gateway).is_null())
+    })
+    .await;
+    let why = nameless(&gateway)["message"].as_str().expect("a message");
+    assert!(why.contains("Service default/other-edge is there"), "{why}");
     let taken = admin.get(OTHER).await.expect("it is there");
     assert!(taken["metadata"]["labels"].is_null(), "{taken:#}");
     let now = admin.get(SERVICE).await.expect("it is there");
@@ -104,6 +112,19 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
         now["metadata"]["resourceVersion"],
         service["metadata"]["resourceVersion"]
     );
+
+    two_gateways_want_one_name(&cluster, &controller).await;
+    // A copy has our labels, and no owner, or another.
+    let mut copy = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "copy", "namespace": "default",
+        "labels": service["metadata"]["labels"]}, "spec": {"clusterIP": "None"}});
+    cluster
+        .apply(&yaml(&[copy.clone()]))
+        .await
+        .expect("applied");
+    copy["metadata"]["name"] = json!("adopted");
+    copy["metadata"]["ownerReferences"] = json!([{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "name": "edge", "uid": "00000000-0000-0000-0000-000000000000", "controller": true}]);
+    cluster.apply(&yaml(&[copy])).await.expect("applied");
 
     admin.delete(GATEWAY).await.expect("deleted");
     for path in [SERVICE, SLICE] {
@@ -113,4 +134,87 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
         .await;
     }
     admin.get(OTHER).await.expect("another's stays");
+    for name in ["copy", "adopted"] {
+        let path = format!("/api/v1/namespaces/default/services/{name}");
+        admin.get(&path).await.expect("another's stays");
+    }
+}
+
+/// The condition that says that the Gateway has no Service.
+fn nameless(gateway: &Value) -> &Value {
+    condition(&gateway["status"]["conditions"], "projectsesame.io/Service")
+}
+
+/// `web` of class `int-edge` and `web-int` of class `edge`: the first has the Service, the other is told, and nobody writes.
+async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &ControllerUnderTest) {
+    let admin = cluster.admin();
+    let path = |name: &str| {
+        format!("/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/{name}")
+    };
+    let of_class = |name: &str, class: &str| {
+        let mut gateway = gateway(name, &[http_listener("http", 80, "")]);
+        gateway["spec"]["gatewayClassName"] = json!(class);
+        gateway
+    };
+    let first = of_class("web", "int-edge");
+    let class = gateway_class("int-edge");
+    cluster
+        .apply(&yaml(&[class, first]))
+        .await
+        .expect("applied");
+    let theirs = wait(admin, "the first has it", CONTESTED, |s| s.is_some()).await;
+    let second = of_class("web-int", "edge");
+    cluster.apply(&yaml(&[second])).await.expect("applied");
+    let told = wait(admin, "the second is told", &path("web-int"), |gateway| {
+        gateway.is_some_and(|gateway| !nameless(gateway).is_null())
+    })
+    .await;
+    let why = nameless(&told)["message"].as_str().expect("a message");
+    assert!(why.ends_with("is of Gateway default/web"), "{why}");
+    assert_eq!(nameless(&told)["status"], "False");
+
+    // Both change: that is two chances to fight.
+    let writes = controller
+        .metric("publish_writes_total", "\"Service\"")
+        .await;
+    for name in ["web", "web-int"] {
+        let label = json!({"spec": {"infrastructure": {"labels": {"of": name}}}});
+        admin.merge(&path(name), &label).await.expect("changed");
+    }
+    let now = wait(admin, "the first's label is there", CONTESTED, |service| {
+        service.is_some_and(|s| s["metadata"]["labels"]["of"] == "web")
+    })
+    .await;
+    assert_eq!(now["metadata"]["uid"], theirs["metadata"]["uid"]);
+    let observed = json!(2);
+    wait(
+        admin,
+        "the second was looked at",
+        &path("web-int"),
+        |gateway| gateway.is_some_and(|g| nameless(g)["observedGeneration"] == observed),
+    )
+    .await;
+    let more = controller
+        .metric("publish_writes_total", "\"Service\"")
+        .await
+        - writes;
+    assert!(more < 1.5, "{more} writes: {}", controller.log_tail());
+    let still = admin.get(CONTESTED).await.expect("it is there");
+    assert_eq!(
+        still["metadata"]["resourceVersion"],
+        now["metadata"]["resourceVersion"]
+    );
+
+    admin.delete(&path("web")).await.expect("deleted");
+    wait(admin, "the other has it now", CONTESTED, |service| {
+        service.is_some_and(|s| s["metadata"]["labels"]["of"] == "web-int")
+    })
+    .await;
+    wait(
+        admin,
+        "it says nothing any more",
+        &path("web-int"),
+        |gateway| gateway.is_some_and(|gateway| nameless(gateway).is_null()),
+    )
+    .await;
 }

@@ -32,6 +32,8 @@ async fn requests_reach_the_rule_that_the_specification_says() {
 
 async fn start() -> (AgentUnderTest, Vec<Backend>) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
+    // A route asks for such a name.
+    objects[1]["metadata"]["annotations"] = json!({"projectsesame.io/header-underscores": "allow"});
     let mut backends = Vec::new();
     for name in BACKENDS {
         let backend = Backend::start(name).await;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use prost::encoding::encode_varint;
 use serde_json::json;
 use sesame_agent::envoy::validate::{Verdict, validate};
 use sesame_agent::layout::XdsLayout;
@@ -14,6 +15,7 @@ use sesame_controller::api::decode::{self, Limits};
 use sesame_controller::resolve::{Options, resolve};
 use sesame_controller::status::{ConditionStatus, ConditionType};
 use sesame_controller::world::World;
+use sesame_proto::expressions;
 use sesame_proto::schema::{
     DirectResponse, Listener, PathMatch, Port, Route, RouteTable, Snapshot, VirtualHost,
     path_match, route::Action,
@@ -21,11 +23,12 @@ use sesame_proto::schema::{
 use sesame_tests::checks::Checks;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, yaml};
+use sesame_tests::seeded::Moments;
 
 /// Taken by us, so Envoy must take them.
 const TAKEN: &[&str] = &[
     // Envoy refuses it unless it is told to allow programs of more than 100 instructions.
-    "/(a|b|c){500}/[0-9a-f]{300}",
+    "/(?:a|b|c){100}/[0-9a-f]{300}",
     "(?i)a",
     "(?U)a+",
     "(?i-s:a)",
@@ -165,12 +168,13 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
         .collect()
 }
 
-/// Whether Envoy takes a route table with this expression.
+/// Whether Envoy takes a route table with this expression. What we would leave out is put in afterwards.
 async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
+    let placeholder = "q".repeat(pattern.len());
     let route = Route {
         name: "route".to_owned(),
         path: Some(PathMatch {
-            kind: Some(path_match::Kind::Regex(pattern.to_owned())),
+            kind: Some(path_match::Kind::Regex(placeholder.clone())),
         }),
         action: Some(Action::DirectResponse(DirectResponse { status: 500 })),
         ..Route::default()
@@ -198,14 +202,23 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         addresses: vec![Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,
+        limits: sesame_agent::limits::Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: render::EndpointRules::default(),
     };
     let rendered = render::render(&snapshot, &[], &options);
     assert_eq!(rendered.problems, [], "{pattern}");
-    let bootstrap = render::static_bootstrap(&rendered).expect("what was rendered");
+    let mut bootstrap = render::static_bootstrap(&rendered)
+        .expect("what was rendered")
+        .to_vec();
+    let (placeholder, field) = (encoded(&placeholder), encoded(pattern));
+    let mut places = (0..bootstrap.len()).filter(|at| bootstrap[*at..].starts_with(&placeholder));
+    let at = places.next().expect("the expression is somewhere");
+    assert_eq!(places.count(), 0, "{pattern}");
+    bootstrap[at..at + field.len()].copy_from_slice(&field);
     match validate(envoy, directory, &bootstrap)
         .await
         .expect("Envoy runs")
@@ -216,4 +229,167 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
             false
         }
     }
+}
+
+/// `RegexMatcher.regex`: field 2, a string.
+fn encoded(pattern: &str) -> Vec<u8> {
+    let mut field = vec![2 << 3 | 2];
+    encode_varint(pattern.len() as u64, &mut field);
+    field.extend_from_slice(pattern.as_bytes());
+    field
+}
+
+/// What we count is what bounds the work of a worker, so it must not be less than what RE2 itself counts; nor so much more
+/// that ordinary expressions are refused.
+#[tokio::test]
+async fn no_program_has_more_instructions_than_we_count() {
+    let mut patterns: Vec<String> = TAKEN.iter().map(|pattern| (*pattern).to_owned()).collect();
+    patterns.extend(ORDINARY.iter().map(|pattern| (*pattern).to_owned()));
+    let mut moments = Moments::new();
+    while patterns.len() < 1000 {
+        let depth = 2 + moments.below(4);
+        let mut pattern = made_up(&mut moments, depth);
+        if moments.below(5) == 0 {
+            pattern.insert_str(0, "(?i)");
+        }
+        let size = expressions::instructions(&pattern).expect("it parses");
+        if size < 5000 {
+            patterns.push(pattern);
+        }
+    }
+    let mut checks = Checks::default();
+    for (pattern, re2) in patterns.iter().zip(program_sizes(&patterns).await) {
+        let ours = expressions::instructions(pattern).expect("it parses");
+        checks.that(
+            ours >= re2,
+            format!("{pattern}: {ours}, but RE2 counts {re2}"),
+        );
+        if ORDINARY.contains(&pattern.as_str()) {
+            checks.that(
+                ours <= re2 + re2 / 4 + 8,
+                format!("{pattern}: {ours}, but RE2 counts only {re2}"),
+            );
+        }
+    }
+    checks.finish();
+}
+
+/// What people write.
+const ORDINARY: &[&str] = &[
+    "/api/v[0-9]+/users/[^/]+/(orders|items)(/.*)?",
+    "/foo(/|$)(.*)",
+    r"/.*\.(png|jpe?g|gif|svg|css|js)",
+    "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+    "[ab]*a[ab]{900}c",
+    "(?i)mozilla/5.0 .*(iphone|android).*",
+];
+
+/// An expression at random.
+fn made_up(moments: &mut Moments, depth: u64) -> String {
+    const LEAVES: &[&str] = &[
+        "a",
+        "k",
+        "s",
+        "/",
+        "7",
+        "_",
+        "[ab]",
+        "[a-z]",
+        "[^/]",
+        "[a-zA-Z0-9_.]",
+        ".",
+        "(?s:.)",
+        r"\d",
+        r"\w",
+        r"\S",
+        "[^a-z0-9]",
+        "[X-c]",
+        r"\p{L}",
+        r"\PN",
+        "^",
+        "$",
+        r"\b",
+        r"\B",
+        "(?:)",
+        "é",
+        r"\xe9",
+        "[[:punct:]]",
+        "[[:^word:]x]",
+    ];
+    let mut pick = |bound: u64| usize::try_from(moments.below(bound)).expect("it is small");
+    if depth == 0 || pick(10) < 3 {
+        return LEAVES[pick(LEAVES.len() as u64)].to_owned();
+    }
+    let (open, shape, parts, lazy) = (
+        ["(", "(?:"][pick(2)],
+        pick(8),
+        2 + pick(3),
+        ["", "?"][pick(2)],
+    );
+    let (least, more) = (pick(7), 1 + pick(6));
+    let mut part = || made_up(moments, depth - 1);
+    match shape {
+        0 | 1 => {
+            let parts: Vec<String> = (0..parts).map(|_| part()).collect();
+            format!("(?:{})", parts.join(")(?:"))
+        }
+        2 => format!(
+            "{open}{})",
+            (0..parts).map(|_| part()).collect::<Vec<_>>().join("|")
+        ),
+        3 => format!("{open}{})*{lazy}", part()),
+        4 => format!("{open}{})+{lazy}", part()),
+        5 => format!("{open}{})?{lazy}", part()),
+        6 => format!("{open}{}){{{least},{}}}{lazy}", part(), least + more),
+        _ => format!("{open}{}){{{least},}}{lazy}", part()),
+    }
+}
+
+/// What RE2 counts, as Envoy warns of it.
+async fn program_sizes(patterns: &[String]) -> Vec<u64> {
+    let routes: Vec<_> = patterns
+        .iter()
+        .map(|pattern| json!({"match": {"safe_regex": {"regex": pattern}}, "direct_response": {"status": 500}}))
+        .collect();
+    let manager = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "a",
+        "http_filters": [{"name": "router", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}],
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
+    });
+    let bootstrap = json!({
+        "node": {"id": "a", "cluster": "a"},
+        "layered_runtime": {"layers": [{"name": "sizes", "static_layer": {
+            "re2.max_program_size.error_level": 1_000_000, "re2.max_program_size.warn_level": 0}}]},
+        "static_resources": {"listeners": [{
+            "name": "a",
+            "address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}},
+            "filter_chains": [{"filters": [{"name": "manager", "typed_config": manager}]}],
+        }]},
+    });
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("bootstrap.json");
+    std::fs::write(&file, bootstrap.to_string()).expect("it is written");
+    let run = tokio::process::Command::new(envoy_binary())
+        .args([
+            "--mode",
+            "validate",
+            "--log-level",
+            "warning",
+            "--config-path",
+        ])
+        .arg(&file)
+        .output()
+        .await
+        .expect("Envoy runs");
+    let words = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{words}");
+    let sizes: Vec<u64> = words
+        .split("RE2 program size of ")
+        .skip(1)
+        .filter_map(|rest| rest.split(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(sizes.len(), patterns.len(), "Envoy warns of each");
+    sizes
 }

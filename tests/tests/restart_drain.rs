@@ -7,7 +7,7 @@ use std::process::Output;
 
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, words};
 use sesame_tests::backend::Backend;
-use sesame_tests::client::Request;
+use sesame_tests::client::{Reply, Request};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
 use sesame_tests::ports::free_port;
@@ -40,7 +40,7 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
     let backend = Backend::start("a").await;
     objects.extend(served("app", &[backend.address()]));
     objects.push(http_route("app", &["drain.test"], &[rule_to("app", &[])]));
-    let agent = Setup::with_ports(&[80])
+    let mut agent = Setup::with_ports(&[80])
         .flag(&format!("--health-address={health}"))
         .start(&[("all.yaml", &yaml(&objects))]);
     wait_ready(health, 200).await;
@@ -98,4 +98,16 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
         .await
         .expect("an answer");
     assert_eq!(alive.status, 200);
+
+    // A drain ends with the agent that was told to.
+    let request = agent.get(80, "drain.test", "/");
+    let asked_to_go = |reply: &Reply| reply.header("connection").is_some_and(|c| c == "close");
+    agent.wait_served(&request, asked_to_go).await;
+    assert!(agent.stop().success(), "{}", agent.log_tail());
+    agent.wait_served(&request, asked_to_go).await;
+    agent.restart();
+    wait_ready(health, 200).await;
+    agent
+        .wait_served(&request, |reply| !asked_to_go(reply))
+        .await;
 }

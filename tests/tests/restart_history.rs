@@ -134,6 +134,45 @@ async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_is_gone_takes_its_gateways_along_only_when_that_is_accepted() {
+    let backend = Backend::start("a").await;
+    let (classes, gateways): (Vec<Value>, Vec<Value>) = edge(&[http_listener("http", 80, "")])
+        .into_iter()
+        .partition(|object| object["kind"] == "GatewayClass");
+    let mut agent = Setup::with_ports(&[80]).start(&[
+        ("class.yaml", &yaml(&classes)),
+        ("gateway.yaml", &yaml(&gateways)),
+        ("services.yaml", &services(1, &backend)),
+    ]);
+    wait_answer(&agent, 0, 200).await;
+    wait_generations(&agent, 1).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, "s-0.test", "/")]));
+    let held = |status: &Value| {
+        let message = message(status);
+        status["healthy"] == false
+            && message.contains("hold no GatewayClass")
+            && message.contains("default/edge")
+    };
+    agent.remove("class.yaml");
+    agent.wait_status("it is held", held).await;
+    load.pass(50).await;
+    // Also by an agent that has only just come.
+    agent.restart();
+    agent.wait_status("it is held", held).await;
+    agent.write("class.yaml", &yaml(&classes));
+    agent
+        .wait_status("it is taken back", |status| status["healthy"] == true)
+        .await;
+    load.pass(50).await;
+    load.stop().await.assert_clean();
+    agent.remove("class.yaml");
+    agent.wait_status("it is held", held).await;
+    let output = agent.order(&["accept"]).await;
+    assert!(output.status.success(), "{output:?}");
+    wait_gone(&agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80])

@@ -40,6 +40,10 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
             "no-codes.test",
             retry(json!({"attempts": 3, "backoff": "1ms"})),
         ),
+        (
+            "never.test",
+            retry(json!({"codes": [500, 503], "attempts": 0})),
+        ),
         ("cookie.test", session(json!({"sessionName": "sid"}))),
         (
             "permanent.test",
@@ -75,6 +79,7 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
         ("codes.test", 501, 1),
         ("other-codes.test", 503, 1),
         ("no-codes.test", 503, 1),
+        ("never.test", 503, 1),
     ] {
         let before = seen();
         // What the last try said is what the client gets.

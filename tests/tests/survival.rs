@@ -287,18 +287,6 @@ async fn a_second_agent_is_refused_and_told_why() {
     load.stop().await.assert_clean();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn sigterm_ends_the_agent_and_its_envoy() {
-    let backend = Backend::start("a").await;
-    let mut agent = start(&backend).await;
-    let status = agent.stop();
-    assert!(status.success(), "{status}\n{}", agent.log_tail());
-    assert_eq!(agent.envoys().len(), 0, "{}", agent.log_tail());
-    // And it comes back from what it kept.
-    agent.restart();
-    wait_round(&agent, 0).await;
-}
-
 async fn live(agent: &AgentUnderTest) {
     agent
         .wait_status("an Envoy is live, and all is served", |status| {

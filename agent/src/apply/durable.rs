@@ -7,6 +7,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use sesame_proto::open::{self, Rule};
+
 /// One step, as the disk sees it: it is kept for certain only when its file or directory was synced after it.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +35,9 @@ fn note(step: Step) {
 /// Makes a directory for this user only, with those above it.
 pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
+    if missing.is_empty() {
+        return Ok(open::check_directory(path, Rule::Own)?);
+    }
     for directory in missing.into_iter().rev() {
         DirBuilder::new().mode(0o700).create(directory)?;
         #[cfg(test)]
@@ -44,12 +49,10 @@ pub(super) fn create_directory(path: &Path) -> io::Result<()> {
 
 /// Writes a file for this user only. Its name is on disk when its directory is synced.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let (mut file, _) = open::open_with(&mut options, path, Rule::Own)?;
+    file.set_len(0)?;
     #[cfg(test)]
     note(Step::Write(path.to_owned(), bytes.to_vec()));
     file.write_all(bytes)?;

@@ -12,9 +12,14 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+use sesame_proto::open::{self, Rule};
+
 use super::on_disk::entries;
 use super::subscription::{Kind, Subscription};
+use super::wire;
 use crate::layout::{XdsLayout, file_name};
+use crate::render::no_shares;
 
 /// Directories: Envoy runs as the same user.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -29,6 +34,8 @@ pub(crate) struct Files {
     layout: XdsLayout,
     entries: Vec<Entry>,
     next: u64,
+    /// Content of the file of the shares, as far as it is known.
+    shares: Option<Bytes>,
 }
 
 /// One change that can be undone.
@@ -51,14 +58,21 @@ impl Files {
         if dropped.is_dir() {
             fs::remove_dir_all(dropped)?;
         }
-        for directory in ["", "lds", "cds", "rds", "eds", "sds", "tmp", "tmp/undo"] {
+        for directory in [
+            "", "lds", "cds", "rds", "eds", "sds", "rtds", "tmp", "tmp/undo",
+        ] {
             create_directory(&layout.root().join(directory))?;
         }
         let mut files = Self {
             layout,
             entries: Vec::new(),
             next: 0,
+            shares: None,
         };
+        // An Envoy does not start without a file that it is told to watch.
+        if !files.layout.rtds().exists() {
+            files.share_out(&no_shares())?;
+        }
         // Staged but never renamed: nobody saw it.
         for path in entries(&files.layout.staging())? {
             if !path.is_dir() {
@@ -101,6 +115,21 @@ impl Files {
         let staged = self.layout.staging().join("new");
         write_file(&staged, bytes, FILE_MODE)?;
         fs::rename(staged, path)
+    }
+
+    /// Writes the file of the shares, which is in no journal.
+    pub(crate) fn share_out(&mut self, shares: &Bytes) -> io::Result<()> {
+        if !shares.is_empty() && self.shares.as_ref() != Some(shares) {
+            let file = wire::encode_shares(shares);
+            self.place(&self.layout.rtds(), &file.bytes)?;
+            self.shares = Some(shares.clone());
+        }
+        Ok(())
+    }
+
+    /// Has the file of the shares written anew: somebody else may have touched it.
+    pub(crate) fn forget_shares(&mut self) {
+        self.shares = None;
     }
 
     /// Removes one file, keeping it in the journal. Its directory stays: a draining listener may watch it.
@@ -226,10 +255,10 @@ impl Files {
     }
 }
 
-/// Creates a directory for this user alone, with its parents; leaves an existing one alone.
+/// Creates a directory for this user alone, with its parents. One that is there has to be nobody else's.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(open::check_directory(path, Rule::Own)?);
     }
     DirBuilder::new()
         .recursive(true)

@@ -4,12 +4,13 @@
 //! not inherit it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use sesame_proto::open::{self, Rule};
 
 use super::files::create_directory;
 
@@ -53,14 +54,10 @@ impl Lock {
             source,
         };
         create_directory(directory).map_err(failed)?;
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let opened = open::open_with(options.mode(0o600), &path, Rule::Own);
+        let (mut file, _) = opened.map_err(|error| failed(error.into()))?;
         let begun = Instant::now();
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -85,10 +82,8 @@ impl Lock {
 }
 
 fn holder(path: &Path) -> String {
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(32).read_to_string(&mut text));
-    match read {
-        Ok(_) if !text.trim().is_empty() => text.trim().to_owned(),
+    match open::read_text(path, Rule::Own, 32) {
+        Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
         _ => "unknown".to_owned(),
     }
 }

@@ -14,6 +14,7 @@ pub mod plan;
 mod report;
 mod request;
 mod rollback;
+mod shares;
 pub mod state;
 mod subscription;
 mod transaction;
@@ -21,7 +22,7 @@ mod wait;
 mod wire;
 
 pub(crate) use durable::replace_file;
-pub(crate) use files::{create_directory, remove_if_there};
+pub(crate) use files::{create_directory, remove_if_there, write_file};
 pub use on_disk::OnDisk;
 pub use report::{Outcome, Refusal, Report, StepReport};
 pub use request::{ApplyError, Opened, Wanted};

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use sesame_proto::open::{self, Rule};
 
 use super::subscription::{Kind, Subscription};
 use super::wire;
@@ -18,7 +19,7 @@ use crate::layout::{XdsLayout, file_name};
 use crate::render::{Rendered, Resource};
 
 /// A file larger than this was not written by us.
-const MAX_FILE: u64 = 256 << 20;
+pub(super) const MAX_FILE: u64 = 256 << 20;
 
 /// The accepted content of the files, each list by name.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -42,6 +43,7 @@ impl fmt::Debug for OnDisk {
             clusters,
             endpoints,
             secrets,
+            shares: _,
             problems: _,
         } = &self.content;
         f.debug_struct("OnDisk")
@@ -86,6 +88,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
         clusters,
         endpoints,
         secrets,
+        shares: _,
         problems: _,
     } = rendered;
     match kind {
@@ -186,10 +189,7 @@ pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<wire::Decoded>
     if !meta.is_file() || meta.len() > MAX_FILE {
         return Ok(None);
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
-    fs::File::open(path)?
-        .take(MAX_FILE)
-        .read_to_end(&mut bytes)?;
+    let bytes = open::read(path, Rule::Own, MAX_FILE)?;
     Ok(wire::decode(kind, &Bytes::from(bytes)))
 }
 

@@ -9,8 +9,8 @@
 //! found whole, and damage is told. Snapshots and keys are opaque here.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sesame_proto::digest::sha256;
+use sesame_proto::open::{self, Rule};
 
 use super::durable;
 use super::on_disk::entries;
@@ -363,16 +364,7 @@ fn size(directory: &Path) -> u64 {
 }
 
 fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let len = file.metadata()?.len();
-    if len > max {
-        return Err(io::Error::other(format!(
-            "{len} bytes, expected at most {max}"
-        )));
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
-    file.take(max).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok(open::read(path, Rule::Own, max)?)
 }
 
 #[cfg(test)]

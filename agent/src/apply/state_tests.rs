@@ -239,7 +239,7 @@ fn cut_off(steps: &[Step], root: &Path, disk: &Path, chance: &mut impl FnMut() -
     }
     for path in halves {
         if chance()
-            && let Ok(file) = File::options().write(true).open(&path)
+            && let Ok(file) = fs::File::options().write(true).open(&path)
         {
             let length = file.metadata().unwrap().len();
             file.set_len(length / 2).unwrap();

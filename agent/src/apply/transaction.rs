@@ -26,7 +26,7 @@ use crate::render::{Rendered, Resource};
 /// Applies rendered resources to the files of one Envoy.
 #[derive(Debug)]
 pub struct Applier {
-    files: Files,
+    pub(super) files: Files,
     log: EnvoyLog,
     on_disk: OnDisk,
     /// Whether Envoy has confirmed what is on disk since this agent came.
@@ -95,6 +95,7 @@ impl Applier {
             remove_if_there(junk).map_err(|source| self.io("removing a foreign file", source))?;
         }
         self.on_disk = found.on_disk;
+        self.files.forget_shares();
         self.confirmed = false;
         Ok(found.junk)
     }
@@ -123,6 +124,7 @@ impl Applier {
             self.confirm(envoy).await;
         }
         let plan = plan(&self.on_disk, wanted.rendered)?;
+        self.share_out(&wanted.rendered.shares)?;
         let mut report = Report::new();
         if plan.is_empty() {
             return Ok(report);
@@ -338,7 +340,7 @@ impl Applier {
         result.map(|_| ())
     }
 
-    fn io(&self, action: &'static str, source: io::Error) -> ApplyError {
+    pub(super) fn io(&self, action: &'static str, source: io::Error) -> ApplyError {
         ApplyError::Io {
             action,
             root: self.files.layout().root().to_owned(),

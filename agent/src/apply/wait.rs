@@ -6,11 +6,14 @@
 //! version and a complaint in the log are a refusal, and neither is a file not read yet.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::time::{Duration, Instant};
 
+use sesame_proto::open::{self, Rule};
 use tokio::time::sleep;
 
 use super::files::Files;
+use super::on_disk::MAX_FILE;
 use super::plan::Phase;
 use super::report::{Outcome, Refusal, Report};
 use super::subscription::Subscription;
@@ -159,7 +162,9 @@ impl Watcher<'_> {
         let Some(before) = again else {
             for expectation in pending {
                 let path = expectation.subscription.path(self.files.layout());
-                let result = std::fs::read(&path).and_then(|b| self.files.place(&path, &b));
+                let result = open::read(&path, Rule::Own, MAX_FILE)
+                    .map_err(io::Error::from)
+                    .and_then(|bytes| self.files.place(&path, &bytes));
                 if let Err(error) = result {
                     tracing::warn!(%error, path = %path.display(), "cannot rename again");
                 }

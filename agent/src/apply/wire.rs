@@ -45,8 +45,21 @@ pub(crate) fn version(kind: Kind, resources: &[Resource]) -> String {
 
 /// Encodes one file.
 pub(crate) fn encode(kind: Kind, resources: &[Resource]) -> Encoded {
-    let version = version(kind, resources);
-    let url = kind.type_url();
+    response(kind.type_url(), version(kind, resources), resources)
+}
+
+/// Encodes the file of the shares.
+pub(crate) fn encode_shares(runtime: &Bytes) -> Encoded {
+    let url = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
+    let version = hex16(&Sha256::digest(runtime));
+    let resource = Resource {
+        name: String::new(),
+        bytes: runtime.clone(),
+    };
+    response(url, version, &[resource])
+}
+
+fn response(url: &str, version: String, resources: &[Resource]) -> Encoded {
     let body: usize = resources.iter().map(|r| any_len(url, &r.bytes) + 12).sum();
     let mut out = Vec::with_capacity(body + version.len() + url.len() + 16);
     put_bytes(&mut out, VERSION_INFO, version.as_bytes());

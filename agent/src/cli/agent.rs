@@ -1,7 +1,8 @@
-//! Talking to a running agent over its socket.
+//! The options of the commands that talk to a running agent, and talking to it over its socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
@@ -10,44 +11,123 @@ use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use sesame_controller::api::NamespacedName;
+use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
 
-use super::{EXIT_WRONG, output};
+use super::EXIT_WRONG;
+use super::output::Format;
+use super::render::gateway_name;
+use crate::run::ending::StopRequest;
 use crate::run::orders::{Event, OrderRequest, What};
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
 
+/// How long the agent may take to answer a question.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most that is read of an answer.
+const MAX_BYTES: usize = 256 << 20;
 /// The most that is read of an error.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Which agent, and which of its Gateways.
-#[derive(Debug, Args)]
-pub(crate) struct TargetArgs {
-    /// The runtime directory of the agent to tell.
-    #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
-    runtime_dir: PathBuf,
-    /// Only this Gateway; all by default.
-    #[arg(long, value_name = "NAMESPACE/NAME")]
-    gateway: Option<String>,
+/// The options of every command that talks to an agent; they may stand before or after the command's name.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Talking to a running agent")]
+pub(crate) struct AgentArgs {
+    /// The runtime directory of the agent to talk to.
+    #[arg(long, global = true, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
+    pub(super) runtime_dir: PathBuf,
+    /// Only this Gateway; all Gateways of the agent by default.
+    #[arg(long, global = true, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
+    pub(super) gateway: Option<NamespacedName>,
+    /// How to print the answer.
+    #[arg(long, short, global = true, default_value = "table")]
+    pub(super) output: Format,
+    /// Whether the command line itself names the runtime directory.
+    #[arg(skip)]
+    pub(super) runtime_dir_named: bool,
 }
 
-/// Sends a request, and gives back the body of the answer once its head is there and says that all is well.
-pub(crate) async fn send(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Incoming> {
-    let stream = match tokio::net::UnixStream::connect(socket).await {
-        Ok(stream) => stream,
+impl AgentArgs {
+    /// Returns the agent's socket.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.runtime_dir.join(AGENT_SOCKET)
+    }
+}
+
+/// Asks the agent at `socket` for what is at `path`; none if no agent runs there.
+pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
+    let answer = async {
+        let Some(stream) = connect(socket).await? else {
+            return Ok(None);
+        };
+        let request = Request::get(path)
+            .header(hyper::header::HOST, "agent")
+            .body(Full::default())?;
+        let body = send(stream, request).await?;
+        let body = Limited::new(body, MAX_BYTES)
+            .collect()
+            .await
+            .map_err(|error| anyhow::anyhow!("the answer is cut off: {error}"))?;
+        Ok(Some(body.to_bytes().to_vec()))
+    };
+    let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
+    answer.unwrap_or_else(|_| {
+        bail!(
+            "the agent at {} has not answered within {TIMEOUT:?}",
+            socket.display()
+        )
+    })
+}
+
+/// Says that no agent runs where one was looked for.
+pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
+    anyhow::anyhow!(
+        "no agent is running at {}; start one with `sesame-agent run`, or name its --runtime-dir",
+        socket.display()
+    )
+}
+
+/// Returns the runtime that such a command works in.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+/// Connects to the agent; none if no agent runs there.
+async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
+    match UnixStream::connect(socket).await {
+        Ok(stream) => Ok(Some(stream)),
         Err(error)
             if matches!(
                 error.kind(),
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
             ) =>
         {
-            bail!(
-                "no agent is running at {}; start one with `sesame-agent run`, or name its --runtime-dir",
-                socket.display()
-            )
+            Ok(None)
         }
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot reach {}", socket.display()));
-        }
-    };
+        Err(error) => Err(error).with_context(|| format!("cannot reach {}", socket.display())),
+    }
+}
+
+/// Whether an agent listens.
+pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
+    UnixStream::connect(agent.socket()).await.is_ok()
+}
+
+/// Tells the agent to end, with its Envoys; returns when it has heard.
+pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Result<()> {
+    let socket = agent.socket();
+    let stream = connect(&socket).await?;
+    let stream = stream.ok_or_else(|| not_running(&socket))?;
+    let request = Request::post("/stop")
+        .header(hyper::header::HOST, "agent")
+        .body(Full::from(serde_json::to_vec(request)?))?;
+    send(stream, request).await.map(|_| ())
+}
+
+/// Sends a request, and gives back the body of the answer once its head is there and says that all is well.
+async fn send(stream: UnixStream, request: Request<Full<Bytes>>) -> anyhow::Result<Incoming> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
@@ -68,22 +148,23 @@ pub(crate) async fn send(socket: &Path, request: Request<Full<Bytes>>) -> anyhow
 }
 
 /// Gives an order, prints how it goes, and says with which code to end.
-pub(crate) fn order(target: &TargetArgs, order: What) -> anyhow::Result<u8> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let request = OrderRequest {
-        gateway: target.gateway.clone(),
-        order,
-    };
-    runtime.block_on(give(&target.runtime_dir.join(AGENT_SOCKET), &request))
+pub(crate) fn order(agent: &AgentArgs, order: What) -> anyhow::Result<u8> {
+    runtime()?.block_on(give(agent, order))
 }
 
-async fn give(socket: &Path, order: &OrderRequest) -> anyhow::Result<u8> {
+/// Does the same within a runtime.
+pub(crate) async fn give(agent: &AgentArgs, order: What) -> anyhow::Result<u8> {
+    let order = OrderRequest {
+        gateway: agent.gateway.as_ref().map(ToString::to_string),
+        order,
+    };
+    let socket = agent.socket();
+    let stream = connect(&socket).await?;
+    let stream = stream.ok_or_else(|| not_running(&socket))?;
     let request = Request::post("/orders")
         .header(hyper::header::HOST, "agent")
-        .body(Full::from(serde_json::to_vec(order)?))?;
-    let mut body = send(socket, request).await?;
+        .body(Full::from(serde_json::to_vec(&order)?))?;
+    let mut body = send(stream, request).await?;
     let mut pending = Vec::new();
     let (mut ended, mut wrong) = (false, false);
     while let Some(frame) = body.frame().await {
@@ -93,14 +174,12 @@ async fn give(socket: &Path, order: &OrderRequest) -> anyhow::Result<u8> {
         pending.extend_from_slice(&data);
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            let Event {
-                gateway,
-                message,
-                done,
-            } = serde_json::from_slice(&line).context("the answer is not understood")?;
-            output::text(&format!("{gateway}: {message}\n"))?;
-            ended |= done.is_some();
-            wrong |= done == Some(false);
+            let event: Event =
+                serde_json::from_slice(&line).context("the answer is not understood")?;
+            let text = || format!("{}: {}\n", event.gateway, event.message);
+            agent.output.write_next(&event, text)?;
+            ended |= event.done.is_some();
+            wrong |= event.done == Some(false);
         }
     }
     if !ended {

@@ -1,14 +1,19 @@
-//! `sesame-agent drain`: takes a host out of service, and puts it back.
+//! `sesame-agent drain`: takes a host out of service, and puts it back; or ends Sesame on it.
+
+use std::time::Duration;
 
 use clap::Args;
 
-use super::agent::{self, TargetArgs};
+use super::agent::{self, AgentArgs};
+use super::{EXIT_USAGE, EXIT_WRONG, output};
+use crate::run::ending::{StopRequest, end_left};
 use crate::run::orders::What;
+
+/// For who has come in the instant between the end of the drain and that of Envoy.
+const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    #[command(flatten)]
-    target: TargetArgs,
     /// How long it may take.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
@@ -18,17 +23,20 @@ pub(crate) struct DrainArgs {
     /// Done when no more connections than these are left, of all protocols.
     #[arg(long, default_value_t = 0, value_name = "N")]
     until_connections: u64,
+    /// Then end Envoy and the agent, also where no agent runs. What is left at the timeout is cut off.
+    #[arg(long)]
+    stop: bool,
     /// Take it back: be ready again.
-    #[arg(long, conflicts_with_all = ["timeout", "lame_duck", "until_connections"])]
+    #[arg(long, conflicts_with_all = ["timeout", "lame_duck", "until_connections", "stop"])]
     undo: bool,
 }
 
-pub(crate) fn main(args: &DrainArgs) -> anyhow::Result<u8> {
+pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
     let DrainArgs {
-        target,
         timeout,
         lame_duck,
         until_connections,
+        stop: is_stop,
         undo,
     } = args;
     let order = if *undo {
@@ -40,5 +48,57 @@ pub(crate) fn main(args: &DrainArgs) -> anyhow::Result<u8> {
             until_connections: *until_connections,
         }
     };
-    agent::order(target, order)
+    if *is_stop {
+        if agent.gateway.is_some() {
+            output::error(&anyhow::anyhow!(
+                "--stop ends the agent with all of its Gateways; leave out --gateway"
+            ));
+            return Ok(EXIT_USAGE);
+        }
+        let timeout = Duration::from_secs(*timeout);
+        return agent::runtime()?.block_on(stop(agent, order, timeout));
+    }
+    agent::order(agent, order)
+}
+
+/// Drains, then ends the agent with its Envoys, then Envoys that have no agent.
+async fn stop(agent: &AgentArgs, drain: What, timeout: Duration) -> anyhow::Result<u8> {
+    let told = if agent::is_there(agent).await {
+        // With what is left at the timeout, or without a Gateway, it ends all the same.
+        let grace = match agent::give(agent, drain).await {
+            Ok(0) => LAST_GUESTS,
+            Ok(_) => Duration::ZERO,
+            Err(error) => {
+                say(agent, &format!("not drained: {error:#}"))?;
+                Duration::ZERO
+            }
+        };
+        let request = StopRequest {
+            grace_seconds: grace.as_secs(),
+        };
+        agent::stop(agent, &request).await?;
+        Some(grace)
+    } else {
+        None
+    };
+    let left = match end_left(&agent.runtime_dir, timeout, told).await {
+        Ok(left) => left,
+        Err(error) => {
+            say(agent, &format!("not ended: {error}"))?;
+            return Ok(EXIT_WRONG);
+        }
+    };
+    let message = match (told, left) {
+        (Some(_), _) => "the agent and its Envoy have ended",
+        (None, 0) => "neither an agent nor an Envoy runs here",
+        (None, _) => "no agent ran here; its Envoy has ended",
+    };
+    say(agent, message)?;
+    Ok(0)
+}
+
+fn say(agent: &AgentArgs, message: &str) -> anyhow::Result<()> {
+    let value = serde_json::json!({ "message": message });
+    let read = agent.output.write_next(&value, || format!("{message}\n"));
+    read.map(|_| ())
 }

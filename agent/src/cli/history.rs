@@ -1,44 +1,38 @@
 //! `sesame-agent history`, `diff`, `rollback`, `resume` and `accept`: what was served, and what is to be.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clap::Args;
 use comfy_table::{Table, presets};
-use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::EXIT_WRONG;
-use super::agent::{self, TargetArgs};
-use super::output::OutputArgs;
-use crate::run::DEFAULT_STATE_DIR;
-use crate::run::history::{Difference, History};
+use super::agent::{self, AgentArgs};
+use crate::run::history::{Difference, Generation, History};
 use crate::run::orders::What;
+use crate::run::{DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
-/// Which Gateway's generations.
+/// Where the generations are read.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// The state directory of the agent; it need not run.
-    #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
-    state_dir: PathBuf,
-    /// Of which Gateway, if there are several.
-    #[arg(long, value_name = "NAMESPACE/NAME")]
-    gateway: Option<String>,
+    /// Read the agent's state directory instead of asking the agent, which need not run then. Without it the agent of
+    /// --runtime-dir is asked; where no agent runs in the default one, the default state directory is read.
+    #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
     state: StateArgs,
-    #[command(flatten)]
-    output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
     #[command(flatten)]
     state: StateArgs,
-    #[command(flatten)]
-    output: OutputArgs,
     /// The generation before.
     from: u64,
     /// The generation after.
@@ -47,51 +41,49 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RollbackArgs {
-    #[command(flatten)]
-    target: TargetArgs,
     /// The generation to go back to.
     generation: u64,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct GatewayArgs {
-    #[command(flatten)]
-    target: TargetArgs,
-}
-
-/// What Envoy accepted at one time.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Listed {
-    generation: u64,
-    accepted_at: String,
-    revision: String,
-    cause: String,
-    /// A cold start serves it.
-    accepted_last: bool,
-    /// Somebody has gone back to it.
-    rolled_back_to: bool,
-}
-
-pub(crate) fn history(args: &HistoryArgs) -> anyhow::Result<u8> {
-    let history = open(&args.state)?;
-    let listed: Vec<Listed> = history
-        .list()?
-        .into_iter()
-        .map(|meta| Listed {
-            generation: meta.number,
-            accepted_at: meta.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            revision: meta.revision,
-            cause: meta.cause,
-            accepted_last: history.accepted() == Some(meta.number),
-            rolled_back_to: history.pinned() == Some(meta.number),
-        })
-        .collect();
-    args.output.write(&listed, || table(&listed))?;
+pub(crate) fn history(agent: &AgentArgs, args: &HistoryArgs) -> anyhow::Result<u8> {
+    let listed = read(agent, &args.state, "/history", History::list)?;
+    agent.output.write(&listed, || table(&listed))?;
     Ok(0)
 }
 
-fn table(listed: &[Listed]) -> String {
+/// Asks the agent for what is at `path`, or reads it from a state directory.
+fn read<T: DeserializeOwned>(
+    agent: &AgentArgs,
+    args: &StateArgs,
+    path: &str,
+    offline: impl FnOnce(&History) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let gateway = agent.gateway.as_ref();
+    let read = |state_dir: &Path| History::open(state_dir, gateway).and_then(|h| offline(&h));
+    // What the command line names counts for more than a variable.
+    if let Some(state_dir) = args
+        .state_dir
+        .as_deref()
+        .filter(|_| !agent.runtime_dir_named)
+    {
+        return read(state_dir);
+    }
+    let socket = agent.socket();
+    let path = gateway.map_or_else(|| path.to_owned(), |gateway| format!("{path}/{gateway}"));
+    match agent::ask(&socket, &path)? {
+        Some(answer) => serde_json::from_slice(&answer)
+            .with_context(|| format!("the answer of {} is not understood", socket.display())),
+        None if agent.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR) => {
+            read(Path::new(DEFAULT_STATE_DIR))
+        }
+        None => anyhow::bail!(
+            "{}; or read what it has kept with --state-dir",
+            agent::not_running(&socket)
+        ),
+    }
+}
+
+fn table(listed: &[Generation]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
         "GENERATION",
@@ -121,9 +113,13 @@ fn table(listed: &[Listed]) -> String {
 }
 
 /// Like `diff`: 0 if there is no difference, 1 if there is one.
-pub(crate) fn diff(args: &DiffArgs) -> anyhow::Result<u8> {
-    let difference = open(&args.state)?.difference(args.from, args.to)?;
-    args.output.write(&difference, || lines(&difference))?;
+pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
+    let DiffArgs { state, from, to } = args;
+    let path = format!("/diff/{from}/{to}");
+    let difference: Difference = read(agent, state, &path, |history| {
+        history.difference(*from, *to)
+    })?;
+    agent.output.write(&difference, || lines(&difference))?;
     Ok(if difference == Difference::default() {
         0
     } else {
@@ -147,19 +143,7 @@ fn lines(difference: &Difference) -> String {
     text
 }
 
-pub(crate) fn rollback(args: &RollbackArgs) -> anyhow::Result<u8> {
+pub(crate) fn rollback(agent: &AgentArgs, args: &RollbackArgs) -> anyhow::Result<u8> {
     let generation = args.generation;
-    agent::order(&args.target, What::Rollback { generation })
-}
-
-pub(crate) fn resume(args: &GatewayArgs) -> anyhow::Result<u8> {
-    agent::order(&args.target, What::Resume)
-}
-
-pub(crate) fn accept(args: &GatewayArgs) -> anyhow::Result<u8> {
-    agent::order(&args.target, What::Accept)
-}
-
-fn open(args: &StateArgs) -> anyhow::Result<History> {
-    History::open(&args.state_dir, args.gateway.as_deref())
+    agent::order(agent, What::Rollback { generation })
 }

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use clap::Args;
 use sesame_controller::resolve;
 
+use crate::source::manifests::Limits;
+
 /// How this host serves its Gateways.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Host")]
@@ -29,9 +31,12 @@ pub(crate) struct HostArgs {
         value_name = "NAME"
     )]
     pub(crate) controller_name: String,
-    /// In manifests: allow endpoints on loopback, link-local and metadata addresses.
+    /// Allow endpoints on this host itself, on link-local and on metadata addresses.
     #[arg(long, env = "SESAME_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
+    /// In the directory of manifests: follow symbolic links that lead out of it.
+    #[arg(long, env = "SESAME_FOLLOW_LINKS")]
+    pub(crate) follow_links: bool,
     /// Trust the forwarding headers of this many proxies in front of Envoy.
     #[arg(
         long,
@@ -48,6 +53,14 @@ impl HostArgs {
         resolve::Options {
             controller_name: self.controller_name.clone(),
             allow_local_endpoints: self.allow_local_endpoints,
+        }
+    }
+
+    /// What a directory of manifests may be.
+    pub(crate) fn manifest_limits(&self) -> Limits {
+        Limits {
+            links_out: self.follow_links,
+            ..Limits::default()
         }
     }
 }

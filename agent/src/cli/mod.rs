@@ -8,7 +8,9 @@ mod drain;
 mod history;
 mod host;
 mod launch;
+mod launcher;
 mod offline;
+mod options;
 mod output;
 mod render;
 mod restart;
@@ -23,8 +25,13 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+use self::agent::AgentArgs;
+use crate::run::orders::What;
+
 /// Something is wrong with what was looked at.
 pub const EXIT_WRONG: u8 = 1;
+/// The command was called wrongly.
+pub const EXIT_USAGE: u8 = 2;
 /// The command could not do its work.
 pub const EXIT_FAILED: u8 = 3;
 
@@ -32,6 +39,8 @@ pub const EXIT_FAILED: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(name = "sesame-agent", version, propagate_version = true)]
 struct Cli {
+    #[command(flatten)]
+    agent: AgentArgs,
     #[command(flatten)]
     logging: Logging,
     #[command(subcommand)]
@@ -59,15 +68,18 @@ enum Command {
     /// Go back to an accepted configuration, and stay there.
     Rollback(history::RollbackArgs),
     /// Follow the source again after a rollback.
-    Resume(history::GatewayArgs),
+    Resume,
     /// Apply a revision that is held because it removes so much.
-    Accept(history::GatewayArgs),
+    Accept,
+    /// Start Envoys for an agent in another container or unit, and end them at its own end.
+    Launcher(launcher::LauncherArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
     LaunchEnvoy(launch::LaunchArgs),
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Logging")]
 struct Logging {
     /// What is logged: error, warn, info, debug, trace, or filters by module.
     #[arg(
@@ -93,23 +105,28 @@ enum LogFormat {
 
 /// Parses the arguments and does what they say.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    if let Err(error) = start_logging(&cli.logging) {
+    let Cli {
+        agent,
+        logging,
+        command,
+    } = options::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    if let Err(error) = start_logging(&logging) {
         output::error(&error);
-        return ExitCode::from(2);
+        return ExitCode::from(EXIT_USAGE);
     }
-    let result = match cli.command {
+    let result = match command {
         Command::Run(args) => run::main(*args),
         Command::Render(args) => render::main(&args),
         Command::Validate(args) => validate::main(&args),
-        Command::Status(args) => status::main(&args),
-        Command::Restart(args) => restart::main(&args),
-        Command::Drain(args) => drain::main(&args),
-        Command::History(args) => history::history(&args),
-        Command::Diff(args) => history::diff(&args),
-        Command::Rollback(args) => history::rollback(&args),
-        Command::Resume(args) => history::resume(&args),
-        Command::Accept(args) => history::accept(&args),
+        Command::Status(args) => status::main(&agent, &args),
+        Command::Restart(args) => restart::main(&agent, &args),
+        Command::Drain(args) => drain::main(&agent, &args),
+        Command::History(args) => history::history(&agent, &args),
+        Command::Diff(args) => history::diff(&agent, &args),
+        Command::Rollback(args) => history::rollback(&agent, &args),
+        Command::Resume => agent::order(&agent, What::Resume),
+        Command::Accept => agent::order(&agent, What::Accept),
+        Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };
     match result {
@@ -123,7 +140,7 @@ pub fn main() -> ExitCode {
 
 /// Whether a command line says something that could be done; nothing is done.
 pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
-    Cli::try_parse_from(arguments).is_ok()
+    options::parse(arguments).is_ok()
 }
 
 fn start_logging(logging: &Logging) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use sesame_controller::resolve::{Resolution, resolve};
 
 use super::host::HostArgs;
 use crate::layout::XdsLayout;
+use crate::limits::Limits;
 use crate::render;
 use crate::run::report::ProblemReport;
 use crate::run::system_ca;
@@ -25,7 +26,7 @@ pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     if !dir.is_dir() {
         bail!("--manifests {}: no such directory", dir.display());
     }
-    let mut manifests = Manifests::new(dir, LastGood::none());
+    let mut manifests = Manifests::with_limits(dir, LastGood::none(), host.manifest_limits());
     let scan = manifests.scan();
     let resolution = resolve(manifests.world(), &host.resolve_options());
     let problems = scan.problems.iter().map(ProblemReport::from).collect();
@@ -46,9 +47,14 @@ pub(crate) fn render_options(host: &HostArgs) -> render::Options {
         },
         port_map: host.port_map.clone(),
         subscription_budget: 100,
+        limits: Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: host.trusted_hops,
         system_ca: system_ca::find(),
+        endpoints: render::EndpointRules {
+            local: host.allow_local_endpoints,
+            ..render::EndpointRules::default()
+        },
     }
 }

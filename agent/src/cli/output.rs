@@ -2,19 +2,12 @@
 
 use std::io::{self, Write as _};
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 use serde::Serialize;
 
-/// How a command says what it has found.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct OutputArgs {
-    /// How to print it.
-    #[arg(long, short, default_value = "table")]
-    output: Format,
-}
-
+/// The form in which a command prints its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+pub(crate) enum Format {
     /// For people.
     #[value(alias = "text")]
     Table,
@@ -24,26 +17,45 @@ enum Format {
     Yaml,
 }
 
-impl OutputArgs {
-    /// Writes the value, or what is for people.
+impl Format {
+    /// Writes the value, or the text for people.
     pub(crate) fn write(
         self,
         value: &impl Serialize,
         for_people: impl FnOnce() -> String,
     ) -> anyhow::Result<()> {
-        match self.output {
-            Format::Table => text(&for_people()),
-            Format::Json => json(value),
-            Format::Yaml => yaml(value),
+        match self {
+            Self::Table => text(&for_people()),
+            Self::Json => json(value),
+            Self::Yaml => yaml(value),
+        }
+    }
+
+    /// Writes one of a sequence of values as soon as it is there: text, a line of JSON, or a YAML document. Returns
+    /// false when nobody reads any more.
+    pub(crate) fn write_next(
+        self,
+        value: &impl Serialize,
+        for_people: impl FnOnce() -> String,
+    ) -> anyhow::Result<bool> {
+        match self {
+            Self::Table => put(&for_people()),
+            Self::Json => put(&(serde_json::to_string(value)? + "\n")),
+            Self::Yaml => put(&format!("---\n{}", serde_saphyr::to_string(value)?)),
         }
     }
 }
 
-/// Writes text to standard output. A closed pipe (`| head`) ends quietly.
+/// Writes text to standard output; its colours are for a terminal only. A closed pipe (`| head`) ends quietly.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
+    put(text).map(|_| ())
+}
+
+/// Writes text to standard output; returns false when nobody reads any more.
+fn put(text: &str) -> anyhow::Result<bool> {
     match anstream::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => Ok(result.map(|()| true)?),
     }
 }
 

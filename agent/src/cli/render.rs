@@ -1,13 +1,16 @@
 //! `sesame-agent render`: what Envoy would get, for people.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::directory;
+use sesame_proto::open::{self, Rule};
+use sesame_proto::signature::SigningKeys;
 
 use super::host::HostArgs;
 use super::offline::{self, render_options};
@@ -38,6 +41,9 @@ pub(crate) struct RenderArgs {
     /// out, or go to keys.pb (mode 0600) with --show-secrets.
     #[arg(long, value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
+    /// Sign these snapshots with every Ed25519 private key in this file (PEM, PKCS#8), for `run --trusted-key`.
+    #[arg(long, value_name = "FILE", requires = "snapshot_dir")]
+    signing_key: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -81,6 +87,9 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         return Ok(EXIT_WRONG);
     }
     if let Some(dir) = &args.snapshot_dir {
+        let keys = args.signing_key.as_deref().map(signing_keys).transpose()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+        let stamp = u64::try_from(now)?;
         for gateway in &gateways {
             // Both are DNS names: resolution has seen to that.
             let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
@@ -88,7 +97,8 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
             if args.show_secrets && !gateway.keys.is_empty() {
                 directory::write_keys(&dir, &gateway.keys)?;
             }
-            directory::write(&dir, &gateway.snapshot)?;
+            let signing = keys.as_ref().map(|keys| (keys, stamp));
+            directory::write_signed(&dir, &gateway.snapshot, signing)?;
         }
     }
     if args.format == Format::Pb {
@@ -120,6 +130,12 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         _ => output::yaml(&value)?,
     }
     Ok(0)
+}
+
+fn signing_keys(path: &Path) -> anyhow::Result<SigningKeys> {
+    let at = || format!("--signing-key {}", path.display());
+    let pem = open::read(path, Rule::Named, 64 << 10).with_context(at)?;
+    SigningKeys::from_pem(&pem).with_context(at)
 }
 
 fn printable(

@@ -2,20 +2,18 @@
 
 use clap::Args;
 
-use super::agent::{self, TargetArgs};
+use super::agent::{self, AgentArgs};
 use crate::envoy::restart::Strategy;
 use crate::run::orders::What;
 
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs {
-    #[command(flatten)]
-    target: TargetArgs,
     /// How it is replaced.
     #[arg(long, value_enum, default_value = "auto")]
     strategy: Strategy,
 }
 
-pub(crate) fn main(args: &RestartArgs) -> anyhow::Result<u8> {
+pub(crate) fn main(agent: &AgentArgs, args: &RestartArgs) -> anyhow::Result<u8> {
     let strategy = args.strategy;
-    agent::order(&args.target, What::Restart { strategy })
+    agent::order(agent, What::Restart { strategy })
 }

@@ -1,14 +1,15 @@
 //! `sesame-agent run`: serves until it is told to stop.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use sesame_controller::api::Network;
 
 use super::host::HostArgs;
 use super::source::SourceArgs;
-use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, Network, RunOptions};
+use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, OnStop, RunOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -25,6 +26,16 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     address_pools: Vec<Network>,
+    /// Tell that this host is reached here, where it listens on all addresses; repeatable. By default the addresses of
+    /// interfaces that lead to others, and not those of bridges, Pods and tunnels.
+    #[arg(
+        long = "report-address",
+        env = "SESAME_REPORT_ADDRESSES",
+        value_delimiter = ',',
+        value_name = "IP",
+        help_heading = "Host"
+    )]
+    report_addresses: Vec<IpAddr>,
     /// Where the accepted configuration is kept over reboots. Holds private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
@@ -40,7 +51,18 @@ pub(crate) struct RunArgs {
     /// How many files each Envoy may watch; by default what the inotify limit leaves.
     #[arg(long, env = "SESAME_SUBSCRIPTION_BUDGET", value_name = "N")]
     subscription_budget: Option<usize>,
-    /// How long connections may go on when the agent is told to stop, or their listener or Envoy is replaced.
+    /// Envoy is started by `sesame-agent launcher`, which serves the same runtime directory: in a container or unit of its own,
+    /// which the end of the agent's does not reach.
+    #[arg(long, env = "SESAME_LAUNCHER")]
+    launcher: bool,
+    /// What becomes of Envoy when the agent is told to stop (SIGTERM, SIGINT): it serves on and the next agent adopts it,
+    /// or it is drained and ended. `sesame-agent drain --stop` ends both in any case.
+    #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
+    on_stop: OnStop,
+    /// The heap of each Envoy; by default three quarters of the memory of the control group, or of the host.
+    #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
+    envoy_heap_mib: Option<u64>,
+    /// How long connections may go on when Envoy is ended, or their listener or Envoy is replaced.
     #[arg(
         long,
         env = "SESAME_DRAIN_SECONDS",
@@ -66,7 +88,7 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     removal_hold_seconds: u64,
-    /// How long to serve on after readiness is lost, when the agent is told to stop.
+    /// How long to serve on after readiness is lost, with --on-stop drain.
     #[arg(
         long,
         env = "SESAME_LAME_DUCK_SECONDS",
@@ -92,11 +114,15 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         source,
         host,
         address_pools,
+        report_addresses,
         state_dir,
         runtime_dir,
         envoy,
         concurrency,
         subscription_budget,
+        launcher,
+        on_stop,
+        envoy_heap_mib,
         drain_seconds,
         max_removal_share,
         removal_hold_seconds,
@@ -123,14 +149,19 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
     run::run(RunOptions {
         source: source.source()?,
         resolve: host.resolve_options(),
+        limits: host.manifest_limits(),
         port_map: host.port_map,
         addresses,
+        report_addresses,
         trusted_hops: host.trusted_hops,
         state_dir,
         runtime_dir,
         envoy,
         concurrency,
         subscription_budget,
+        launcher,
+        on_stop,
+        heap: envoy_heap_mib.map(|mib| mib << 20),
         drain: Duration::from_secs(drain_seconds),
         most_removed: max_removal_share,
         hold: Duration::from_secs(removal_hold_seconds),

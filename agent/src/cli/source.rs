@@ -1,10 +1,17 @@
 //! Arguments that say where configuration comes from.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::Args;
+use sesame_proto::open::{self, Rule};
+use sesame_proto::signature::TrustedKeys;
 
 use crate::run::Source;
+use crate::source::supply::Trusted;
+
+const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 
 /// Where configuration comes from: one of the three ways.
 #[derive(Debug, Args)]
@@ -12,6 +19,16 @@ use crate::run::Source;
 pub(crate) struct SourceArgs {
     #[command(flatten)]
     one: OneSource,
+    /// Take only snapshots that were signed with the private key of one of the public keys in this file (PEM, Ed25519);
+    /// repeatable.
+    #[arg(
+        long = "trusted-key",
+        env = "SESAME_TRUSTED_KEYS",
+        value_delimiter = ',',
+        value_name = "FILE",
+        conflicts_with = "manifests"
+    )]
+    trusted_keys: Vec<PathBuf>,
     #[cfg(feature = "cluster")]
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -57,14 +74,14 @@ struct ClusterArgs {
     namespace: String,
     /// Only this Gateway; repeatable. Those of the fleet otherwise.
     #[arg(
-        long = "gateway",
+        long,
         env = "SESAME_GATEWAYS",
         value_delimiter = ',',
         value_name = "NAMESPACE/NAME",
         value_parser = gateway,
         conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
-    gateways: Vec<sesame_controller::api::NamespacedName>,
+    gateway: Vec<sesame_controller::api::NamespacedName>,
     /// The fleet of hosts that this one belongs to.
     #[arg(
         long,
@@ -96,22 +113,32 @@ impl SourceArgs {
             OneSource {
                 snapshot_dir: Some(dir),
                 ..
-            } => Ok(Source::SnapshotDir(dir)),
+            } => Ok(Source::SnapshotDir(dir, trusted(&self.trusted_keys)?)),
             #[cfg(feature = "cluster")]
-            OneSource { kube: true, .. } => self.cluster.source(),
+            OneSource { kube: true, .. } => self.cluster.source(trusted(&self.trusted_keys)?),
             _ => anyhow::bail!("name one of --manifests, --snapshot-dir and --kube"),
         }
     }
 }
 
+/// The keys of all these files; everybody is believed if there are none.
+fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
+    let mut keys = TrustedKeys::default();
+    for path in files {
+        let at = || format!("--trusted-key {}", path.display());
+        let pem = open::read(path, Rule::Named, MAX_KEY_FILE_BYTES).with_context(at)?;
+        keys.add_pem(&pem).with_context(at)?;
+    }
+    Ok((!files.is_empty()).then(|| Arc::new(keys)))
+}
+
 #[cfg(feature = "cluster")]
 impl ClusterArgs {
-    fn source(self) -> anyhow::Result<Source> {
-        use anyhow::Context as _;
+    fn source(self, trusted: Trusted) -> anyhow::Result<Source> {
         let Self {
             kubeconfig,
             namespace,
-            gateways,
+            gateway: gateways,
             fleet,
             host_name,
         } = self;
@@ -125,12 +152,18 @@ impl ClusterArgs {
         if host.is_empty() {
             anyhow::bail!("this host has no name; give it one with --host");
         }
+        if !sesame_controller::cluster::published::is_host_name(&host) {
+            anyhow::bail!(
+                "--host {host:?}: expected up to 253 letters, digits, \"-\", \"_\" and \".\", the first and last a letter or digit"
+            );
+        }
         Ok(Source::Cluster(crate::source::cluster::Settings {
             kubeconfig,
             namespace,
             gateways,
             fleet,
             host,
+            trusted,
         }))
     }
 }

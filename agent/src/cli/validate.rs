@@ -7,14 +7,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::Serialize;
+use sesame_controller::expiry::Expiry;
 use sesame_controller::status::{Condition, ConditionStatus, Section, Statuses};
-use sesame_controller::world::ObjectKey;
+use sesame_controller::world::{Kind, ObjectKey};
 
 use super::EXIT_WRONG;
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
-use super::output::OutputArgs;
+use super::output::Format;
 use crate::envoy::locate::locate;
 use crate::envoy::validate::{Verdict, validate};
 use crate::render;
@@ -29,8 +31,9 @@ pub(crate) struct ValidateArgs {
     /// The Envoy whose verdict is asked; else `envoy` on the PATH.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     envoy: Option<PathBuf>,
-    #[command(flatten)]
-    output: OutputArgs,
+    /// How to print the answer.
+    #[arg(long, short, default_value = "table")]
+    output: Format,
 }
 
 /// The whole outcome.
@@ -66,7 +69,7 @@ struct EnvoyVerdict {
 
 pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
     let read = offline::read(&args.manifests, &args.host)?;
-    let mut findings = findings(&read);
+    let mut findings = findings(&read, Timestamp::now());
     let mut verdicts = BTreeMap::new();
     let binary = locate(args.envoy.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -113,7 +116,7 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
     Ok(if outcome.valid { 0 } else { EXIT_WRONG })
 }
 
-fn findings(read: &Offline) -> Vec<Finding> {
+fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     let Offline {
         manifests,
         problems,
@@ -151,6 +154,25 @@ fn findings(read: &Offline) -> Vec<Finding> {
             condition: None,
             message: problem.message.clone(),
         });
+    }
+    // What is served of several Gateways is said of each.
+    for gateway in &resolution.gateways {
+        let object = ObjectKey {
+            kind: Kind::Gateway,
+            name: gateway.gateway.clone(),
+        };
+        let expiries = gateway.keys.iter().filter_map(Expiry::of);
+        for warning in expiries.filter_map(|expiry| expiry.warning(now)) {
+            let (file, line) = place(&object);
+            findings.push(Finding {
+                file,
+                line,
+                severity: "warning",
+                object: Some(object.to_string()),
+                condition: None,
+                message: warning.message,
+            });
+        }
     }
     for_each_condition(&resolution.statuses, &mut |object, section, condition| {
         // Nothing is programmed here: only what is False for a reason of its own counts.

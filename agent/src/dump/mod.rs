@@ -72,6 +72,8 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, Error> {
         clusters,
         endpoints,
         secrets,
+        // Of a host, and not of what is served.
+        shares: _,
         problems: _,
     } = rendered;
     let mut all = Map::new();

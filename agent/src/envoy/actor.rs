@@ -1,17 +1,19 @@
 //! The task that owns an Envoy: starts it, sees it live, has it replaced, sees it end.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::admin::{Admin, Readiness};
-use super::identity::{Identity, PID_FILE, Running, replace_file};
+use super::identity::{Identity, PID_FILE, Running, is_ending, replace_file};
 use super::launch::launch;
 use super::log::{EnvoyLog, Mark};
 use super::process::Exit;
-use super::restart::{self, RestartError, Restarted, Retiring, Sink};
+use super::restart::{self, Parked, RestartError, Restarted, Retiring, Sink};
 use super::settings::{State, SupervisorConfig};
 use super::stop;
 use crate::apply::{Kind, Subscription};
@@ -20,7 +22,11 @@ use crate::apply::{Kind, Subscription};
 const CHECK: Duration = Duration::from_secs(5);
 /// How long the first versions may take after Envoy says that it is live. Later it counts as not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
-const SLOWEST_POLL: Duration = Duration::from_millis(100);
+const SLOWEST_POLL: Duration = Duration::from_millis(20);
+/// New connections wait for the next Envoy this long; then they are to know that nobody serves them.
+const WAIT: Duration = Duration::from_secs(5);
+/// How often connections may come to a parked socket of an Envoy that lives, before it has none any more.
+const MOST_STRAYS: u32 = 3;
 
 /// What the task is asked.
 #[derive(Debug)]
@@ -52,6 +58,12 @@ pub(super) struct Actor {
     pub(super) retiring: Option<Retiring>,
     /// Of the last failed attempt to replace the Envoy.
     pub(super) sink: Option<Sink>,
+    /// Where connections are to wait while a dead Envoy is replaced.
+    pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
+    /// Where they do.
+    pub(super) parked: Parked,
+    /// How long yet, while there is no Envoy.
+    pub(super) parked_until: Option<Instant>,
 }
 
 /// What ended a wait.
@@ -74,6 +86,7 @@ impl Actor {
             let (reason, lived) = match running {
                 Ok(mut running) => match self.supervise(&mut running, adopted).await {
                     (Event::Died(exit), lived) => {
+                        self.parked_until.get_or_insert(Instant::now() + WAIT);
                         running.forget(&self.config.runtime_dir);
                         (self.reason(exit, mark), lived)
                     }
@@ -99,6 +112,7 @@ impl Actor {
             loop {
                 tokio::select! {
                     () = &mut pause => break,
+                    () = over(self.parked_until) => self.let_go(),
                     request = self.inbox.recv() => match request {
                         Some(Request::Restart(_, done)) => {
                             // Whoever asked may be gone.
@@ -143,6 +157,7 @@ impl Actor {
         let loaded = loop {
             tokio::select! {
                 loaded = &mut loading => break loaded,
+                () = over(self.parked_until) => self.let_go(),
                 event = event(&mut self.inbox, &running.process) => match event {
                     Ok(event) => return (event, Duration::ZERO),
                     Err((_, done)) => {
@@ -155,6 +170,9 @@ impl Actor {
         running.identity.refresh();
         self.note(&running.identity);
         let mut since = Instant::now();
+        let mut strays = 0;
+        self.let_go();
+        self.park(running, strays);
         self.live(running, adopted, loaded);
         let mut check = interval(CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -168,13 +186,47 @@ impl Actor {
                             let loaded = first_load(&self.admin).await;
                             self.live(running, false, loaded);
                             since = Instant::now();
+                            strays = 0;
                         }
+                        self.park(running, strays);
                         // Whoever asked may be gone.
                         let _ = done.send(result);
                     }
                 },
-                _ = check.tick() => self.check(running),
+                Ok(()) = self.ports.changed() => self.park(running, strays),
+                () = self.parked.is_awaited() => {
+                    if !is_ending(running.process.pid()) && self.parked.hand_over(&running.process) {
+                        strays += 1;
+                        self.park(running, strays);
+                    }
+                }
+                _ = check.tick() => {
+                    let accompanied = self.retiring.is_some();
+                    self.check(running);
+                    if !is_ending(running.process.pid()) {
+                        self.parked.give_up();
+                    }
+                    if accompanied || self.parked.is_empty() {
+                        self.park(running, strays);
+                    }
+                }
             }
+        }
+    }
+
+    /// Whoever waits is for the Envoy that listens now, or for nobody.
+    fn let_go(&mut self) {
+        self.parked_until = None;
+        self.parked.release();
+    }
+
+    /// Not beside a second Envoy, nor with one whose sockets are others time and again.
+    fn park(&mut self, running: &Running, strays: u32) {
+        if self.retiring.is_some() || strays > MOST_STRAYS {
+            self.parked.release();
+        } else if !is_ending(running.process.pid()) {
+            let ports = self.ports.borrow_and_update().clone();
+            self.parked.follow(&running.process, &ports);
         }
     }
 
@@ -217,7 +269,9 @@ impl Actor {
             .outdated(&command, &self.config.bootstrap)
             // A binary that is not there is being replaced.
             .or_else(|| {
-                let replaced = command.binary.is_file() && !identity.is_from(&command.binary);
+                let replaced = self.config.starts_from_binary()
+                    && command.binary.is_file()
+                    && !identity.is_from(&command.binary);
                 replaced.then_some("its binary was replaced")
             })
     }
@@ -238,6 +292,7 @@ impl Actor {
     }
 
     async fn stop(mut self, running: Running, stop: Stop) {
+        self.parked.release();
         self.note_stopping(running.identity.clone());
         let process = &running.process;
         self.state
@@ -258,6 +313,14 @@ impl Actor {
         } else {
             format!("{exit}: {words}")
         }
+    }
+}
+
+/// Until then, if ever.
+async fn over(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::digest::sha256;
+use sesame_proto::open::{self, Rule};
 
 use super::launch::{LAUNCH, ORPHAN_OF};
 use super::process::{CommandLine, Process};
@@ -170,11 +171,7 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
 }
 
 fn read_pid_file(path: &Path) -> Option<Identity> {
-    let meta = fs::metadata(path).ok()?;
-    if !meta.is_file() || meta.len() > MAX_PID_FILE {
-        return None;
-    }
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&open::read(path, Rule::Own, MAX_PID_FILE).ok()?).ok()
 }
 
 /// Looks for processes of this user with `--config-path <bootstrap>` among their arguments that are not noted.
@@ -264,6 +261,16 @@ fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
 }
 
+/// Whether a process is on its way out: it may still have sockets, and has them not for long.
+pub(super) fn is_ending(pid: u32) -> bool {
+    /// The kernel's `PF_EXITING`.
+    const EXITING: u64 = 0x4;
+    // The state is field 3, the flags are field 9.
+    let flags = |stat: &str| stat.split_whitespace().nth(9 - 3)?.parse::<u64>().ok();
+    !is_alive(pid)
+        || stat(pid).is_none_or(|stat| flags(&stat).is_some_and(|flags| flags & EXITING != 0))
+}
+
 fn stat(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
@@ -276,12 +283,10 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut staged = path.as_os_str().to_owned();
     staged.push(".new");
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&staged)?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let (mut file, _) = open::open_with(&mut options, Path::new(&staged), Rule::Own)?;
+    file.set_len(0)?;
     file.write_all(bytes)?;
     fs::rename(staged, path)
 }
@@ -295,6 +300,8 @@ mod tests {
         let own = std::process::id();
         assert!(start_time(own).is_some());
         assert!(is_alive(own));
+        assert!(!is_ending(own));
+        assert!(is_ending(u32::MAX));
         assert_eq!(start_time(u32::MAX), None);
     }
 

@@ -13,6 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::launcher;
 use super::log::EnvoyLog;
 use super::process::{CommandLine, Process};
 
@@ -24,11 +25,28 @@ pub const ORPHAN_OF: &str = "--orphan-of";
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 
+/// Who starts Envoys that outlive the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// A program as this module is one, usually the agent itself.
+    Program(PathBuf),
+    /// One that stays, at its socket.
+    Socket(PathBuf),
+}
+
 /// An Envoy that waits to begin. Dropped, it begins too: an agent that dies leaves no half-made Envoy.
 #[derive(Debug)]
 pub(crate) struct Held {
     process: Process,
-    gate: Option<(Child, ChildStdin)>,
+    gate: Gate,
+}
+
+#[derive(Debug)]
+enum Gate {
+    /// It has begun.
+    None,
+    Own(Child, ChildStdin),
+    Elsewhere(launcher::Gate),
 }
 
 impl Held {
@@ -38,15 +56,19 @@ impl Held {
     }
 
     /// Lets it begin.
-    pub(crate) fn release(mut self) -> io::Result<Process> {
-        if let Some((mut launcher, gate)) = self.gate.take() {
-            drop(gate);
-            let status = launcher.wait()?;
-            if !status.success() {
-                return Err(io::Error::other(format!(
-                    "the launcher ended with {status}"
-                )));
+    pub(crate) fn release(self) -> io::Result<Process> {
+        match self.gate {
+            Gate::None => {}
+            Gate::Own(mut launcher, gate) => {
+                drop(gate);
+                let status = launcher.wait()?;
+                if !status.success() {
+                    return Err(io::Error::other(format!(
+                        "the launcher ended with {status}"
+                    )));
+                }
             }
+            Gate::Elsewhere(gate) => gate.open()?,
         }
         Ok(self.process)
     }
@@ -55,21 +77,40 @@ impl Held {
 /// Prepares an Envoy as `command` says: by `launcher` if there is one, else as a child of the agent, which begins at
 /// once.
 pub(crate) fn launch(
-    launcher: Option<&Path>,
+    launcher: Option<&Launcher>,
     command: &CommandLine,
     log: &EnvoyLog,
 ) -> io::Result<Held> {
-    let Some(launcher) = launcher else {
-        return Ok(Held {
+    match launcher {
+        None => Ok(Held {
             process: Process::spawn(command, log)?,
-            gate: None,
-        });
-    };
+            gate: Gate::None,
+        }),
+        Some(Launcher::Program(program)) => {
+            own(program, &command.binary, &command.arguments(), log)
+        }
+        Some(Launcher::Socket(socket)) => {
+            let (process, gate) = launcher::ask(socket, &command.arguments(), log)?;
+            Ok(Held {
+                process,
+                gate: Gate::Elsewhere(gate),
+            })
+        }
+    }
+}
+
+/// Prepares a program with these arguments, by `launcher`.
+pub(super) fn own(
+    launcher: &Path,
+    binary: &Path,
+    arguments: &[OsString],
+    log: &EnvoyLog,
+) -> io::Result<Held> {
     let mut child = Command::new(launcher)
         .arg(LAUNCH)
         .arg("--")
-        .arg(&command.binary)
-        .args(command.arguments())
+        .arg(binary)
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(log.open_for_envoy()?)
@@ -90,7 +131,7 @@ pub(crate) fn launch(
     // It cannot end before its parent does, which waits for us.
     Ok(Held {
         process: Process::hold(pid)?,
-        gate: Some((child, gate)),
+        gate: Gate::Own(child, gate),
     })
 }
 

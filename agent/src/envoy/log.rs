@@ -7,6 +7,10 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use sesame_proto::open::{self, Rule};
+
+/// The name of the log in an Envoy's runtime directory.
+pub const ENVOY_LOG: &str = "envoy.log";
 /// The format given to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
 /// Beyond this the log is copied aside and truncated.
@@ -48,11 +52,10 @@ impl EnvoyLog {
 
     /// Opens it for an Envoy to append to.
     pub fn open_for_envoy(&self) -> io::Result<File> {
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&self.path)
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        let (file, _) = open::open_with(&mut options, &self.path, Rule::Own)?;
+        Ok(file)
     }
 
     /// The end of the log now.
@@ -84,7 +87,8 @@ impl EnvoyLog {
         let mut old = self.path.clone().into_os_string();
         old.push(".1");
         fs::copy(&self.path, old)?;
-        OpenOptions::new().write(true).open(&self.path)?.set_len(0)
+        let (log, _) = open::open_with(OpenOptions::new().write(true), &self.path, Rule::Own)?;
+        log.set_len(0)
     }
 
     fn text_since(&self, Mark(mark): Mark) -> String {
@@ -96,7 +100,7 @@ impl EnvoyLog {
             if from == len {
                 return Ok(Vec::new());
             }
-            let mut file = File::open(&self.path)?;
+            let (mut file, _) = open::open(&self.path, Rule::Own)?;
             file.seek(SeekFrom::Start(from))?;
             let mut bytes = Vec::new();
             file.take(MAX_READ).read_to_end(&mut bytes)?;

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod answers;
 pub mod identity;
 pub mod launch;
+pub mod launcher;
 pub mod locate;
 pub mod log;
 pub mod process;

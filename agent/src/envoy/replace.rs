@@ -70,6 +70,10 @@ impl Actor {
                 if self.retiring.is_none() {
                     restart::leave_to_the_kernel(&running.process);
                 }
+                // A drain ends with the agent that was told to; a host that is ready does not send its clients away.
+                if let Err(error) = self.admin.post("/healthcheck/ok").await {
+                    tracing::warn!(%error, "the running Envoy may still be drained");
+                }
                 // It may have been found without a pid file.
                 self.note(&running.identity);
                 return Some(running);
@@ -152,6 +156,8 @@ impl Actor {
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
+        // The sockets of two Envoys are to be all that there are.
+        self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.say(format!(
                 "waiting until the Envoy of the last restart (process {}) has ended",

@@ -1,32 +1,36 @@
 //! What a supervisor is told, and what it says of its Envoy: values.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
 use super::admin::MAX_SOCKET_PATH;
-use super::log::EnvoyLog;
+use super::launch::Launcher;
+use super::log::{ENVOY_LOG, EnvoyLog};
 use super::process::CommandLine;
 use super::restart::{LONGEST_SOCKET_NAME, Lineage, shared_memory};
 
 /// How soon a dead Envoy is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Before the first restart.
+    /// After a first death: files are put right meanwhile.
+    pub at_once: Duration,
+    /// After a second one.
     pub first: Duration,
     /// Doubles up to this.
     pub longest: Duration,
-    /// An Envoy that was live this long starts from `first` again.
+    /// The death of an Envoy that was live this long is a first one.
     pub reset_after: Duration,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
         Self {
+            at_once: Duration::from_millis(10),
             first: Duration::from_millis(100),
             longest: Duration::from_secs(10),
-            reset_after: Duration::from_secs(30),
+            reset_after: Duration::from_secs(1),
         }
     }
 }
@@ -34,7 +38,10 @@ impl Default for Backoff {
 impl Backoff {
     /// The pause after this many deaths in a row, at least one.
     pub(super) fn pause(self, deaths: u32) -> Duration {
-        let doublings = deaths.saturating_sub(1).min(16);
+        let Some(doublings) = deaths.checked_sub(2) else {
+            return self.at_once;
+        };
+        let doublings = doublings.min(16);
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 }
@@ -62,9 +69,8 @@ pub struct SupervisorConfig {
     pub replace_grace: Duration,
     /// How long an Envoy may take to take over from another one.
     pub takeover: Duration,
-    /// A program that starts Envoys as `launch` says, usually the agent itself. Without one, Envoy is a child of this
-    /// process and cannot be hot-restarted.
-    pub launcher: Option<PathBuf>,
+    /// Who starts Envoys. Without one, Envoy is a child of this process and cannot be hot-restarted.
+    pub launcher: Option<Launcher>,
 }
 
 impl SupervisorConfig {
@@ -92,7 +98,7 @@ impl SupervisorConfig {
 
     /// Envoy's log.
     pub fn log(&self) -> EnvoyLog {
-        EnvoyLog::new(self.runtime_dir.join("envoy.log"))
+        EnvoyLog::new(self.runtime_dir.join(ENVOY_LOG))
     }
 
     pub(super) fn command(&self, lineage: Option<Lineage>) -> CommandLine {
@@ -123,8 +129,15 @@ impl SupervisorConfig {
     }
 
     /// Who starts an Envoy: one that is in no line can be a child.
-    pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Path> {
-        self.launcher.as_deref().filter(|_| lineage.is_some())
+    pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
+        let launcher = self.launcher.as_ref();
+        launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
+    }
+
+    /// Whether the file of the binary is the one that Envoys are started from: a launcher that stays has one of its own, in
+    /// another container maybe.
+    pub(super) fn starts_from_binary(&self) -> bool {
+        !matches!(self.launcher, Some(Launcher::Socket(_)))
     }
 }
 

@@ -4,7 +4,9 @@
 //! Dropping the handle ends the supervision and leaves Envoy serving, which is also what happens when the
 //! agent is killed.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use super::actor::{Actor, Request, Stop};
 use super::admin::{Admin, MAX_SOCKET_PATH};
 use super::identity::find_running;
 use super::log::EnvoyLog;
-use super::restart::{self, RestartError, Restarted};
+use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
 use super::stop;
 
@@ -46,6 +48,7 @@ pub struct Supervisor {
     admin: Admin,
     log: EnvoyLog,
     requests: mpsc::Sender<Request>,
+    ports: watch::Sender<BTreeSet<SocketAddr>>,
 }
 
 impl Supervisor {
@@ -68,6 +71,7 @@ impl Supervisor {
         let found = find_running(&config.runtime_dir, &config.command(None)).map_err(failed)?;
         let (state, seen) = watch::channel(State::Starting { pid: None });
         let (requests, inbox) = mpsc::channel(1);
+        let (ports, wanted_ports) = watch::channel(BTreeSet::new());
         let log = config.log();
         let actor = Actor {
             admin: admin.clone(),
@@ -78,6 +82,9 @@ impl Supervisor {
             deaths: 0,
             retiring: None,
             sink: None,
+            ports: wanted_ports,
+            parked: Parked::default(),
+            parked_until: None,
         };
         tokio::spawn(actor.run(found));
         Ok(Self {
@@ -85,6 +92,7 @@ impl Supervisor {
             admin,
             log,
             requests,
+            ports,
         })
     }
 
@@ -94,11 +102,12 @@ impl Supervisor {
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Drains for at most `grace`, and ends, what [`Supervisor::start`] would adopt or replace.
-    pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<()> {
+    /// Drains for at most `grace`, and ends, what [`Supervisor::start`] would adopt or replace; says how many there were.
+    pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
         let mut grace = grace;
+        let count = found.len();
         // The newest first: one that is about to take over does not outlive the one before well.
         while let Some(running) = found.pop() {
             let exit = stop::stop(&running.process, &admin, grace).await;
@@ -106,12 +115,32 @@ impl Supervisor {
             running.forget(&config.runtime_dir);
             grace = Duration::ZERO;
         }
-        Ok(())
+        Ok(count)
     }
 
     /// What Envoy is doing, now and from now on.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
+    }
+
+    /// At these addresses, as far as Envoy listens there, new connections are to wait while a dead one is replaced.
+    pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
+        self.ports.send_if_modified(|ports| {
+            let other = *ports != addresses;
+            *ports = addresses;
+            other
+        });
+    }
+
+    /// Only those of them: what is about to be closed is to refuse connections, not to keep them.
+    pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
+        let left = self
+            .ports
+            .borrow()
+            .intersection(addresses)
+            .copied()
+            .collect();
+        self.park(left);
     }
 
     /// Its admin interface; stays valid over restarts.
@@ -162,10 +191,10 @@ mod tests {
     #[test]
     fn the_pause_doubles_to_its_limit() {
         let backoff = Backoff::default();
-        let millis: Vec<u128> = [1, 2, 3, 7, 8, 100]
+        let millis: Vec<u128> = [1, 2, 3, 4, 8, 9, 100]
             .map(|deaths| backoff.pause(deaths).as_millis())
             .into();
-        assert_eq!(millis, [100, 200, 400, 6400, 10_000, 10_000]);
+        assert_eq!(millis, [10, 100, 200, 400, 6400, 10_000, 10_000]);
     }
 
     #[tokio::test]

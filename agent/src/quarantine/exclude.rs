@@ -99,6 +99,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         endpoints,
         keys,
         trust_bundles,
+        edge,
     } = snapshot;
     let ports: Vec<Port> = ports
         .iter()
@@ -140,6 +141,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
             .cloned()
             .collect(),
         ports,
+        edge: *edge,
     }
 }
 

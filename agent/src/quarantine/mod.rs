@@ -34,4 +34,4 @@ pub use memory::{Culprit, Culprits};
 pub use piece::{Digest, Piece, digests};
 pub use publish::Quarantine;
 pub use search::{Limits, Search, SearchEnd};
-pub use sockets::{Unbound, UnboundSocket};
+pub use sockets::{Unbound, UnboundSocket, tcp_addresses};

@@ -143,6 +143,7 @@ impl<'a> Pieces<'a> {
             endpoints,
             keys,
             trust_bundles,
+            edge: _,
         } = snapshot;
         let mut of = BTreeMap::new();
         for key in keys {

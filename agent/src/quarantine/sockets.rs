@@ -3,7 +3,7 @@
 //! Nothing is wrong with their configuration, so they are tried again by themselves: when the address can be bound,
 //! asked with growing pauses. They are left out of what is published, so that others are not held up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
@@ -145,6 +145,16 @@ impl Unbound {
         }
         any
     }
+}
+
+/// Where TCP listeners of a configuration listen.
+pub fn tcp_addresses(rendered: &Rendered) -> BTreeSet<SocketAddr> {
+    let all = rendered.listeners.iter();
+    all.filter_map(|listener| match parse(&listener.name)? {
+        (Transport::Tcp, address) => Some(address),
+        (Transport::Udp, _) => None,
+    })
+    .collect()
 }
 
 /// `tcp/127.0.0.1/80`.

@@ -6,27 +6,23 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{
-    Admin, Bootstrap, LayeredRuntime, RuntimeLayer, bootstrap::DynamicResources,
-    runtime_layer::LayerSpecifier,
+    Admin, Bootstrap, LayeredRuntime, RuntimeLayer,
+    bootstrap::DynamicResources,
+    runtime_layer::{LayerSpecifier, RtdsLayer},
 };
 use envoy_types::pb::envoy::config::core::v3::{Address, Node, Pipe, address};
 use envoy_types::pb::envoy::config::metrics::v3::{StatsConfig, StatsMatcher, stats_matcher};
-use envoy_types::pb::envoy::config::overload::v3::{
-    OverloadManager, ResourceMonitor, resource_monitor,
-};
-use envoy_types::pb::envoy::extensions::resource_monitors::downstream_connections::v3::DownstreamConnectionsConfig;
 use envoy_types::pb::envoy::r#type::matcher::v3::{
     ListStringMatcher, StringMatcher, string_matcher::MatchPattern,
 };
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
-use envoy_types::util::pack_any;
 use prost::Message as _;
 
-use super::{Options, config_sources, wrappers};
+use super::{Options, config_sources, overload, shares, wrappers};
+use crate::layout::XdsLayout;
 
-/// Connections of all clients at once; more are closed as they arrive. At 32 KiB of buffers each way this
-/// is what a host of 4 GiB survives.
-const MOST_CONNECTIONS: i64 = 50_000;
+/// Instructions of one expression, by RE2's own measure: more than all origins of a route or its longest prefix take.
+const MOST_OF_RE2: f64 = 20_000.0;
 
 /// The bootstrap of an Envoy that reads everything else from files. Write it as `.pb`.
 pub fn bootstrap(options: &Options) -> Bytes {
@@ -34,6 +30,8 @@ pub fn bootstrap(options: &Options) -> Bytes {
         addresses: _,
         port_map: _,
         subscription_budget: _,
+        endpoints: _,
+        limits,
         layout,
         admin_socket,
         trusted_hops: _,
@@ -57,19 +55,11 @@ pub fn bootstrap(options: &Options) -> Bytes {
             cds_config: Some(config_sources::file(&layout.cds())),
             ..Default::default()
         }),
-        layered_runtime: Some(runtime()),
-        stats_config: Some(statistics()),
-        overload_manager: Some(OverloadManager {
-            resource_monitors: vec![ResourceMonitor {
-                name: "envoy.resource_monitors.global_downstream_max_connections".to_owned(),
-                config_type: Some(resource_monitor::ConfigType::TypedConfig(pack_any(
-                    DownstreamConnectionsConfig {
-                        max_active_downstream_connections: MOST_CONNECTIONS,
-                    },
-                ))),
-            }],
-            ..Default::default()
+        layered_runtime: Some(LayeredRuntime {
+            layers: vec![settings(), shares(layout)],
         }),
+        stats_config: Some(statistics()),
+        overload_manager: Some(overload::manager(limits)),
         ..Default::default()
     }
     .encode_to_vec()
@@ -85,21 +75,38 @@ pub(super) fn node() -> Node {
     }
 }
 
-/// One layer with one key: prost writes more than one in random order.
+/// What holds wherever a configuration is judged.
 pub(super) fn runtime() -> LayeredRuntime {
-    // RE2 is linear in the input, so a long expression is no danger; Envoy's limit of 100 instructions
-    // refuses ordinary ones, and with them the whole route table.
+    LayeredRuntime {
+        layers: vec![settings()],
+    }
+}
+
+/// Follows the file of the shares.
+fn shares(layout: &XdsLayout) -> RuntimeLayer {
+    RuntimeLayer {
+        name: shares::LAYER.to_owned(),
+        layer_specifier: Some(LayerSpecifier::RtdsLayer(RtdsLayer {
+            name: shares::LAYER.to_owned(),
+            rtds_config: Some(config_sources::file(&layout.rtds())),
+        })),
+    }
+}
+
+/// A layer with one key: prost writes more than one in random order.
+fn settings() -> RuntimeLayer {
+    // What is rendered is bounded already, by a measure that never counts less than RE2 does. This is for what it has
+    // overlooked, and above it all: a larger expression costs the whole route table. Envoy's own limit of 100 refuses
+    // ordinary ones.
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
-            kind: Some(value::Kind::NumberValue(1_048_576.0)),
+            kind: Some(value::Kind::NumberValue(MOST_OF_RE2)),
         },
     )]);
-    LayeredRuntime {
-        layers: vec![RuntimeLayer {
-            name: "sesame".to_owned(),
-            layer_specifier: Some(LayerSpecifier::StaticLayer(Struct { fields })),
-        }],
+    RuntimeLayer {
+        name: "sesame".to_owned(),
+        layer_specifier: Some(LayerSpecifier::StaticLayer(Struct { fields })),
     }
 }
 

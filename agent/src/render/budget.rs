@@ -2,7 +2,7 @@
 //!
 //! Every file subscription of Envoy is one inotify instance, and Envoy aborts when the kernel has no more
 //! (128 for a user by default). So each subscription is granted here before it is written into a resource:
-//! LDS and CDS, then route tables, then secrets, then endpoints. What gets none is inline: the endpoints of a
+//! LDS, CDS and RTDS, then route tables, then secrets, then endpoints. What gets none is inline: the endpoints of a
 //! cluster, the route table or the keys of a listener. It serves all the same; only its changes cost more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +53,8 @@ pub(super) fn plan<'a>(
     secrets: &BTreeMap<&'a str, &'a [u8]>,
     budget: usize,
 ) -> Subscriptions<'a> {
-    // LDS and CDS.
-    let mut left = budget.saturating_sub(2);
+    // LDS, CDS and RTDS.
+    let mut left = budget.saturating_sub(3);
     let mut granted = Subscriptions::default();
     let listeners = || ports.iter().flat_map(|port| &port.listeners);
     for Listener { route_table, .. } in listeners() {
@@ -132,7 +132,7 @@ mod tests {
             let before = plan(&[], &before, &secrets, 12).endpoints.clone();
             let after = plan(&[], &after, &secrets, 12).endpoints;
             assert!(before.difference(&after).count() <= 1, "at {count}");
-            assert_eq!(after.len(), 10);
+            assert_eq!(after.len(), 9);
         }
     }
 
@@ -159,9 +159,9 @@ mod tests {
                 plan.endpoints.len(),
             )
         };
-        assert_eq!(counts(2), (0, 0, 0));
-        assert_eq!(counts(3), (1, 0, 0));
-        assert_eq!(counts(4), (1, 1, 0));
-        assert_eq!(counts(5), (1, 1, 1));
+        assert_eq!(counts(3), (0, 0, 0));
+        assert_eq!(counts(4), (1, 0, 0));
+        assert_eq!(counts(5), (1, 1, 0));
+        assert_eq!(counts(6), (1, 1, 1));
     }
 }

@@ -18,11 +18,14 @@ use prost::Message as _;
 use sesame_proto::schema::{AppProtocol, Backend};
 
 use super::endpoints::Sets;
+use super::listeners::CONNECTION_BUFFER;
 use super::{Context, Problem, Resource, config_sources, endpoints, tls, wrappers};
+use crate::limits::Limits;
 
 /// How long a connection to an endpoint may take to open, in seconds.
 const CONNECT_TIMEOUT: u32 = 5;
-/// Envoy's default of 1,024 connections, requests and waiting requests a cluster turns into 503 under load.
+/// Envoy's default of 1,024 requests a cluster turns into 503 under load. Those that wait are limited by the heap, and
+/// connections by the backend's share (`shares`); until that is read, by Envoy's default.
 const MOST_IN_FLIGHT: u32 = 100_000;
 /// Envoy's default of 3 retries at once turns a rolling restart into errors.
 const MOST_RETRIES: u32 = 1_024;
@@ -72,7 +75,8 @@ fn cluster(backend: &Backend, sets: &Sets<'_>, context: &Context<'_>) -> Result<
     let mut cluster = Cluster {
         name: name.clone(),
         connect_timeout: wrappers::seconds(CONNECT_TIMEOUT),
-        circuit_breakers: Some(circuit_breakers()),
+        per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
+        circuit_breakers: Some(circuit_breakers(&context.options.limits)),
         typed_extension_protocol_options: http_options(protocol),
         transport_socket,
         ..Default::default()
@@ -93,7 +97,12 @@ fn cluster(backend: &Backend, sets: &Sets<'_>, context: &Context<'_>) -> Result<
     } else {
         let set = sets.get(endpoints.as_str()).copied();
         // STATIC is the type where none is named.
-        cluster.load_assignment = Some(endpoints::assignment(name, set, protocol));
+        cluster.load_assignment = Some(endpoints::assignment(
+            name,
+            set,
+            protocol,
+            &context.options.endpoints,
+        ));
     }
     Ok(cluster)
 }
@@ -129,11 +138,10 @@ fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
     }
 }
 
-fn circuit_breakers() -> CircuitBreakers {
+fn circuit_breakers(limits: &Limits) -> CircuitBreakers {
     CircuitBreakers {
         thresholds: vec![Thresholds {
-            max_connections: wrappers::uint32(MOST_IN_FLIGHT),
-            max_pending_requests: wrappers::uint32(MOST_IN_FLIGHT),
+            max_pending_requests: wrappers::uint32(limits.waiting()),
             max_requests: wrappers::uint32(MOST_IN_FLIGHT),
             max_retries: wrappers::uint32(MOST_RETRIES),
             ..Default::default()

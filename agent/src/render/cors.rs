@@ -15,6 +15,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::CorsPolicy;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
+use sesame_proto::expressions::{self, MOST_OF_ORIGINS};
 use sesame_proto::schema::{Cors, CorsOrigin, cors_origin};
 
 use super::paths::quote;
@@ -34,16 +35,16 @@ pub(super) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> 
         expose_headers,
         max_age_seconds,
     } = cors;
+    let origins = usable(object, allow_origins, problems)
+        .into_iter()
+        .map(|origin| match origin {
+            cors_origin::Kind::Exact(origin) => wrappers::exact(origin),
+            cors_origin::Kind::Regex(origin) => wrappers::matching(origin),
+        })
+        .collect();
     let mut list = |field: &str, values: &[String]| joined(object, field, values, problems);
     pack_any(CorsPolicy {
-        allow_origin_string_match: allow_origins
-            .iter()
-            .filter_map(|CorsOrigin { kind }| match kind {
-                Some(cors_origin::Kind::Exact(origin)) => Some(wrappers::exact(origin)),
-                Some(cors_origin::Kind::Regex(origin)) => Some(wrappers::matching(origin)),
-                None => None,
-            })
-            .collect(),
+        allow_origin_string_match: origins,
         allow_methods: list("allow_methods", allow_methods),
         allow_headers: list("allow_headers", allow_headers),
         // For the other lists Envoy answers `*` with what the request asks for, with or without credentials.
@@ -62,6 +63,38 @@ pub(super) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> 
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
+}
+
+/// The origins that may be looked for. A snapshot is not trusted to be cheap: one expression takes them all where the
+/// proxy answers by itself.
+fn usable<'c>(
+    object: &str,
+    origins: &'c [CorsOrigin],
+    problems: &mut Vec<Problem>,
+) -> Vec<&'c cors_origin::Kind> {
+    let mut usable = Vec::with_capacity(origins.len());
+    for (i, origin) in origins.iter().enumerate() {
+        let Some(kind) = &origin.kind else {
+            continue;
+        };
+        let simple = match kind {
+            cors_origin::Kind::Exact(_) => true,
+            cors_origin::Kind::Regex(pattern) => expressions::is_of_origins(pattern),
+        };
+        let until_here = origins.get(..=i).map_or(u64::MAX, expressions::of_origins);
+        if simple && until_here <= MOST_OF_ORIGINS {
+            usable.push(kind);
+        } else {
+            problems.push(Problem::new(
+                object,
+                format!(
+                    "CORS allow_origins[{i}]: expected literal text with one open part, and no more than \
+                     {MOST_OF_ORIGINS} instructions of all; it is left out"
+                ),
+            ));
+        }
+    }
+    usable
 }
 
 /// What is exposed: with credentials, `*` is a header of that name to a browser, and Gateway API forbids it.
@@ -128,12 +161,12 @@ pub(super) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         expose_headers,
         max_age_seconds: _,
     } = cors;
-    let origins: Vec<String> = allow_origins
-        .iter()
-        .filter_map(|CorsOrigin { kind }| match kind {
-            Some(cors_origin::Kind::Exact(origin)) => Some(quote(origin)),
-            Some(cors_origin::Kind::Regex(origin)) => Some(format!("(?:{origin})")),
-            None => None,
+    // What is left out was told of with the filter.
+    let origins: Vec<String> = usable("", allow_origins, &mut Vec::new())
+        .into_iter()
+        .map(|origin| match origin {
+            cors_origin::Kind::Exact(origin) => quote(origin),
+            cors_origin::Kind::Regex(origin) => format!("(?:{origin})"),
         })
         // No request has an empty one, and Envoy refuses to look for it.
         .filter(|origin| !origin.is_empty())

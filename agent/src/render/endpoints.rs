@@ -1,13 +1,14 @@
 //! Endpoint sets: an EDS file each, or inline in their cluster.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 use envoy_types::pb::envoy::config::core::v3::socket_address::Protocol;
 use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint as EnvoyEndpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint,
 };
 use prost::Message as _;
+use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
 use super::{Context, Problem, Resource, wrappers};
@@ -34,35 +35,77 @@ pub(super) fn render(
         })
         .map(|b| (b.endpoints.as_str(), *b))
         .collect();
+    let rules = &context.options.endpoints;
     read.into_iter()
-        .map(|(name, backend)| Resource {
-            name: name.to_owned(),
-            bytes: assignment(name, sets.get(name).copied(), backend.protocol())
-                .encode_to_vec()
-                .into(),
+        .map(|(name, backend)| {
+            let set = sets.get(name).copied();
+            let assignment = assignment(name, set, backend.protocol(), rules);
+            Resource {
+                name: name.to_owned(),
+                bytes: assignment.encode_to_vec().into(),
+            }
         })
         .collect()
 }
 
-/// Endpoints that are none. Envoy would refuse the whole set.
-pub(super) fn check(endpoints: &[EndpointSet], problems: &mut Vec<Problem>) {
+/// Which endpoints this host serves. A snapshot's word is not taken for it: who may write an endpoint shard could send
+/// requests to the host itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointRules {
+    /// Addresses of the host itself, of its link and of its cloud's metadata, too.
+    pub local: bool,
+    /// Where Envoy and the agent listen: requests would go round.
+    pub own: BTreeSet<SocketAddr>,
+}
+
+/// Endpoints that are left out: those that are none, for which Envoy would refuse the whole set, and those that no
+/// request may go to.
+pub(super) fn check(endpoints: &[EndpointSet], rules: &EndpointRules, problems: &mut Vec<Problem>) {
     for EndpointSet { name, endpoints } in endpoints {
-        for endpoint in endpoints {
-            if let Err(reason) = socket(endpoint) {
-                problems.push(Problem::new(name, format!("{reason}; it is left out")));
-            }
-        }
+        let mut refused = endpoints
+            .iter()
+            .filter_map(|endpoint| socket(endpoint, rules).err());
+        let Some(first) = refused.next() else {
+            continue;
+        };
+        let what = match refused.count() {
+            0 => format!("{first}; it is left out"),
+            more => format!("{first}; it and {more} more are left out"),
+        };
+        problems.push(Problem::new(name, what));
     }
 }
 
-fn socket(Endpoint { address, port }: &Endpoint) -> Result<(IpAddr, u32), String> {
-    if !(1..=65_535).contains(port) {
-        return Err(format!("endpoint {address}: port {port} is not 1 to 65535"));
+fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), String> {
+    let Endpoint { address, port } = endpoint;
+    let number = match u16::try_from(*port) {
+        Ok(number) if number > 0 => number,
+        _ => {
+            return Err(format!(
+                "endpoint {address:?}: port {port} is not 1 to 65535"
+            ));
+        }
+    };
+    let Ok(ip) = address.parse::<IpAddr>() else {
+        return Err(format!("endpoint {address:?} is not an IP address"));
+    };
+    if rules.local {
+        return Ok((ip, *port));
     }
-    match address.parse() {
-        Ok(address) => Ok((address, *port)),
-        Err(_) => Err(format!("endpoint `{address}` is not an IP address")),
+    if let Some(Refused { network, what, .. }) = addresses::refused(ip) {
+        return Err(format!(
+            "endpoint {ip} is refused: {what} ({network}); --allow-local-endpoints allows it"
+        ));
     }
+    if rules
+        .own
+        .contains(&SocketAddr::new(ip.to_canonical(), number))
+    {
+        return Err(format!(
+            "endpoint {ip} port {port} is refused: this host itself listens there, so requests would go round"
+        ));
+    }
+    Ok((ip, *port))
 }
 
 /// A set in Envoy's words; without endpoints where the snapshot has none.
@@ -70,6 +113,7 @@ pub(super) fn assignment(
     name: &str,
     set: Option<&EndpointSet>,
     protocol: AppProtocol,
+    rules: &EndpointRules,
 ) -> ClusterLoadAssignment {
     let protocol = match protocol {
         AppProtocol::UdpDatagrams => Protocol::Udp,
@@ -81,7 +125,7 @@ pub(super) fn assignment(
     let lb_endpoints: Vec<_> = set
         .into_iter()
         .flat_map(|set| &set.endpoints)
-        .filter_map(|endpoint| socket(endpoint).ok())
+        .filter_map(|endpoint| socket(endpoint, rules).ok())
         .map(|(address, port)| LbEndpoint {
             host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(EnvoyEndpoint {
                 address: Some(wrappers::socket(address.to_string(), port, protocol)),
@@ -101,5 +145,72 @@ pub(super) fn assignment(
             }]
         },
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(endpoints: &[(&str, u32)]) -> EndpointSet {
+        EndpointSet {
+            name: "Service/default/web/80".to_owned(),
+            endpoints: endpoints
+                .iter()
+                .map(|(address, port)| Endpoint {
+                    address: (*address).to_owned(),
+                    port: *port,
+                })
+                .collect(),
+        }
+    }
+
+    /// What is served of a set, and what is said of it.
+    fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
+        let mut problems = Vec::new();
+        check(std::slice::from_ref(set), rules, &mut problems);
+        let assignment = assignment(&set.name, Some(set), AppProtocol::Http1, rules);
+        let served = assignment.endpoints.iter().map(|l| l.lb_endpoints.len());
+        let said = problems.iter().map(ToString::to_string).collect();
+        (served.sum(), said)
+    }
+
+    #[test]
+    fn a_snapshot_sends_nobody_to_the_host_itself_and_its_other_endpoints_go_on() {
+        let own = "192.0.2.7:8080".parse().unwrap();
+        let rules = EndpointRules {
+            own: BTreeSet::from([own]),
+            ..EndpointRules::default()
+        };
+        let hostile = set(&[
+            ("127.0.0.1", 9901),
+            ("169.254.169.254", 80),
+            ("64:ff9b::a9fe:a9fe", 80),
+            ("192.0.2.7", 8080),
+            ("::ffff:192.0.2.7", 8080),
+            ("localhost", 80),
+            ("192.0.2.8", 0),
+            ("192.0.2.7", 8081),
+            ("192.0.2.8", 8080),
+        ]);
+        let (count, said) = served(&hostile, &rules);
+        assert_eq!(count, 2);
+        assert_eq!(
+            said,
+            [
+                "Service/default/web/80: endpoint 127.0.0.1 is refused: loopback (127.0.0.0/8); \
+              --allow-local-endpoints allows it; it and 6 more are left out"
+            ]
+        );
+        let (count, said) = served(&set(&[("192.0.2.7", 8080)]), &rules);
+        assert_eq!(count, 0);
+        assert!(said[0].contains("requests would go round"), "{said:?}");
+
+        let allowed = EndpointRules {
+            local: true,
+            ..rules
+        };
+        let (count, said) = served(&hostile, &allowed);
+        assert_eq!((count, said.len()), (7, 1), "{said:?}");
     }
 }

@@ -8,13 +8,16 @@
 use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch};
+use envoy_types::pb::google::protobuf::Duration;
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 
 use super::hcm::Table;
-use super::{Context, Problem, hcm, l4, tls};
+use super::{Context, Problem, hcm, l4, tls, wrappers};
 
 /// Offered to clients of HTTPS, best first.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
+/// One who stops after the first message would stay for ever.
+const HANDSHAKE_MS: u64 = 10_000;
 
 pub(super) fn render(
     port: &Port,
@@ -52,6 +55,7 @@ pub(super) fn render(
                         context,
                     )],
                     transport_socket: Some(tls::downstream(tls, &HTTP_ALPN, context)?),
+                    transport_socket_connect_timeout: handshake(context),
                     ..Default::default()
                 };
                 chains.push(Kind::Tls, &[hostname.as_str()], chain)
@@ -133,6 +137,10 @@ fn tls_chains(
                 &mut problems,
             )],
             transport_socket: transport_socket.clone(),
+            transport_socket_connect_timeout: transport_socket
+                .is_some()
+                .then(|| handshake(context))
+                .flatten(),
             ..Default::default()
         };
         if let Err(reason) = chains.push(Kind::Tls, &hostnames, chain) {
@@ -152,6 +160,18 @@ fn tls_chains(
             ..Default::default()
         },
     )
+}
+
+/// How long a client may take to agree on TLS; none for ever.
+fn handshake(context: &Context<'_>) -> Option<Duration> {
+    match context
+        .edge
+        .tls_handshake_timeout_ms
+        .unwrap_or(HANDSHAKE_MS)
+    {
+        0 => None,
+        time => wrappers::milliseconds(time),
+    }
 }
 
 /// A route table that is there and may be watched.

@@ -3,7 +3,10 @@
 //! It names its route table by file, and holds nothing of a route or tenant as long as files can be watched. Its defaults are those of an
 //! edge: the client is not trusted.
 
-use envoy_types::pb::envoy::config::core::v3::{CidrRange, Http2ProtocolOptions};
+use envoy_types::pb::envoy::config::core::v3::{
+    CidrRange, Http2ProtocolOptions, HttpProtocolOptions,
+    http_protocol_options::HeadersWithUnderscoresAction,
+};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
@@ -19,10 +22,11 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::encoding::encode_varint;
+use sesame_proto::schema::Edge;
+use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 
 use super::{Context, config_sources, cors, sessions, wrappers};
 
-/// A connection manager for one port and route table; `scheme` is part of the name of its statistics.
 /// `route_config` of `HttpConnectionManager`, a message.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
@@ -35,6 +39,7 @@ pub(super) enum Table<'a> {
     Inline(&'a [u8]),
 }
 
+/// A connection manager for one port and route table; `scheme` is part of the name of its statistics.
 pub(super) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Context<'_>) -> Filter {
     let route_specifier = match table {
         Table::File(name) => Some(RouteSpecifier::Rds(Rds {
@@ -43,6 +48,7 @@ pub(super) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Contex
         })),
         Table::Inline(_) => None,
     };
+    let edge = context.edge;
     let manager = HttpConnectionManager {
         stat_prefix: format!("{scheme}-{port}"),
         http_filters: http_filters(),
@@ -62,14 +68,34 @@ pub(super) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Contex
         }),
         // `/a/../b` is `/b` for the route as for the backend, or a route could be stepped around.
         normalize_path: wrappers::boolean(true),
-        // `//` and `%2F` are the client's: Gateway API matches what was sent, and registries and forges
-        // use `%2F` inside of names. Paths here only choose a backend, they guard nothing.
-        merge_slashes: false,
-        path_with_escaped_slashes_action: PathWithEscapedSlashesAction::KeepUnchanged.into(),
+        // So are `/a//b` and `/a%2Fb`, unless the Gateway says otherwise: a backend may take them for the same.
+        merge_slashes: !edge.keep_repeated_slashes,
+        path_with_escaped_slashes_action: match edge.escaped_slashes() {
+            EscapedSlashes::Redirect => PathWithEscapedSlashesAction::UnescapeAndRedirect,
+            EscapedSlashes::Reject => PathWithEscapedSlashesAction::RejectRequest,
+            EscapedSlashes::Unescape => PathWithEscapedSlashesAction::UnescapeAndForward,
+            EscapedSlashes::Keep => PathWithEscapedSlashesAction::KeepUnchanged,
+        }
+        .into(),
         // A backend says what it is; we add nothing.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
-        // Names with `_` pass, as is Envoy's default: they are legal, and a route may ask for one.
-        common_http_protocol_options: None,
+        common_http_protocol_options: Some(HttpProtocolOptions {
+            idle_timeout: wrappers::milliseconds(
+                edge.connection_idle_timeout_ms
+                    .unwrap_or(CONNECTION_IDLE_MS),
+            ),
+            max_headers_count: wrappers::uint32(
+                edge.max_request_headers.unwrap_or(MOST_HEADERS).max(1),
+            ),
+            // Backends that make variables of headers take `a_b` for `a-b`, which somebody else may have checked.
+            headers_with_underscores_action: match edge.header_underscores() {
+                Underscores::RejectRequest => HeadersWithUnderscoresAction::RejectRequest,
+                Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
+                Underscores::Allow => HeadersWithUnderscoresAction::Allow,
+            }
+            .into(),
+            ..Default::default()
+        }),
         http2_protocol_options: Some(Http2ProtocolOptions {
             max_concurrent_streams: wrappers::uint32(100),
             initial_stream_window_size: wrappers::uint32(64 * 1024),
@@ -78,9 +104,16 @@ pub(super) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Contex
             override_stream_error_on_invalid_http_message: wrappers::boolean(true),
             ..Default::default()
         }),
-        max_request_headers_kb: wrappers::uint32(60),
-        request_headers_timeout: wrappers::seconds(10),
-        stream_idle_timeout: wrappers::seconds(STREAM_IDLE_TIMEOUT),
+        max_request_headers_kb: wrappers::uint32(
+            edge.max_request_headers_kib
+                .unwrap_or(MOST_HEADER_KIB)
+                .clamp(1, 8192),
+        ),
+        request_timeout: edge.request_timeout_ms.and_then(wrappers::milliseconds),
+        request_headers_timeout: wrappers::milliseconds(
+            edge.request_headers_timeout_ms.unwrap_or(HEADERS_MS),
+        ),
+        stream_idle_timeout: wrappers::milliseconds(stream_idle_ms(edge)),
         upgrade_configs: vec![UpgradeConfig {
             upgrade_type: "websocket".to_owned(),
             ..Default::default()
@@ -100,8 +133,17 @@ pub(super) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Contex
     }
 }
 
-/// How long a request may rest, in seconds. A route that allows more for the whole says so itself.
-pub(super) const STREAM_IDLE_TIMEOUT: u32 = 300;
+/// How long a request may rest. A route that allows more for the whole says so itself.
+pub(super) fn stream_idle_ms(edge: Edge) -> u64 {
+    edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
+}
+
+/// The defaults where the Gateway says nothing; each in the table of `docs/security.md`.
+const STREAM_IDLE_MS: u64 = 300_000;
+const CONNECTION_IDLE_MS: u64 = 300_000;
+const HEADERS_MS: u64 = 10_000;
+const MOST_HEADER_KIB: u32 = 60;
+const MOST_HEADERS: u32 = 100;
 
 /// The filters, in the order in which a request passes them.
 ///

@@ -3,6 +3,7 @@
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
 };
+use sesame_proto::field_names;
 use sesame_proto::schema::{Header, HeaderModifier};
 
 use super::Problem;
@@ -31,7 +32,7 @@ pub(super) fn changes(
         .iter()
         .map(|h| (h, HeaderAppendAction::AppendIfExistsOrAdd));
     for (Header { name, value }, action) in sets.chain(adds) {
-        if let Err(reason) = may_modify(name).and_then(|()| check_value(value)) {
+        if let Err(reason) = check_writable(name).and_then(|()| Ok(check_value(value)?)) {
             problems.push(Problem::new(
                 object,
                 format!("header `{name}`: {reason}; it is left unchanged"),
@@ -52,7 +53,7 @@ pub(super) fn changes(
         });
     }
     for name in remove {
-        match may_modify(name) {
+        match check_writable(name) {
             Ok(()) => changes.remove.push(name.clone()),
             Err(reason) => problems.push(Problem::new(
                 object,
@@ -87,12 +88,12 @@ impl Changes {
     }
 }
 
-fn may_modify(name: &str) -> Result<(), &'static str> {
-    if name.starts_with(':') || name.eq_ignore_ascii_case("host") {
-        // The URL rewrite of the route does it.
-        return Err("Envoy does not let a modifier change the host or a pseudo header");
+/// A field that a route may write. A snapshot is not trusted to have left out what frames a message.
+pub(super) fn check_writable(name: &str) -> Result<(), String> {
+    if let Some(why) = field_names::reserved(name) {
+        return Err(format!("it {why}"));
     }
-    check_name(name)
+    Ok(check_name(name)?)
 }
 
 /// A field name of RFC 9110: a token.
@@ -111,6 +112,15 @@ pub(super) fn check_value(value: &str) -> Result<(), &'static str> {
     }
     if value.contains(['\0', '\r', '\n']) {
         return Err("the value holds a line break or NUL");
+    }
+    Ok(())
+}
+
+/// What may stand in a request line or `Host` that a route writes: nothing that ends it.
+pub(super) fn check_target(value: &str) -> Result<(), &'static str> {
+    check_value(value)?;
+    if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+        return Err("the value holds a space or a control character");
     }
     Ok(())
 }

@@ -1,12 +1,15 @@
 //! Snapshots of strings that nobody should write: nothing panics, and Envoy takes what comes out.
 //!
-//! Regular expressions are left out: whether RE2 takes one is the controller's to check, and Envoy's.
+//! Regular expressions are left out of what is made up: whether RE2 takes one is the controller's to check, and Envoy's.
+//! What they cost is bounded here.
+
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Endpoint, EndpointSet, Forward, Header,
-    HeaderModifier, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect, Retry,
-    Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
+    AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet, Forward,
+    Header, HeaderModifier, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect,
+    Retry, Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
     WeightedBackend, cors_origin, path_match, path_modifier, route::Action, session_persistence,
     string_match,
 };
@@ -35,9 +38,24 @@ fn string_match() -> impl Strategy<Value = StringMatch> {
     })
 }
 
+/// Names of headers, some of which nobody but the proxy may write.
+fn field_name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => text(),
+        1 => prop::sample::select(FRAMING.to_vec()).prop_map(str::to_owned),
+    ]
+}
+
+const FRAMING: &[&str] = &[
+    "Content-Length",
+    "transfer-encoding",
+    "KEEP-ALIVE",
+    "content_length",
+];
+
 fn modifier() -> impl Strategy<Value = HeaderModifier> {
-    let header = || (text(), text()).prop_map(|(name, value)| Header { name, value });
-    (header(), header(), text()).prop_map(|(set, add, remove)| HeaderModifier {
+    let header = || (field_name(), text()).prop_map(|(name, value)| Header { name, value });
+    (header(), header(), field_name()).prop_map(|(set, add, remove)| HeaderModifier {
         set: vec![set],
         add: vec![add],
         remove: vec![remove],
@@ -73,7 +91,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
         (prop::sample::select(names), any::<u32>(), any::<u32>()),
         (any::<u64>(), any::<u64>(), any::<u32>(), any::<u64>()),
         prop::collection::vec(any::<u32>(), 0..3),
-        (text(), any::<bool>(), any::<u64>()),
+        (field_name(), any::<bool>(), any::<u64>()),
     )
         .prop_map(
             |(
@@ -265,9 +283,30 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                             .collect(),
                     })
                     .collect(),
+                edge: Some(Edge {
+                    escaped_slashes: 77,
+                    header_underscores: -1,
+                    request_timeout_ms: Some(u64::MAX),
+                    stream_idle_timeout_ms: Some(u64::MAX),
+                    tls_handshake_timeout_ms: Some(u64::MAX),
+                    udp_session_timeout_ms: Some(0),
+                    max_request_headers_kib: Some(u32::MAX),
+                    max_request_headers: Some(0),
+                    ..Default::default()
+                }),
                 ..Default::default()
             })
     })
+}
+
+fn has_cookies(snapshot: &Snapshot) -> bool {
+    let tables = snapshot.route_tables.iter();
+    let routes = tables.flat_map(|table| table.virtual_hosts.iter().flat_map(|host| &host.routes));
+    let mut sessions = routes.filter_map(|route| match &route.action {
+        Some(Action::Forward(forward)) => forward.session.as_ref(),
+        _ => None,
+    });
+    sessions.any(|session| matches!(session.kind, Some(session_persistence::Kind::Cookie(_))))
 }
 
 proptest! {
@@ -276,6 +315,18 @@ proptest! {
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
+
+    #[test]
+    fn nothing_that_is_rendered_writes_what_frames_a_message(snapshot in snapshot()) {
+        let rendered = render(&snapshot, &[], &options());
+        for table in &rendered.route_tables {
+            // A cookie may be called anything.
+            for name in FRAMING.iter().filter(|_| !has_cookies(&snapshot)) {
+                let found = table.bytes.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name.as_bytes()));
+                prop_assert!(!found, "{name}");
+            }
+        }
+    }
 
     #[test]
     fn whatever_the_snapshot_says_envoy_takes_what_is_rendered(snapshot in snapshot()) {
@@ -288,4 +339,40 @@ proptest! {
             return Err(TestCaseError::fail(last));
         }
     }
+}
+
+/// 1,000 routes with an expression that RE2 cannot remember the states of, and one that is too large by itself.
+#[test]
+fn no_virtual_host_looks_at_more_expressions_than_it_may() {
+    let route = |i: usize, pattern: &str| Route {
+        name: format!("route-{i}"),
+        path: Some(PathMatch {
+            kind: Some(path_match::Kind::Regex(pattern.to_owned())),
+        }),
+        action: Some(Action::DirectResponse(DirectResponse { status: 200 })),
+        ..Route::default()
+    };
+    let mut routes = vec![route(0, "[ab]*a[ab]{2000}c")];
+    routes.extend((1..=1000).map(|i| route(i, "[ab]*a[ab]{900}c")));
+    routes.push(route(1001, "/cheap"));
+    let snapshot = Snapshot {
+        route_tables: vec![RouteTable {
+            name: "table".to_owned(),
+            virtual_hosts: vec![VirtualHost {
+                domain: "*".to_owned(),
+                routes,
+            }],
+        }],
+        ..Snapshot::default()
+    };
+    let rendered = render(&snapshot, &[], &options());
+    let left_out: BTreeSet<&str> = rendered
+        .problems
+        .iter()
+        .map(|it| it.object.as_str())
+        .collect();
+    // The first six fit, and so does one that costs nearly nothing.
+    assert_eq!(left_out.len(), 995);
+    assert!(left_out.contains("route-0") && left_out.contains("route-7"));
+    assert!(!left_out.contains("route-6") && !left_out.contains("route-1001"));
 }

@@ -6,6 +6,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     route_match::PathSpecifier,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
+use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 use sesame_proto::schema::{PathMatch, StringMatch, path_match, string_match};
 
 use super::{headers, wrappers};
@@ -81,9 +82,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         None => PathSpecifier::Prefix("/".to_owned()),
         Some(path_match::Kind::Exact(path)) => PathSpecifier::Path(path.clone()),
         Some(path_match::Kind::Regex(pattern)) => {
-            if pattern.is_empty() {
-                return Err("path match: the regular expression is empty".to_owned());
-            }
+            check_expression(pattern).map_err(|reason| format!("path match: {reason}"))?;
             PathSpecifier::SafeRegex(wrappers::regex(pattern))
         }
         Some(path_match::Kind::Prefix(prefix)) => match prefix.trim_end_matches('/') {
@@ -111,14 +110,26 @@ pub(super) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
 fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher, String> {
     match kind {
         Some(string_match::Kind::Exact(value)) => Ok(wrappers::exact(value)),
-        Some(string_match::Kind::Regex(pattern)) if !pattern.is_empty() => {
+        Some(string_match::Kind::Regex(pattern)) => {
+            check_expression(pattern).map_err(|reason| format!("match of `{name}`: {reason}"))?;
             Ok(wrappers::matching(pattern))
         }
-        Some(string_match::Kind::Regex(_)) => Err(format!(
-            "match of `{name}`: the regular expression is empty"
-        )),
         None => Err(format!(
             "match of `{name}`: neither exact nor a regular expression"
         )),
+    }
+}
+
+/// What every request may be compared with. A snapshot is not trusted to be cheap.
+fn check_expression(pattern: &str) -> Result<(), String> {
+    if pattern.is_empty() {
+        return Err("the regular expression is empty".to_owned());
+    }
+    match expressions::instructions(pattern) {
+        Some(size) if size <= MOST_INSTRUCTIONS => Ok(()),
+        Some(size) => Err(format!(
+            "the regular expression has {size} instructions once compiled; at most {MOST_INSTRUCTIONS} are allowed"
+        )),
+        None => Err("the regular expression cannot be read".to_owned()),
     }
 }

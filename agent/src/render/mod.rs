@@ -20,6 +20,7 @@ mod l4;
 mod listeners;
 mod matches;
 mod mirrors;
+mod overload;
 mod paths;
 mod redirects;
 mod retries;
@@ -27,6 +28,7 @@ mod route_tables;
 mod routes;
 mod secrets;
 mod sessions;
+mod shares;
 mod static_bootstrap;
 mod tls;
 mod udp;
@@ -44,12 +46,15 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{Backend, EndpointSet, Snapshot};
+use sesame_proto::schema::{Backend, Edge, EndpointSet, Snapshot};
 
 pub use bootstrap::bootstrap;
+pub use endpoints::EndpointRules;
+pub(crate) use shares::none as no_shares;
 pub use static_bootstrap::static_bootstrap;
 pub use weights::REFUSED_CLUSTER;
 
+use crate::limits::Limits;
 use crate::packed::Packed;
 
 /// What the host decides, beside the snapshot.
@@ -61,6 +66,8 @@ pub struct Options {
     pub port_map: BTreeMap<u32, u32>,
     /// How many file subscriptions (inotify instances) Envoy may open in all.
     pub subscription_budget: usize,
+    /// What it may use in all.
+    pub limits: Limits,
     /// The files that Envoy watches; paths as Envoy sees them.
     pub layout: crate::layout::XdsLayout,
     /// The admin socket.
@@ -69,6 +76,8 @@ pub struct Options {
     pub trusted_hops: u32,
     /// The system's certificate authorities, one PEM file; a path as Envoy sees it.
     pub system_ca: std::path::PathBuf,
+    /// Which endpoints are served.
+    pub endpoints: EndpointRules,
 }
 
 /// One encoded resource.
@@ -103,6 +112,8 @@ pub struct Rendered {
     pub endpoints: Vec<Resource>,
     /// SDS, a file each, 0600: key pairs and trust bundles.
     pub secrets: Vec<Resource>,
+    /// RTDS, one file: what each listener and backend may open, a `Runtime`.
+    pub shares: Bytes,
     /// What could not be said to Envoy, in the snapshot's order.
     pub problems: Vec<Problem>,
 }
@@ -134,6 +145,8 @@ impl fmt::Display for Problem {
 /// What every translator may ask about the rest of the snapshot.
 struct Context<'a> {
     options: &'a Options,
+    /// How clients are treated.
+    edge: Edge,
     subscriptions: budget::Subscriptions<'a>,
     /// The key pairs and trust bundles that have a resource, encoded.
     secrets: BTreeMap<&'a str, &'a [u8]>,
@@ -158,6 +171,7 @@ pub fn routes_after(
     }
     let context = Context {
         options,
+        edge: packed.edge(),
         subscriptions: budget::Subscriptions::default(),
         secrets: BTreeMap::new(),
         route_tables: BTreeMap::new(),
@@ -196,12 +210,13 @@ pub fn endpoints_after(
     } = snapshot;
     let mut context = Context {
         options,
+        edge: snapshot.edge.unwrap_or_default(),
         subscriptions: budget::plan(ports, backends, &secrets, options.subscription_budget),
         secrets,
         route_tables: BTreeMap::new(),
         clusters: BTreeSet::new(),
     };
-    endpoints::check(endpoints, &mut problems);
+    endpoints::check(endpoints, &options.endpoints, &mut problems);
     let (before, sets) = (endpoints::sets(before), endpoints::sets(endpoints));
     let others: Vec<&Backend> = backends
         .iter()
@@ -245,6 +260,7 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
         endpoints,
         keys: key_refs,
         trust_bundles,
+        edge,
     } = snapshot;
     let mut problems = Vec::new();
     let secrets = secrets::render(key_refs, keys, trust_bundles, &mut problems);
@@ -252,12 +268,13 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
     let secret_bytes = by_name(&secrets);
     let mut context = Context {
         options,
+        edge: edge.unwrap_or_default(),
         subscriptions: budget::plan(ports, backends, &secret_bytes, options.subscription_budget),
         secrets: secret_bytes,
         route_tables: BTreeMap::new(),
         clusters: BTreeSet::new(),
     };
-    endpoints::check(endpoints, &mut problems);
+    endpoints::check(endpoints, &options.endpoints, &mut problems);
     let (backends, sets): (Vec<&Backend>, _) =
         (backends.iter().collect(), endpoints::sets(endpoints));
     let (clusters, usable) = clusters::render(&backends, &sets, &context, &mut problems);
@@ -273,10 +290,13 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
     problems.append(&mut of_routes);
     let endpoints = endpoints::render(&backends, &sets, &context);
     let granted = &context.subscriptions;
+    let listeners = sorted(listeners, &mut problems);
+    let clusters = sorted(clusters, &mut problems);
     let mut rendered = Rendered {
-        listeners: sorted(listeners, &mut problems),
+        shares: shares::render(&options.limits, &listeners, &clusters, &backends),
+        listeners,
         route_tables: in_files(&route_tables, &granted.route_tables),
-        clusters: sorted(clusters, &mut problems),
+        clusters,
         endpoints: sorted(endpoints, &mut problems),
         secrets: in_files(&secrets, &granted.secrets),
         problems,

@@ -8,6 +8,9 @@ use sesame_proto::schema::{PathMatch, PathModifier, path_match, path_modifier};
 
 use super::{headers, wrappers};
 
+/// A longer prefix is not looked for with an expression: the program would be as long.
+const LONGEST_PREFIX: usize = 16_384;
+
 /// How Envoy replaces a path. The query is no part of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Replacement {
@@ -28,7 +31,7 @@ pub(super) fn replacement(
 ) -> Result<Replacement, String> {
     let PathModifier { kind } = modifier;
     let check = |path: &str| {
-        headers::check_value(path).map_err(|reason| format!("replacement of the path: {reason}"))
+        headers::check_target(path).map_err(|reason| format!("replacement of the path: {reason}"))
     };
     match kind {
         None => Ok(Replacement::Keep),
@@ -53,6 +56,11 @@ pub(super) fn replacement(
                 ("", "") => Replacement::Keep,
                 // `/` was matched, so its slash must come back: `/bar` becomes `/to/bar`.
                 ("", to) => Replacement::Prefix(format!("{to}/")),
+                (from, "") if from.len() > LONGEST_PREFIX => {
+                    return Err(format!(
+                        "the prefix to be removed is longer than {LONGEST_PREFIX} bytes"
+                    ));
+                }
                 // Nothing takes the prefix's place, but a path must start with a slash, and with one only.
                 (from, "") => Replacement::Regex {
                     pattern: format!("^{}/?", quote(from)),

@@ -30,6 +30,11 @@ pub(super) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
         None => of_connections(),
+        // Said outright, or the virtual host's own would hold.
+        Some(Retry { attempts: 0, .. }) => RetryPolicy {
+            num_retries: wrappers::uint32(0),
+            ..Default::default()
+        },
         Some(Retry {
             statuses,
             attempts,
@@ -41,8 +46,7 @@ pub(super) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
                 format!("{RESET},retriable-status-codes")
             },
             retriable_status_codes: statuses.clone(),
-            // The API has no 0: it stands for nothing said.
-            num_retries: wrappers::uint32(if *attempts == 0 { ATTEMPTS } else { *attempts }),
+            num_retries: wrappers::uint32(*attempts),
             // Envoy waits a random time up to a bound that grows from this one: the least it can be told.
             retry_back_off: (*backoff_ms > 0).then(|| RetryBackOff {
                 base_interval: wrappers::milliseconds(*backoff_ms),

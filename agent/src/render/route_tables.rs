@@ -10,8 +10,10 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use prost::Message as _;
 use prost::encoding::encode_varint;
+use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::schema::{RouteTable, VirtualHost};
 
+use super::routes::RenderedRoute;
 use super::{Context, Problem, Resource, headers, retries, routes, wrappers};
 
 /// `RouteConfiguration.virtual_hosts`: field 2, length-delimited.
@@ -82,23 +84,43 @@ pub(super) fn render_host(
         host,
     );
     let mut route = Vec::new();
-    for rendered in routes
-        .iter()
-        .flat_map(|route| routes::render(route, domain, context, problems))
-    {
-        route.clear();
-        encode_into(&rendered.route, &mut route);
-        for (filter, config) in rendered.filters {
-            // One entry at a time: prost writes the entries of a map in random order.
-            encode_into(
-                &EnvoyRoute {
-                    typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
-                    ..Default::default()
-                },
-                &mut route,
-            );
+    let mut cost = 0_u64;
+    for it in routes {
+        let rendered = routes::render(it, domain, context, problems);
+        if rendered.is_empty() {
+            continue;
         }
-        append(ROUTES, &route, host);
+        let of_this = expressions::of_route(it);
+        if cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
+            problems.push(Problem::new(
+                &it.name,
+                format!(
+                    "in virtual host `{domain}` the regular expressions before it have {cost} instructions once \
+                     compiled, its own {of_this}; at most {MOST_OF_VIRTUAL_HOST} are allowed; it is left out there"
+                ),
+            ));
+            continue;
+        }
+        cost = cost.saturating_add(of_this);
+        for RenderedRoute {
+            route: rendered,
+            filters,
+        } in rendered
+        {
+            route.clear();
+            encode_into(&rendered, &mut route);
+            for (filter, config) in filters {
+                // One entry at a time: prost writes the entries of a map in random order.
+                encode_into(
+                    &EnvoyRoute {
+                        typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
+                        ..Default::default()
+                    },
+                    &mut route,
+                );
+            }
+            append(ROUTES, &route, host);
+        }
     }
 }
 

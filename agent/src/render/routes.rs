@@ -242,8 +242,7 @@ fn forward(
     };
     // The connection manager's limit on rest would cut a longer request that rests: the request's own
     // limit takes its place, also where that is none.
-    if *request_timeout_disabled || *request_timeout_ms > u64::from(hcm::STREAM_IDLE_TIMEOUT) * 1000
-    {
+    if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
     match shares.as_slice() {
@@ -270,7 +269,7 @@ fn forward(
     }
     if let Some(UrlRewrite { host, path: to }) = rewrite {
         if !host.is_empty() {
-            headers::check_value(host).map_err(|reason| format!("rewritten host: {reason}"))?;
+            headers::check_target(host).map_err(|reason| format!("rewritten host: {reason}"))?;
             action.host_rewrite_specifier =
                 Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
         }

@@ -22,12 +22,10 @@ pub(super) fn render(session: &SessionPersistence) -> Result<Any, String> {
         kind,
         cookie_max_age_seconds,
     } = session;
-    let check = |name: &str| {
-        headers::check_name(name).map_err(|reason| format!("session `{name}`: {reason}"))
-    };
+    let refused = |name: &str, reason: &str| format!("session `{name}`: {reason}");
     let state = match kind {
         Some(Kind::Cookie(name)) => {
-            check(name)?;
+            headers::check_name(name).map_err(|reason| refused(name, reason))?;
             TypedExtensionConfig {
                 name: "envoy.http.stateful_session.cookie".to_owned(),
                 typed_config: Some(pack_any(CookieBasedSessionState {
@@ -46,7 +44,7 @@ pub(super) fn render(session: &SessionPersistence) -> Result<Any, String> {
             }
         }
         Some(Kind::Header(name)) => {
-            check(name)?;
+            headers::check_writable(name).map_err(|reason| refused(name, &reason))?;
             TypedExtensionConfig {
                 name: "envoy.http.stateful_session.header".to_owned(),
                 typed_config: Some(pack_any(HeaderBasedSessionState { name: name.clone() })),

@@ -33,6 +33,8 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         clusters,
         endpoints,
         secrets,
+        // The binary does not need to know how much there is of anything to judge what uses it.
+        shares: _,
         problems: _,
     } = rendered;
     let tables = by_name(route_tables);

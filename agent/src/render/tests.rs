@@ -21,10 +21,15 @@ pub(crate) fn options() -> Options {
         addresses: vec![IpAddr::from([127, 0, 0, 1]), "::1".parse().unwrap()],
         port_map: BTreeMap::from([(80, 8080)]),
         subscription_budget: 100,
+        limits: Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: EndpointRules {
+            local: true,
+            ..EndpointRules::default()
+        },
     }
 }
 
@@ -462,6 +467,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             name: bundle.into(),
             pem: pem(&keys[0]),
         }],
+        edge: None,
     };
     (snapshot, keys)
 }
@@ -514,7 +520,7 @@ fn envoy_takes_the_bootstrap() {
     let directory = tempfile::tempdir().unwrap();
     let layout = XdsLayout::new(directory.path());
     // Envoy wants the files to be there, and reads none of them.
-    for file in [layout.lds(), layout.cds()] {
+    for file in [layout.lds(), layout.cds(), layout.rtds()] {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, b"").unwrap();
     }
@@ -676,7 +682,7 @@ fn a_change_of_routes_keys_or_bundles_leaves_listeners_alone() {
 #[test]
 fn no_budget_is_exceeded() {
     let (snapshot, keys) = everything();
-    for budget in 2..20 {
+    for budget in 3..20 {
         let options = Options {
             subscription_budget: budget,
             ..options()
@@ -695,7 +701,7 @@ fn no_budget_is_exceeded() {
                 shared.insert(path.to_owned());
             }
         });
-        assert!(2 + shared.len() + endpoints <= budget, "budget {budget}");
+        assert!(3 + shared.len() + endpoints <= budget, "budget {budget}");
         // Nothing is left out for it, and no key is printed wherever it stands.
         assert_eq!(rendered.problems, [], "budget {budget}");
         let mut keys = 0;
@@ -1005,6 +1011,7 @@ fn shares_keep_their_proportion_when_their_sum_is_too_large() {
     let options = options();
     let context = Context {
         options: &options,
+        edge: Edge::default(),
         subscriptions: budget::Subscriptions::default(),
         secrets: BTreeMap::new(),
         route_tables: BTreeMap::new(),

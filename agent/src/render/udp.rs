@@ -29,7 +29,10 @@ use prost::{Message, Name};
 use sesame_proto::schema::Port;
 
 use super::weights::{self, Share};
-use super::{Context, Problem, REFUSED_CLUSTER};
+use super::{Context, Problem, REFUSED_CLUSTER, wrappers};
+
+/// How long nothing of a session may move: each is a socket.
+const SESSION_MS: u64 = 30_000;
 
 /// Sends datagrams to the backends of the first route; drops them without one.
 pub(super) fn proxy(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> Any {
@@ -39,9 +42,28 @@ pub(super) fn proxy(port: &Port, context: &Context<'_>, problems: &mut Vec<Probl
     });
     pack_any(UdpProxyConfig {
         stat_prefix: format!("udp-{}", port.port),
-        route_specifier: Some(RouteSpecifier::Matcher(matcher(&shares))),
+        route_specifier: Some(to_shares(&shares)),
+        idle_timeout: wrappers::milliseconds(
+            context
+                .edge
+                .udp_session_timeout_ms
+                .unwrap_or(SESSION_MS)
+                .max(1),
+        ),
         ..Default::default()
     })
+}
+
+/// Envoy calls its matcher of datagrams a work in progress that its threat model does not cover. So it is used only
+/// where there are shares to choose from; the other way is deprecated, and covered.
+fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
+    #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
+    let cluster = RouteSpecifier::Cluster;
+    match shares {
+        [] => cluster(REFUSED_CLUSTER.to_owned()),
+        [only] => cluster(only.cluster.to_owned()),
+        several => RouteSpecifier::Matcher(matcher(several)),
+    }
 }
 
 /// The first backend takes the highest hashes, the next those below, and the last takes the rest.

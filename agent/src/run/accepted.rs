@@ -7,11 +7,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
-use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
-use sesame_proto::keys;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::open::{self, Rule};
+use sesame_proto::{bounds, keys};
 
 use super::directories::Directories;
 use super::wanted::Wanted;
@@ -22,6 +21,8 @@ use crate::apply::{create_directory, remove_if_there, replace_file};
 const WITHDRAWN: &str = "withdrawn";
 /// The most that a stored snapshot may take once decompressed.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
+/// The most memory that its values may take: about seven times what they take encoded, where they are what Envoy accepted.
+const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
 /// Makes `wanted`, with this digest of all but its endpoints, what the next cold start serves.
 pub(super) fn save(directory: &Path, wanted: &Wanted, config: &str) -> anyhow::Result<()> {
@@ -102,7 +103,7 @@ pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, V
 
 /// The Gateway of a directory, if it was withdrawn.
 fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<NamespacedName> {
-    let text = std::fs::read_to_string(directory.join(WITHDRAWN)).ok()?;
+    let text = open::read_text(&directory.join(WITHDRAWN), Rule::Own, 1024).ok()?;
     let (namespace, name) = text.split_once('/')?;
     let gateway = NamespacedName::new(namespace, name);
     (directories.gateway(&gateway).state == directory).then_some(gateway)
@@ -155,7 +156,7 @@ pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
     if bytes.len() as u64 > MAX_SNAPSHOT_BYTES {
         bail!("the snapshot is larger than {MAX_SNAPSHOT_BYTES} bytes once decompressed");
     }
-    let snapshot = Snapshot::decode(bytes.as_slice()).context("the snapshot cannot be decoded")?;
+    let (snapshot, _) = bounds::snapshot(&bytes, MAX_DECODED_BYTES).context("the snapshot")?;
     let gateway = match snapshot.gateway.split('/').collect::<Vec<_>>().as_slice() {
         ["Gateway", namespace, name] => NamespacedName::new(namespace, name),
         _ => bail!(
@@ -165,13 +166,16 @@ pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
     };
     Ok(ResolvedGateway {
         gateway,
-        keys: keys::decode(&generation.keys).context("the keys cannot be decoded")?,
+        keys: keys::decode(&generation.keys).context("the keys")?,
         snapshot,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+    use sesame_proto::schema::Snapshot;
+
     use super::*;
 
     fn accept(directories: &Directories, gateway: &NamespacedName) {

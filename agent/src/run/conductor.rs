@@ -14,10 +14,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::addresses::overlap;
 use super::describe::{self, Facts};
 use super::directories::Directories;
+use super::ending::{self, Ending};
 use super::engine::Known;
 use super::feed::Feed;
 use super::instance::Instance;
@@ -32,22 +34,28 @@ use super::source::Inputs;
 use super::source::Source;
 use super::wanted::{HostSettings, Wanted};
 use super::withdrawal::Withdrawal;
-use super::{AGENT_SOCKET, RunOptions, accepted, health, host_addresses, server, system_ca};
+use super::{
+    AGENT_SOCKET, RunOptions, accepted, expiry, health, host_addresses, server, system_ca,
+};
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
-use crate::envoy::{self, Supervisor, SupervisorConfig};
+use crate::envoy::{self, Supervisor, SupervisorConfig, restart};
+use crate::limits::{self, Limits};
+
+/// What is under way when the agent leaves may take this long; a restart of Envoy can take a minute.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// One Gateway's task, and the channels to and from it. What it is to serve it hears from the engine.
 struct Running {
     seen: watch::Receiver<Seen>,
     orders: mpsc::Sender<Order>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Ending>>,
     task: JoinHandle<()>,
     /// Where it listens.
     addresses: Vec<IpAddr>,
 }
 
-/// Runs until a signal says to stop.
+/// Runs until a signal or a request says to stop.
 pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
     let _state_lock = Lock::acquire(directories.state())?;
@@ -65,9 +73,13 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         },
         port_map: options.port_map.clone(),
         subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(2),
+        limits: limits_of_host(options.heap)?,
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
+        allow_local_endpoints: options.resolve.allow_local_endpoints,
+        health_address: options.health_address,
+        interfaces: host_addresses::every,
         held,
         directories: directories.clone(),
     };
@@ -76,6 +88,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let patience = (options.most_removed < 100).then_some(options.hold);
     let started = options.source.start(Inputs {
         resolve: options.resolve.clone(),
+        limits: options.limits,
         host,
         known: known_sender,
         accepted,
@@ -105,13 +118,18 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let status = tokio::spawn(server::serve(listener, report, desks));
+    let (ask_to_end, mut asked_to_end) = mpsc::channel(1);
+    let state_dir = directories.state().to_owned();
+    let status = server::serve(listener, report, state_dir, desks, ask_to_end);
+    let status = tokio::spawn(status);
+    let expiry = tokio::spawn(expiry::log(all_seen.clone()));
     #[cfg(not(feature = "cluster"))]
     let super::source::Started {} = started;
     #[cfg(feature = "cluster")]
     let reporter = match (&options.source, started.clients) {
         (Source::Cluster(settings), Some(clients)) => Some(Reporter::start(
             settings.clone(),
+            &host_addresses::usable(&options.report_addresses),
             clients,
             known.clone(),
             all_seen,
@@ -123,9 +141,10 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut running: BTreeMap<NamespacedName, Running> = BTreeMap::new();
     let news = known.clone();
+    let launcher = ending::launcher(&options, directories.runtime());
     let start = |name: &NamespacedName, wanted: &Arc<Wanted>| {
         let feed = Feed::new(name.clone(), news.clone(), Arc::clone(wanted));
-        let (stop_sender, stop) = watch::channel(false);
+        let (stop_sender, stop) = watch::channel(None);
         let (orders_sender, orders) = mpsc::channel(1);
         let (seen_sender, seen) = watch::channel(Seen::default());
         let instance = Instance {
@@ -136,6 +155,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
             concurrency: options.concurrency,
             drain: options.drain,
             takeover: options.takeover,
+            launcher: launcher.clone(),
             most_removed: options.most_removed,
             hold: options.hold,
             released: released.clone(),
@@ -152,6 +172,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     // Gateways that were withdrawn and whose Envoys drain, with the addresses where those still listen.
     let mut ending: BTreeMap<NamespacedName, Vec<IpAddr>> = BTreeMap::new();
     let mut ends: JoinSet<(NamespacedName, bool)> = JoinSet::new();
+    let drain = options.drain;
     for (name, addresses) in accepted::withdrawn(&directories) {
         ending.insert(name.clone(), addresses);
         let left = directories.gateway(&name);
@@ -159,7 +180,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         let config = SupervisorConfig::new(&binary, &left.runtime, socket, none);
         ends.spawn(end_leftover(name, config, options.drain));
     }
-    loop {
+    let ending = loop {
         let wanted = known.borrow_and_update().gateways.clone();
         for (name, wanted) in &wanted {
             let addresses = &wanted.assignment.addresses;
@@ -186,7 +207,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                 accepted::withdraw(&directories, &name);
                 ending.insert(name.clone(), instance.addresses.clone());
                 ends.spawn(async move {
-                    let well = stop_one(&name, instance).await;
+                    let well = stop_one(&name, instance, Ending::Drain(drain)).await;
                     (name, well)
                 });
             }
@@ -216,21 +237,26 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
                     directories.forget_runtime(&name);
                 }
             }
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            Some(grace) = asked_to_end.recv() => break Ending::Drain(grace),
+            _ = terminate.recv() => break ending::signalled(&options, &launcher, &stopping).await,
+            _ = interrupt.recv() => break ending::signalled(&options, &launcher, &stopping).await,
+        }
+    };
+    match ending {
+        Ending::Leave => tracing::info!("stopping; Envoy serves on"),
+        Ending::Drain(grace) => {
+            stopping.store(true, Ordering::Relaxed);
+            tracing::info!("stopping, and Envoy with it; connections have up to {grace:?}");
         }
     }
-    stopping.store(true, Ordering::Relaxed);
-    if !options.lame_duck.is_zero() {
-        tracing::info!("not ready any more; stopping in {:?}", options.lame_duck);
-        tokio::time::sleep(options.lame_duck).await;
-    }
-    tracing::info!("stopping; connections have up to {:?}", options.drain);
     let stops = running.into_iter().map(|(name, instance)| async move {
-        stop_one(&name, instance).await;
+        stop_one(&name, instance, ending).await;
     });
     futures::future::join_all(stops).await;
-    while let Some(ended) = ends.join_next().await {
+    // Those that nobody wants any more are seen off by the next agent otherwise.
+    while ending != Ending::Leave
+        && let Some(ended) = ends.join_next().await
+    {
         if let Ok((name, _)) = ended {
             accepted::forget(&directories, &name);
         }
@@ -240,6 +266,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         reporter.finish().await;
     }
     status.abort();
+    expiry.abort();
     if let Some(health) = health {
         health.abort();
     }
@@ -248,10 +275,21 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns when its Envoy has ended; false if that is not sure.
-async fn stop_one(name: &NamespacedName, instance: Running) -> bool {
-    instance.stop.send_replace(true);
-    if let Err(error) = instance.task.await {
+/// Returns when its Envoy has ended, or was left; false if that is not sure.
+async fn stop_one(name: &NamespacedName, mut instance: Running, ending: Ending) -> bool {
+    instance.stop.send_replace(Some(ending));
+    let ended = match ending {
+        Ending::Drain(_) => (&mut instance.task).await,
+        Ending::Leave => {
+            let Ok(ended) = timeout(LEAVING, &mut instance.task).await else {
+                // Whatever it is about, the next agent goes on with it, as after any other death of this one.
+                instance.task.abort();
+                return false;
+            };
+            ended
+        }
+    };
+    if let Err(error) = ended {
         tracing::error!(gateway = %name, %error, "the Gateway's task has failed");
         return false;
     }
@@ -286,7 +324,7 @@ fn reporter(
     };
     let source = options.source.report();
     let resolve = options.resolve.clone();
-    let host_addresses: Vec<String> = host_addresses::usable()
+    let host_addresses: Vec<String> = host_addresses::usable(&options.report_addresses)
         .iter()
         .map(IpAddr::to_string)
         .collect();
@@ -310,8 +348,18 @@ fn reporter(
                 resolve: &resolve,
                 seen: &seen,
                 host_addresses: &host_addresses,
+                moves_connections: restart::moves_connections(),
+                now: Timestamp::now(),
             },
             with_objects,
         )
     }
+}
+
+/// What each Envoy may use: what this process may have, and so much heap if told.
+fn limits_of_host(heap: Option<u64>) -> Result<Limits, limits::TooFewFiles> {
+    let heap = heap.unwrap_or_else(|| limits::heap_of(limits::memory()));
+    let limits = Limits::new(limits::open_files(), heap)?;
+    tracing::info!(?limits, "each Envoy is limited");
+    Ok(limits)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::status::{
     Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
@@ -10,6 +11,7 @@ use sesame_controller::status::{
 use sesame_controller::world::Kind;
 
 use super::engine::Known;
+use super::expiry;
 use super::objects::objects;
 use super::report::{
     AgentReport, EnvoyReport, GatewayReport, GatewayState, RefusedReport, Report, SourceReport,
@@ -28,7 +30,14 @@ pub(super) struct Facts<'a> {
     pub(super) seen: &'a BTreeMap<NamespacedName, Seen>,
     /// The host's own addresses, for listeners on all of them.
     pub(super) host_addresses: &'a [String],
+    /// Whether the kernel moves connections from a socket that closes to another one of its port.
+    pub(super) moves_connections: bool,
+    /// For certificates that expire.
+    pub(super) now: Timestamp,
 }
+
+/// What could be better, though nothing is wrong.
+const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1, and they wait for it";
 
 /// Puts the report together. Without objects, which take long where they are many, their conditions do not
 /// count for its health either.
@@ -41,6 +50,8 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         transitions,
         seen,
         host_addresses,
+        moves_connections,
+        now,
     } = facts;
     let gateways: Vec<GatewayReport> = seen
         .iter()
@@ -83,6 +94,17 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             ));
         }
     }
+    let expiring = expiry::warnings(*seen, *now);
+    let (refused, warnings): (Vec<_>, Vec<_>) = expiring
+        .into_iter()
+        .map(|(name, warning)| {
+            (
+                warning.refused,
+                format!("Gateway {name}: {}", warning.message),
+            )
+        })
+        .partition(|(refused, _)| *refused);
+    reasons.extend(refused.into_iter().map(|(_, message)| message));
     let errors = known
         .problems
         .iter()
@@ -110,12 +132,18 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     Report {
         healthy: reasons.is_empty(),
         reasons,
+        warnings: warnings.into_iter().map(|(_, message)| message).collect(),
         agent: agent.clone(),
         source: SourceReport {
             available: known.available,
             reason: known.held.clone().unwrap_or_default(),
             problems: known.problems.to_vec(),
             ..source.clone()
+        },
+        hints: if *moves_connections || gateways.is_empty() {
+            Vec::new()
+        } else {
+            vec![NOT_PARKED.to_owned()]
         },
         gateways,
         objects: if with_objects {
@@ -148,7 +176,7 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
         )
     } else if let Some(held) = &seen.held {
         (GatewayState::Degraded, held.clone())
-    } else if let Some(held) = known.held.as_ref().filter(|_| answered) {
+    } else if let Some(held) = known.held(name).filter(|_| answered) {
         (GatewayState::Degraded, held.clone())
     } else if let Some(awaited) = awaited.filter(|_| answered) {
         (

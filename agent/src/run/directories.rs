@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sesame_controller::api::NamespacedName;
+use sesame_proto::open::{self, OpenError, Rule};
 
 use crate::apply::create_directory;
 use crate::envoy::identity::{Identity, PID_FILE};
@@ -42,6 +43,14 @@ pub enum DirectoriesError {
         /// What the system says.
         source: io::Error,
     },
+    /// Others may write it.
+    #[error("{flag} {source}; or name another with {flag}")]
+    Untrusted {
+        /// How to choose another.
+        flag: &'static str,
+        /// What is wrong with it.
+        source: OpenError,
+    },
     /// Sockets would not fit.
     #[error(
         "{path} is too long: Unix sockets in it would have {length} characters, {MAX_SOCKET_PATH} at most; name a shorter one with --runtime-dir"
@@ -58,13 +67,17 @@ impl Directories {
     /// Makes both directories, for this user only.
     pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
-            // One that exists keeps its mode: it may be shared on purpose, and everything secret in it is in
-            // files and directories of our own.
-            create_directory(path).map_err(|source| DirectoriesError::Io {
-                path: path.to_owned(),
-                flag,
-                source,
-            })?;
+            // A link that somebody made on purpose leads to one.
+            if !path.is_dir() {
+                create_directory(path).map_err(|source| DirectoriesError::Io {
+                    path: path.to_owned(),
+                    flag,
+                    source,
+                })?;
+            }
+            // Who may write it could put links, pipes and forged generations into it.
+            open::check_directory(path, Rule::Named)
+                .map_err(|source| DirectoriesError::Untrusted { flag, source })?;
         }
         let absolute = |path: &Path, flag| {
             fs::canonicalize(path).map_err(|source| DirectoriesError::Io {

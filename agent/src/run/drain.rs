@@ -2,7 +2,7 @@
 //!
 //! First the agent is no longer ready, so that nobody sends new clients; then, after the time that takes to get around,
 //! Envoy asks every client to go. It takes new connections all the while: a late client is served, not refused. All
-//! of it can be taken back; only a stop of the agent cannot.
+//! of it can be taken back; only the end of Envoy cannot.
 
 use std::time::{Duration, Instant};
 

@@ -4,11 +4,12 @@
 //! then every change. A few routes that change are resolved with their neighbours alone, with the outcome of a whole
 //! resolution. It never waits for an Envoy.
 
+mod classless;
 mod reroute;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::reroute::OtherStatus;
 use sesame_controller::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
 use sesame_controller::status::Statuses;
-use sesame_controller::world::World;
+use sesame_controller::world::{LastGoodKeys, World};
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
@@ -44,12 +45,25 @@ pub(super) struct Known {
     pub(super) available: bool,
     /// Why what was accepted before is served instead of what the source says now.
     pub(super) held: Option<String>,
+    /// The Gateways that this is so of; none if it is so of all.
+    pub(super) held_gateways: Option<Arc<BTreeSet<NamespacedName>>>,
     /// Why the source is looked at now and then, rather than when something happens to it.
     pub(super) polling: Option<String>,
     /// Whether nothing of what is served is in the source any more, which waits for somebody to say that it is meant.
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
     pub(super) awaited: Arc<BTreeMap<NamespacedName, Awaited>>,
+}
+
+impl Known {
+    /// Returns why what was accepted before is served of this Gateway.
+    pub(super) fn held(&self, gateway: &NamespacedName) -> Option<&String> {
+        let all_or_this = match &self.held_gateways {
+            Some(some) => some.contains(gateway),
+            None => true,
+        };
+        self.held.as_ref().filter(|_| all_or_this)
+    }
 }
 
 /// Everything the engine's thread owns.
@@ -117,6 +131,8 @@ impl Engine {
         if accepted.is_empty() {
             return;
         }
+        let keys = accepted.iter().flat_map(|gateway| gateway.keys.clone());
+        self.manifests.keep(LastGoodKeys::of_pairs(keys));
         let gateways = render_all(
             &accepted.into_iter().map(Offer::from).collect::<Vec<_>>(),
             &self.host,
@@ -131,7 +147,7 @@ impl Engine {
 
     fn take(&mut self, scan: &ScanReport, change: &Change, now: Timestamp) {
         if !scan.available {
-            self.withdrawal.holds(false);
+            self.withdrawal.holds(None);
             self.hold(
                 scan,
                 "the manifests cannot be read; what was accepted last is served",
@@ -151,27 +167,41 @@ impl Engine {
             return;
         }
         let before = self.known.borrow().gateways.clone();
-        let (offers, said) = match self.reroute(scan, &before) {
+        let (mut offers, said) = match self.reroute(scan, &before) {
             Some((offers, statuses)) => (offers, Said::Routes(statuses)),
             None => self.resolve(),
         };
-        let held = self.withdrawal.holds(serves && offers.is_empty());
-        let gateways = if held.is_some() {
+        let orphans = classless::orphans(self.manifests.world(), &before, &offers);
+        let lost = match classless::classes(self.manifests.world(), &orphans) {
+            Some(classes) => Some(classes),
+            None if serves && offers.is_empty() => {
+                Some("the manifests hold no Gateway any more".to_owned())
+            }
+            None => None,
+        };
+        let held = self.withdrawal.holds(lost.as_deref());
+        let gateways = if held.is_some() && orphans.is_empty() {
             before.clone()
         } else {
-            render_all(
-                &offers,
-                &self.host,
-                &before,
-                Origin::Source(&cause(change, first)),
-            )
+            if held.is_some() {
+                offers.extend(classless::as_before(&orphans, &before));
+            }
+            let cause = cause(change, first);
+            let mut gateways = render_all(&offers, &self.host, &before, Origin::Source(&cause));
+            classless::keep(&orphans, &before, &mut gateways);
+            gateways
         };
         report_changes(&before, &gateways);
+        let held_gateways = held
+            .as_ref()
+            .filter(|_| !orphans.is_empty())
+            .map(|_| Arc::new(orphans));
         self.known.send_modify(|known| {
             known.gateways = gateways;
             known.available = true;
             known.withdrawn = held.is_some();
             known.held = held;
+            known.held_gateways = held_gateways;
         });
         // From here on nothing is in the way of a change.
         drop((before, offers));
@@ -184,7 +214,9 @@ impl Engine {
             gateways,
             statuses,
             problems,
+            last_good,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
+        self.manifests.keep(last_good);
         let offers = gateways.into_iter().map(Offer::from).collect();
         (offers, Said::All(statuses, problems))
     }
@@ -248,6 +280,7 @@ impl Engine {
             known.available = scan.available;
             known.withdrawn = false;
             known.held = Some(why.to_owned());
+            known.held_gateways = None;
         });
         self.publish_problems(scan);
     }

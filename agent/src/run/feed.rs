@@ -60,7 +60,8 @@ impl Feed {
 
     /// Whether the source has no Gateway left, which is held.
     pub(super) fn is_withdrawn(&self) -> bool {
-        self.known.borrow().withdrawn
+        let known = self.known.borrow();
+        known.withdrawn && known.held(&self.gateway).is_some()
     }
 
     fn other(&self) -> Option<Arc<Wanted>> {

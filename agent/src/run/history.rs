@@ -8,21 +8,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use serde::Serialize;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
+use sesame_proto::open::{self, Rule};
 
 use super::accepted;
 use super::directories::Directories;
 use crate::apply::replace_file;
-use crate::apply::state::{Meta, StateDir};
+use crate::apply::state::StateDir;
 use crate::quarantine::digests;
 
 const PINNED: &str = "pinned";
 
 /// The generation that a Gateway was rolled back to, if it was.
 pub(super) fn pinned(directory: &Path) -> Option<u64> {
-    let text = fs::read_to_string(directory.join(PINNED)).ok()?;
+    let text = open::read_text(&directory.join(PINNED), Rule::Own, 64).ok()?;
     text.strip_suffix('\n')?.parse().ok()
 }
 
@@ -46,15 +48,10 @@ pub struct History {
 }
 
 impl History {
-    /// Of `gateway`, or of the only one there is.
-    pub fn open(state_dir: &Path, gateway: Option<&str>) -> anyhow::Result<Self> {
+    /// Opens the history of `gateway`, or of the only Gateway there is.
+    pub fn open(state_dir: &Path, gateway: Option<&NamespacedName>) -> anyhow::Result<Self> {
         let directory = match gateway {
-            Some(gateway) => {
-                let (namespace, name) = gateway
-                    .split_once('/')
-                    .with_context(|| format!("{gateway:?}: expected NAMESPACE/NAME"))?;
-                Directories::state_of(state_dir, &NamespacedName::new(namespace, name))
-            }
+            Some(gateway) => Directories::state_of(state_dir, gateway),
             None => match Directories::states_below(state_dir).as_slice() {
                 [only] => only.clone(),
                 [] => bail!(
@@ -78,27 +75,76 @@ impl History {
         Ok(Self { directory, state })
     }
 
-    /// What is known of each, oldest first.
-    pub fn list(&self) -> anyhow::Result<Vec<Meta>> {
-        Ok(self.state.list()?)
+    /// Returns the generations, oldest first.
+    pub fn list(&self) -> anyhow::Result<Vec<Generation>> {
+        let (accepted, pinned) = (self.state.accepted(), pinned(&self.directory));
+        let generations = self.state.list()?.into_iter();
+        Ok(generations
+            .map(|meta| Generation {
+                generation: meta.number,
+                accepted_at: seconds(meta.time),
+                revision: meta.revision,
+                cause: meta.cause,
+                accepted_last: accepted == Some(meta.number),
+                rolled_back_to: pinned == Some(meta.number),
+            })
+            .collect())
     }
 
-    /// The number of the one that a cold start would serve.
-    pub fn accepted(&self) -> Option<u64> {
-        self.state.accepted()
-    }
-
-    /// The number of the one that it was rolled back to.
-    pub fn pinned(&self) -> Option<u64> {
-        pinned(&self.directory)
-    }
-
-    /// How two generations differ, object by object.
+    /// Returns how two generations differ, object by object.
     pub fn difference(&self, from: u64, to: u64) -> anyhow::Result<Difference> {
         let old = accepted::read(&self.state.load(from)?)?;
         let new = accepted::read(&self.state.load(to)?)?;
         Ok(difference(&old, &new))
     }
+}
+
+/// Answers `history` and `diff` for callers that cannot read the state directory; none for any other path.
+///
+/// The paths are `/history` and `/diff/FROM/TO`; `/NAMESPACE/NAME` behind them names the Gateway.
+pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let open = |gateway: &[&str]| match gateway {
+        [] => History::open(state_dir, None),
+        [namespace, name] => History::open(state_dir, Some(&NamespacedName::new(namespace, name))),
+        _ => bail!("{path:?}: expected NAMESPACE/NAME at the end, or nothing"),
+    };
+    let number = |text: &str| {
+        let number = text.parse::<u64>();
+        number.with_context(|| format!("{text:?}: expected the number of a generation"))
+    };
+    match parts.as_slice() {
+        ["history", gateway @ ..] => {
+            Some(open(gateway).and_then(|history| Ok(serde_json::to_vec(&history.list()?)?)))
+        }
+        ["diff", from, to, gateway @ ..] => Some(open(gateway).and_then(|history| {
+            let difference = history.difference(number(from)?, number(to)?)?;
+            Ok(serde_json::to_vec(&difference)?)
+        })),
+        _ => None,
+    }
+}
+
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// One configuration that Envoy accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Generation {
+    /// Its number.
+    pub generation: u64,
+    /// When Envoy accepted it.
+    pub accepted_at: String,
+    /// Its revision.
+    pub revision: String,
+    /// Why it was wanted.
+    pub cause: String,
+    /// Whether a cold start serves it.
+    pub accepted_last: bool,
+    /// Whether somebody has gone back to it.
+    pub rolled_back_to: bool,
 }
 
 /// One generation of a Gateway's own directory.
@@ -107,7 +153,7 @@ pub(super) fn load(directory: &Path, number: u64) -> anyhow::Result<ResolvedGate
 }
 
 /// The objects, and parts of objects, by which two generations differ.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// Only in the second.
     pub added: Vec<String>,

@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 use sesame_controller::cluster::{
-    AgentState, GatewayAgentStatus, RefusedListener, RefusedObject, RefusedRoute, RefusedRule,
-    UnusableAddress,
+    AgentState, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT,
+    RefusedListener, RefusedObject, RefusedRoute, RefusedRule, UnusableAddress,
 };
 
 use super::describe::reachable;
@@ -12,10 +12,8 @@ use super::report::{GatewayReport, GatewayState};
 use super::seen::Seen;
 use crate::source::supply::Awaited;
 
-/// An object holds a mebibyte and a half: more than these of a kind help nobody.
-const MAX_ENTRIES: usize = 100;
-/// Envoy's words can be long.
-const MAX_TEXT: usize = 1024;
+/// Of a host whose agent was stopped.
+const LEFT: &str = "the agent was stopped, and Envoy serves on";
 
 /// The status, without the time of its writing. `before` is what was told last.
 pub(super) fn host_status(
@@ -58,6 +56,12 @@ pub(super) fn host_status(
     } else {
         (agent_state(*state), text(message))
     };
+    // What it serves is as true as it was; if nobody comes back, the host counts as lost after a while.
+    let message = match (seen.left && seen.live, message.as_str()) {
+        (false, _) => message,
+        (true, "") => LEFT.to_owned(),
+        (true, before) => text(&format!("{LEFT}; {before}")),
+    };
     // When this revision was accepted, not its newest endpoints.
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
@@ -73,7 +77,9 @@ pub(super) fn host_status(
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         addresses: if seen.live {
             let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
-            reachable(listened, host_addresses)
+            let mut all = reachable(listened, host_addresses);
+            all.truncate(MAX_REPORTED_ADDRESSES);
+            all
         } else {
             Vec::new()
         },
@@ -149,7 +155,7 @@ fn next_expiry(seen: &Seen) -> Option<Timestamp> {
 fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> {
     rules
         .iter()
-        .take(MAX_ENTRIES)
+        .take(MAX_RULES)
         .map(|(rule, reason)| RefusedRule {
             rule: *rule,
             reason: text(reason),
@@ -171,7 +177,7 @@ fn short(revision: &str) -> String {
 }
 
 fn text(text: &str) -> String {
-    match text.char_indices().nth(MAX_TEXT) {
+    match text.char_indices().nth(MAX_TEXT - 1) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }

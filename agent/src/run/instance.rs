@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use super::desire::Desire;
 use super::directories::GatewayDirectories;
 use super::drain::{Drain, Until};
+use super::ending::Ending;
 use super::feed::{Ended, Feed};
 use super::orders::{Order, What};
 use super::publisher::Publisher;
@@ -21,7 +22,8 @@ use super::replace::Replacement;
 use super::seen::{STOPPED, Seen};
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
-use crate::envoy::{State, Supervisor, SupervisorConfig, launch, locate};
+use crate::envoy::{State, Supervisor, SupervisorConfig, launch::Launcher, locate};
+use crate::quarantine::tcp_addresses;
 
 /// How long to wait before something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -40,6 +42,7 @@ pub(super) struct Instance {
     pub(super) concurrency: Option<u32>,
     pub(super) drain: Duration,
     pub(super) takeover: Duration,
+    pub(super) launcher: Launcher,
     pub(super) most_removed: u8,
     pub(super) hold: Duration,
     /// Counts how often somebody has said that it is meant that no Gateway is left.
@@ -58,12 +61,12 @@ struct Started {
 }
 
 impl Instance {
-    /// Serves until `stop` says so, then drains.
+    /// Serves until `stop` says so, then leaves its Envoy or ends it.
     pub(super) async fn run(
         self,
         mut feed: Feed,
         mut orders: mpsc::Receiver<Order>,
-        mut stop: watch::Receiver<bool>,
+        mut stop: watch::Receiver<Option<Ending>>,
     ) {
         let state = self.directories.state.clone();
         let mut desire = Desire::new(feed.newest(), state, self.most_removed, self.hold);
@@ -82,11 +85,12 @@ impl Instance {
                         .send_modify(|seen| seen.trouble = Some(format!("{error:#}")));
                     tokio::select! {
                         () = tokio::time::sleep(RETRY) => {}
-                        _ = stop.wait_for(|stop| *stop) => return,
+                        _ = stop.wait_for(Option::is_some) => return,
                     }
                 }
             }
         };
+        supervisor.park(tcp_addresses(&newest.rendered));
         let mut state = supervisor.state();
         let mut publisher = Publisher::new(&self, applier, supervisor.admin());
         let mut drain: Option<Drain> = None;
@@ -105,10 +109,15 @@ impl Instance {
             }
             let mut retry = false;
             if let (Some(next), true) = (&pending, before.is_live()) {
-                let newer = || feed.has_newer() || *stop.borrow();
+                // What is closed is to refuse connections.
+                supervisor.park_only(&tcp_addresses(&next.rendered));
+                let newer = || feed.has_newer() || stop.borrow().is_some();
                 retry = !publisher.publish(next, newer).await;
                 if !retry {
                     pending = None;
+                }
+                if let Some(applied) = &self.seen.borrow().applied {
+                    supervisor.park(tcp_addresses(&applied.rendered));
                 }
             }
             if let Some(why) = replacement.due(&before, &newest) {
@@ -137,7 +146,7 @@ impl Instance {
                 },
                 _ = state.changed() => {}
                 () = until(held), if held.is_some() => moved = desire.recheck(),
-                _ = stop.wait_for(|stop| *stop) => break,
+                _ = stop.wait_for(Option::is_some) => break,
                 () = tokio::time::sleep(RETRY), if retry => {}
                 () = until(probe), if probe.is_some() => {
                     if publisher.probe() {
@@ -194,12 +203,21 @@ impl Instance {
                 pending = Some(Arc::clone(&newest));
             }
         }
-        supervisor.stop(self.drain).await;
+        // An agent without its engine knows nothing any more that would be a reason to end anything.
+        let ending = stop.borrow().unwrap_or(Ending::Leave);
+        match ending {
+            Ending::Leave => drop(supervisor),
+            Ending::Drain(grace) => supervisor.stop(grace).await,
+        }
         publisher.finish().await;
-        self.seen.send_modify(|seen| {
-            seen.live = false;
-            STOPPED.clone_into(&mut seen.envoy_state);
-            seen.trouble = None;
+        self.seen.send_modify(|seen| match ending {
+            Ending::Leave => seen.left = true,
+            Ending::Drain(_) => {
+                seen.live = false;
+                seen.draining = None;
+                STOPPED.clone_into(&mut seen.envoy_state);
+                seen.trouble = None;
+            }
         });
     }
 
@@ -246,7 +264,7 @@ impl Instance {
         config.concurrency = self.concurrency;
         config.drain_time = self.drain.max(SHORTEST_DRAIN);
         config.takeover = self.takeover;
-        config.launcher = Some(launch::own_binary());
+        config.launcher = Some(self.launcher.clone());
         let running = Supervisor::finds_running(&config)?;
         let (mut applier, opened) =
             Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;
@@ -256,6 +274,8 @@ impl Instance {
         if !opened.junk.is_empty() {
             tracing::warn!(gateway = %self.gateway, files = ?opened.junk, "files for Envoy were damaged or not ours; they are written anew");
         }
+        // Others may have damaged them since, or this agent may open more or fewer files than the last.
+        applier.share_out(&first.rendered.shares)?;
         let from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_some() {
             tracing::info!(gateway = %self.gateway, "an Envoy is already running; taking it over");

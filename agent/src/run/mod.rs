@@ -12,7 +12,9 @@ mod describe;
 mod desire;
 mod directories;
 mod drain;
+pub mod ending;
 mod engine;
+mod expiry;
 mod feed;
 mod gate;
 mod health;
@@ -24,6 +26,7 @@ mod instance;
 mod keeper;
 mod objects;
 pub mod orders;
+mod outside;
 mod publisher;
 mod replace;
 pub mod report;
@@ -44,8 +47,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::directories::DirectoriesError;
-pub(crate) use self::host_addresses::{Network, in_networks};
+pub use self::ending::OnStop;
+pub(crate) use self::host_addresses::in_networks;
 pub use self::source::Source;
+
+use crate::source::manifests::Limits;
 
 /// The agent's socket in the runtime directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
@@ -61,10 +67,14 @@ pub struct RunOptions {
     pub source: Source,
     /// How to resolve manifests.
     pub resolve: sesame_controller::resolve::Options,
+    /// What a directory of manifests may be.
+    pub limits: Limits,
     /// Outside port to bound port.
     pub port_map: BTreeMap<u32, u32>,
     /// Addresses to listen on; empty for all.
     pub addresses: Vec<IpAddr>,
+    /// Where clients reach the host, for Gateways that listen on all addresses; empty for what the host finds.
+    pub report_addresses: Vec<IpAddr>,
     /// Proxies before Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
     /// Survives reboots.
@@ -77,21 +87,27 @@ pub struct RunOptions {
     pub concurrency: Option<u32>,
     /// Files that each Envoy may watch.
     pub subscription_budget: Option<usize>,
-    /// How long connections may go on at a stop.
+    /// Bytes of heap of each Envoy.
+    pub heap: Option<u64>,
+    /// How long connections may go on where Envoys are ended.
     pub drain: Duration,
     /// A revision that removes more than so many per cent of what is served is held; 100 holds nothing.
     pub most_removed: u8,
     /// How long, if the source sticks to it.
     pub hold: Duration,
-    /// From the loss of readiness to the begin of a stop.
+    /// From the loss of readiness to the begin of that.
     pub lame_duck: Duration,
+    /// Whether a launcher that stays starts Envoys.
+    pub launcher: bool,
+    /// What becomes of Envoys when a signal says to stop.
+    pub on_stop: OnStop,
     /// Where to answer `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
     /// How long an Envoy may take to take over from another one.
     pub takeover: Duration,
 }
 
-/// Serves until SIGTERM or SIGINT, then drains and stops every Envoy.
+/// Serves until it is told to stop. Envoys serve on, unless they are to be drained and ended.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

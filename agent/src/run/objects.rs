@@ -1,12 +1,11 @@
 //! The statuses of objects as values, with the times of their conditions. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
+use sesame_controller::api::{NamespacedName, ParentRef};
 use sesame_controller::status::{Condition, ObjectStatus, Section, Statuses};
-use sesame_controller::world::Kind;
 
 use super::report::ObjectReport;
 use super::seen::Seen;
@@ -44,9 +43,46 @@ pub(super) fn objects(
                         .or(otherwise)
                 });
             }
-            object(kind, name, value)
+            ObjectReport {
+                kind: kind.to_string(),
+                namespace: name.namespace.clone(),
+                name: name.name.clone(),
+                gateways: gateways(name, status),
+                status: value,
+            }
         })
         .collect()
+}
+
+/// Returns the Gateways that an object is about, each once.
+fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
+    let referred = |reference: &ParentRef| {
+        let is_gateway = reference
+            .kind
+            .as_deref()
+            .is_none_or(|kind| kind == "Gateway");
+        let namespace = reference.namespace.as_deref().unwrap_or(&name.namespace);
+        is_gateway.then(|| NamespacedName::new(namespace, &reference.name))
+    };
+    let gateways: BTreeSet<NamespacedName> = match status {
+        ObjectStatus::GatewayClass(_) => BTreeSet::new(),
+        ObjectStatus::Gateway(_) => BTreeSet::from([name.clone()]),
+        ObjectStatus::ListenerSet(status) => BTreeSet::from([status.gateway.clone()]),
+        ObjectStatus::Route(status) => status
+            .parents
+            .iter()
+            .filter_map(|parent| {
+                let through = parent.through.clone();
+                through.or_else(|| referred(&parent.parent_ref))
+            })
+            .collect(),
+        ObjectStatus::Policy(status) => status
+            .ancestors
+            .iter()
+            .filter_map(|ancestor| referred(&ancestor.ancestor_ref))
+            .collect(),
+    };
+    gateways.iter().map(ToString::to_string).collect()
 }
 
 fn value(status: &impl serde::Serialize) -> Value {
@@ -69,14 +105,5 @@ fn stamp(
             let seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             fields.insert("lastTransitionTime".to_owned(), json!(seconds));
         }
-    }
-}
-
-fn object(kind: Kind, name: &NamespacedName, status: Value) -> ObjectReport {
-    ObjectReport {
-        kind: kind.to_string(),
-        namespace: name.namespace.clone(),
-        name: name.name.clone(),
-        status,
     }
 }

@@ -18,6 +18,12 @@ pub struct Report {
     pub healthy: bool,
     /// What is wrong, a sentence each; empty when healthy.
     pub reasons: Vec<String>,
+    /// What could be better on this host, though nothing is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<String>,
+    /// What is not wrong yet, a sentence each: certificates that expire soon.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The agent.
     pub agent: AgentReport,
     /// Where configuration comes from.
@@ -308,6 +314,9 @@ pub struct ObjectReport {
     pub namespace: String,
     /// The name.
     pub name: String,
+    /// The Gateways that it is about, as `namespace/name`; none of a GatewayClass, or where it has come to none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
     /// `.status`.
     pub status: Value,
 }

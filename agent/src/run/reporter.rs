@@ -20,7 +20,6 @@ use tokio::time::Instant;
 
 use super::describe::gateway_report;
 use super::engine::Known;
-use super::host_addresses;
 use super::host_status::{host_status, unserved_status, whole_seconds};
 use super::seen::Seen;
 use crate::source::cluster::pause::{Pauses, spread};
@@ -46,6 +45,7 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn start(
         settings: Settings,
+        host_addresses: &[IpAddr],
         clients: watch::Receiver<Option<Client>>,
         known: watch::Receiver<Known>,
         seen: watch::Receiver<AllSeen>,
@@ -58,10 +58,7 @@ impl Reporter {
             all: seen,
             followed: BTreeMap::new(),
             told: BTreeMap::new(),
-            host_addresses: host_addresses::usable()
-                .iter()
-                .map(IpAddr::to_string)
-                .collect(),
+            host_addresses: host_addresses.iter().map(IpAddr::to_string).collect(),
         };
         Self {
             stop,

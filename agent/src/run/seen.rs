@@ -20,6 +20,8 @@ pub(super) const STOPPED: &str = "Stopped";
 pub(super) struct Seen {
     /// Whether Envoy serves.
     pub(super) live: bool,
+    /// Whether the agent has left it to itself.
+    pub(super) left: bool,
     /// Whether it has taken listeners and clusters; else it serves nothing.
     pub(super) loaded: bool,
     /// Why what is served could not be kept for the next start, if it could not.
@@ -143,6 +145,8 @@ impl Seen {
         self.notes.clone_from(&wanted.assignment.problems);
         self.notes
             .extend(wanted.rendered.problems.iter().map(ToString::to_string));
+        let backends = wanted.rendered.clusters.len();
+        self.notes.extend(wanted.options.limits.scarcity(backends));
         self.notes.extend(
             report
                 .still_warming

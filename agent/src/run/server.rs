@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -20,7 +21,9 @@ use sesame_controller::http::{self, Lasting};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 
+use super::ending::StopRequest;
 use super::health;
+use super::history;
 use super::orders::{Listener, Order, OrderRequest};
 use super::report::Report;
 
@@ -38,20 +41,29 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
-/// (which are many), until the task is dropped.
+/// (which are many), and `GET /history` and `GET /diff` from the state directory, until the task is dropped.
 /// Orders (`POST /orders`) go to the `desks` of their Gateways; the answer is one JSON object a line, as things happen.
-pub(super) async fn serve<F>(listener: UnixListener, report: Arc<F>, desks: watch::Receiver<Desks>)
-where
+/// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it.
+pub(super) async fn serve<F>(
+    listener: UnixListener,
+    report: Arc<F>,
+    state_dir: PathBuf,
+    desks: watch::Receiver<Desks>,
+    stops: mpsc::Sender<Duration>,
+) where
     F: Fn(bool) -> Report + Send + Sync + 'static,
 {
     let answer = move |request: Request<Incoming>| {
-        let (report, desks) = (Arc::clone(&report), desks.clone());
+        let (report, state_dir) = (Arc::clone(&report), state_dir.clone());
+        let (desks, stops) = (desks.clone(), stops.clone());
         async move {
-            if (request.method(), request.uri().path()) == (&Method::POST, "/orders") {
-                return orders(request, &desks).await;
+            match (request.method(), request.uri().path()) {
+                (&Method::POST, "/orders") => return orders(request, &desks).await,
+                (&Method::POST, "/stop") => return stop(request, &stops).await,
+                _ => {}
             }
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            let answer = move || answer(&method, &path, &*report);
+            let answer = move || answer(&method, &path, &*report, &state_dir);
             match tokio::task::spawn_blocking(answer).await {
                 Ok(response) => response,
                 Err(error) => failed(&error.to_string()),
@@ -66,18 +78,33 @@ pub(super) type Desks = BTreeMap<String, mpsc::Sender<Order>>;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+/// The body of a request as the value that it should be.
+async fn read<T: serde::de::DeserializeOwned>(request: Request<Incoming>) -> Result<T, String> {
+    let body = Limited::new(request.into_body(), MAX_ORDER).collect().await;
+    let body = body.map_err(|error| error.to_string())?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| error.to_string())
+}
+
+fn refuse(status: StatusCode, why: &str) -> Response<Body> {
+    let body = serde_json::json!({ "error": why }).to_string();
+    json(status, body.into_bytes())
+}
+
+async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Response<Body> {
+    match read(request).await {
+        Ok(StopRequest { grace_seconds }) => {
+            // One that stops already needs no second request.
+            let _ = stops.try_send(Duration::from_secs(grace_seconds));
+            json(StatusCode::ACCEPTED, b"{}".to_vec())
+        }
+        Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
+    }
+}
+
 async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> Response<Body> {
-    let refuse = |status, why: String| {
-        let body = serde_json::json!({ "error": why }).to_string();
-        json(status, body.into_bytes())
-    };
-    let body = match Limited::new(request.into_body(), MAX_ORDER).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => return refuse(StatusCode::BAD_REQUEST, error.to_string()),
-    };
-    let OrderRequest { gateway, order } = match serde_json::from_slice(&body) {
+    let OrderRequest { gateway, order } = match read(request).await {
         Ok(request) => request,
-        Err(error) => return refuse(StatusCode::BAD_REQUEST, error.to_string()),
+        Err(why) => return refuse(StatusCode::BAD_REQUEST, &why),
     };
     let desks: Vec<(String, mpsc::Sender<Order>)> = desks
         .borrow()
@@ -90,7 +117,7 @@ async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> R
             Some(gateway) => format!("no Gateway {gateway} is served here"),
             None => "no Gateway is served here".to_owned(),
         };
-        return refuse(StatusCode::NOT_FOUND, why);
+        return refuse(StatusCode::NOT_FOUND, &why);
     }
     let (events, answers) = mpsc::unbounded_channel();
     for (gateway, desk) in desks {
@@ -125,11 +152,27 @@ async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> R
     response
 }
 
-fn answer<F: Fn(bool) -> Report>(method: &Method, path: &str, report: &F) -> Response<Body> {
+fn answer<F: Fn(bool) -> Report>(
+    method: &Method,
+    path: &str,
+    report: &F,
+    state_dir: &Path,
+) -> Response<Body> {
     if let Some((status, text)) = health::answer(method, path, || report(false)) {
         let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
         *response.status_mut() = status;
         return response;
+    }
+    if method == Method::GET
+        && let Some(answer) = history::answer(state_dir, path)
+    {
+        return match answer {
+            Ok(body) => json(StatusCode::OK, body),
+            Err(error) => {
+                let body = serde_json::json!({ "error": format!("{error:#}") }).to_string();
+                json(StatusCode::NOT_FOUND, body.into_bytes())
+            }
+        };
     }
     let (status, body) = match (method, path) {
         (&Method::GET, path @ ("/status" | "/gateways")) => {
@@ -140,7 +183,7 @@ fn answer<F: Fn(bool) -> Report>(method: &Method, path: &str, report: &F) -> Res
         }
         _ => (
             StatusCode::NOT_FOUND,
-            br#"{"error":"not found; try GET /status, POST /orders"}"#.to_vec(),
+            br#"{"error":"not found; try GET /status, POST /orders, POST /stop"}"#.to_vec(),
         ),
     };
     json(status, body)

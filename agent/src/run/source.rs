@@ -14,10 +14,11 @@ use super::withdrawal::Withdrawal;
 #[cfg(feature = "cluster")]
 use crate::source::cluster;
 use crate::source::last_good::LastGood;
-use crate::source::manifests::{Manifests, tree};
+use crate::source::manifests::{Limits, Manifests, tree};
 use crate::source::snapshot_dirs::{self, SnapshotDirs};
 #[cfg(feature = "cluster")]
 use crate::source::supply::Supply;
+use crate::source::supply::Trusted;
 use crate::source::watch::{Timing, Watch};
 
 /// Where configuration comes from.
@@ -26,7 +27,7 @@ pub enum Source {
     /// A directory of Gateway API manifests.
     Manifests(PathBuf),
     /// A directory of snapshots.
-    SnapshotDir(PathBuf),
+    SnapshotDir(PathBuf, Trusted),
     /// A Kubernetes cluster.
     #[cfg(feature = "cluster")]
     Cluster(cluster::Settings),
@@ -35,6 +36,8 @@ pub enum Source {
 /// What an engine is given.
 pub(super) struct Inputs {
     pub(super) resolve: sesame_controller::resolve::Options,
+    /// What a directory of manifests may be.
+    pub(super) limits: Limits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
@@ -60,7 +63,7 @@ impl Source {
                 manifests: Some(dir.clone()),
                 ..nothing
             },
-            Self::SnapshotDir(dir) => SourceReport {
+            Self::SnapshotDir(dir, _) => SourceReport {
                 kind: "snapshotDir".to_owned(),
                 snapshot_dir: Some(dir.clone()),
                 ..nothing
@@ -84,6 +87,7 @@ impl Source {
     pub(super) fn start(&self, inputs: Inputs) -> anyhow::Result<Started> {
         let Inputs {
             resolve,
+            limits,
             host,
             known,
             accepted,
@@ -93,7 +97,7 @@ impl Source {
             Self::Manifests(dir) => {
                 let last_good = LastGood::new(host.directories.last_good());
                 let engine = Engine {
-                    manifests: Manifests::new(dir, last_good),
+                    manifests: Manifests::with_limits(dir, last_good, limits),
                     resolver: Resolver::default(),
                     of_neighbours: Resolver::default(),
                     resolve,
@@ -104,15 +108,16 @@ impl Source {
                     withdrawal,
                     runtime: tokio::runtime::Handle::current(),
                 };
-                let watch = Watch::start(dir, Timing::default(), tree::is_manifest)
+                let watch = Watch::start(dir, limits, Timing::default(), tree::is_manifest)
                     .context("cannot start watching the manifests")?;
                 thread(move || engine.run(watch))?;
             }
-            Self::SnapshotDir(dir) => {
+            Self::SnapshotDir(dir, trusted) => {
                 let engine = SnapshotEngine { host, known };
-                let mut dirs = SnapshotDirs::new(dir);
-                let mut watch = Watch::start(dir, Timing::default(), snapshot_dirs::is_piece)
-                    .context("cannot start watching the snapshots")?;
+                let mut dirs = SnapshotDirs::new(dir, trusted.clone());
+                let mut watch =
+                    Watch::start(dir, limits, Timing::default(), snapshot_dirs::is_piece)
+                        .context("cannot start watching the snapshots")?;
                 thread(move || {
                     engine.restore(accepted);
                     while watch.changes.blocking_recv().is_some() {

@@ -1,23 +1,24 @@
 //! What each Gateway is to serve on this host: the pure step from resolved Gateways to Envoy's resources.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
-use sesame_proto::digest;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Snapshot, Transport};
+use sesame_proto::{addresses, digest};
 
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
+use crate::limits::Limits;
 use crate::packed::Packed;
 use crate::quarantine::Served;
-use crate::render::{self, Rendered};
+use crate::render::{self, EndpointRules, Rendered};
 
 /// What the host decides for all of its Gateways.
 #[derive(Clone, Debug)]
@@ -28,12 +29,20 @@ pub(super) struct HostSettings {
     pub(super) port_map: BTreeMap<u32, u32>,
     /// Files that all Envoys together may watch.
     pub(super) subscription_budget: usize,
+    /// What each Envoy may use.
+    pub(super) limits: Limits,
     /// The same for each Envoy, when told.
     pub(super) budget_each: Option<usize>,
     /// Proxies before Envoy.
     pub(super) trusted_hops: u32,
     /// The system's certificate authorities.
     pub(super) system_ca: PathBuf,
+    /// Whether endpoints may be on this host itself.
+    pub(super) allow_local_endpoints: bool,
+    /// Where the agent itself listens.
+    pub(super) health_address: Option<SocketAddr>,
+    /// Tells the addresses that this host has now.
+    pub(super) interfaces: fn() -> Vec<IpAddr>,
     /// Where Gateways were served before the agent started.
     pub(super) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// Where things are.
@@ -157,9 +166,14 @@ pub(super) fn render_all(
         })
         .collect();
     let mut assignments = assign(&needs, &host.pool);
+    let rules = EndpointRules {
+        local: host.allow_local_endpoints,
+        own: own_sockets(&needs, &assignments, host),
+    };
     let budget = host
         .budget_each
-        .unwrap_or(host.subscription_budget / gateways.len().max(1));
+        .unwrap_or(host.subscription_budget / gateways.len().max(1))
+        .min(host.limits.watched);
     gateways
         .iter()
         .map(|offer| {
@@ -170,12 +184,14 @@ pub(super) fn render_all(
                 wanted.manifest_revision == offer.manifest_revision
                     && wanted.packed == offer.packed
                     && wanted.assignment == assignment
+                    && wanted.options.endpoints == rules
                     && !wanted.restored
             });
             let wanted = unchanged.map_or_else(
                 || {
                     let last = last.map(|last| &**last);
-                    let wanted = render_one(offer, assignment, host, budget, origin, last);
+                    let for_one = (assignment, rules.clone());
+                    let wanted = render_one(offer, for_one, host, budget, origin, last);
                     Arc::new(wanted)
                 },
                 Arc::clone,
@@ -187,7 +203,7 @@ pub(super) fn render_all(
 
 fn render_one(
     offer: &Offer,
-    assignment: Assignment,
+    (assignment, endpoints): (Assignment, EndpointRules),
     host: &HostSettings,
     subscription_budget: usize,
     origin: Origin<'_>,
@@ -203,10 +219,12 @@ fn render_one(
         addresses: assignment.addresses.clone(),
         port_map: host.port_map.clone(),
         subscription_budget,
+        limits: host.limits,
         layout: directories.layout(),
         admin_socket: directories.admin_socket(),
         trusted_hops: host.trusted_hops,
         system_ca: host.system_ca.clone(),
+        endpoints,
     };
     let values = || match snapshot {
         Some(snapshot) => Cow::Borrowed(snapshot),
@@ -262,6 +280,47 @@ fn render_difference(
     }
 }
 
+/// Where the Gateways of this host and the agent listen, as others would reach them.
+fn own_sockets(
+    needs: &[Need],
+    assignments: &BTreeMap<NamespacedName, Assignment>,
+    host: &HostSettings,
+) -> BTreeSet<SocketAddr> {
+    if host.allow_local_endpoints {
+        return BTreeSet::new();
+    }
+    let of_gateways = needs.iter().flat_map(|need| {
+        let given = assignments.get(&need.gateway);
+        let addresses = given.into_iter().flat_map(|given| &given.addresses);
+        addresses.flat_map(|ip| need.ports.iter().map(|(_, port)| (*ip, *port)))
+    });
+    let of_agent = host.health_address.iter();
+    let all: BTreeSet<(IpAddr, u32)> = of_gateways
+        .chain(of_agent.map(|own| (own.ip(), own.port().into())))
+        .collect();
+    // Those that are refused anyway come and go with every Pod.
+    let interfaces: Vec<IpAddr> = if all.iter().any(|(ip, _)| ip.is_unspecified()) {
+        let known = (host.interfaces)().into_iter();
+        known
+            .filter(|ip| addresses::refused(*ip).is_none())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let reached = |ip: IpAddr| -> Vec<IpAddr> {
+        if !ip.is_unspecified() {
+            return vec![ip];
+        }
+        let same_kind = |own: &IpAddr| own.is_ipv4() == ip.is_ipv4();
+        interfaces.iter().copied().filter(same_kind).collect()
+    };
+    let sockets = all.into_iter().flat_map(|(ip, port)| {
+        let port = u16::try_from(port).unwrap_or(0);
+        reached(ip).into_iter().map(move |ip| (ip, port))
+    });
+    sockets.map(SocketAddr::from).collect()
+}
+
 fn need(packed: &Packed, held: &[IpAddr], host: &HostSettings) -> Need {
     let bound = |(transport, port): &(Transport, u32)| {
         (*transport, *host.port_map.get(port).unwrap_or(port))
@@ -275,5 +334,54 @@ fn need(packed: &Packed, held: &[IpAddr], host: &HostSettings) -> Need {
             .filter_map(|address| address.parse().ok())
             .collect(),
         held: held.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_knows_its_own_sockets_under_every_address_that_it_has() {
+        let root = tempfile::tempdir().unwrap();
+        let (state, runtime) = (root.path().join("s"), root.path().join("r"));
+        let mut host = HostSettings {
+            pool: Vec::new(),
+            port_map: BTreeMap::new(),
+            subscription_budget: 10,
+            budget_each: None,
+            limits: crate::limits::Limits::default(),
+            trusted_hops: 0,
+            system_ca: PathBuf::new(),
+            allow_local_endpoints: false,
+            health_address: Some("[::]:8000".parse().unwrap()),
+            interfaces: || {
+                let all = ["127.0.0.1", "192.0.2.7", "fe80::1", "2001:db8::7"];
+                all.map(|ip| ip.parse().unwrap()).to_vec()
+            },
+            held: BTreeMap::new(),
+            directories: Directories::create(&state, &runtime).unwrap(),
+        };
+        let [wide, narrow] = ["wide", "narrow"].map(|name| NamespacedName::new("default", name));
+        let need = |gateway: &NamespacedName, port| Need {
+            gateway: gateway.clone(),
+            requested: Vec::new(),
+            held: Vec::new(),
+            ports: BTreeSet::from([(Transport::Tcp, port)]),
+        };
+        let at = |address: &str| Assignment {
+            addresses: vec![address.parse().unwrap()],
+            ..Assignment::default()
+        };
+        let needs = [need(&wide, 80), need(&narrow, 443)];
+        let assignments = BTreeMap::from([(wide, at("0.0.0.0")), (narrow, at("198.51.100.9"))]);
+        let own = own_sockets(&needs, &assignments, &host);
+        let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            own,
+            ["192.0.2.7:80", "198.51.100.9:443", "[2001:db8::7]:8000"]
+        );
+        host.allow_local_endpoints = true;
+        assert!(own_sockets(&needs, &assignments, &host).is_empty());
     }
 }

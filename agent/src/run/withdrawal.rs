@@ -1,6 +1,7 @@
-//! Whether it is meant that no Gateway is left. One that a source deletes is withdrawn; a source that suddenly has none
-//! at all, when it had some, may just as well have lost them: that waits until somebody says that it is meant, or
-//! until the source has stuck to it for a while.
+//! Whether it is meant that Gateways go which nobody has deleted one by one. A Gateway that a source deletes is withdrawn.
+//! Manifests that suddenly hold no Gateway at all, when they held some, may just as well have lost them, and a
+//! GatewayClass that is gone would take all of its Gateways with it: both wait until somebody says that it is meant, or
+//! until the manifests have stuck to it for a while.
 
 use std::time::{Duration, Instant};
 
@@ -50,9 +51,9 @@ impl Withdrawal {
         over || self.accepted.has_changed().unwrap_or(false)
     }
 
-    /// Why nothing is withdrawn, if `nothing_left` is not let through yet.
-    pub(super) fn holds(&mut self, nothing_left: bool) -> Option<String> {
-        let Some(pause) = self.pause.filter(|_| nothing_left) else {
+    /// Returns why nothing is withdrawn, unless `lost`, what has happened to the manifests, is let through by now.
+    pub(super) fn holds(&mut self, lost: Option<&str>) -> Option<String> {
+        let (Some(pause), Some(lost)) = (self.pause, lost) else {
             self.waits = None;
             return None;
         };
@@ -65,7 +66,7 @@ impl Withdrawal {
             return None;
         }
         Some(format!(
-            "the manifests hold no Gateway any more, which is held; what was accepted last is served until `sesame-agent accept` lets it go, or the manifests have held none for {} s",
+            "{lost}, which is held; what was accepted last is served until `sesame-agent accept` lets it go, or this has been so for {} s",
             pause.as_secs()
         ))
     }
@@ -103,17 +104,20 @@ mod tests {
         // Before anything is held it means nothing.
         sender.send_modify(|count| *count += 1);
         let mut long = Withdrawal::new(Some(Duration::from_secs(300)), receiver.clone());
-        assert!(long.holds(true).is_some());
-        assert!(long.holds(true).is_some());
+        assert!(long.holds(Some("lost")).is_some());
+        assert!(long.holds(Some("lost")).is_some());
         sender.send_modify(|count| *count += 1);
-        assert!(long.holds(true).is_none());
-        assert!(long.holds(true).is_some(), "the next is another one");
-        assert!(long.holds(false).is_none());
+        assert!(long.holds(Some("lost")).is_none());
+        assert!(
+            long.holds(Some("lost")).is_some(),
+            "the next is another one"
+        );
+        assert!(long.holds(None).is_none());
 
         let mut short = Withdrawal::new(Some(Duration::ZERO), receiver.clone());
-        assert!(short.holds(true).is_none());
+        assert!(short.holds(Some("lost")).is_none());
         let mut never = Withdrawal::new(None, receiver);
-        assert!(never.holds(true).is_none());
+        assert!(never.holds(Some("lost")).is_none());
         assert!(!never.begin(None), "an empty directory is always held");
     }
 }

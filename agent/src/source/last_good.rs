@@ -4,11 +4,14 @@
 //! Written after a change is served, never before. Files are private because manifests may hold Secrets, and
 //! named by digest, because a name is never used as a path.
 
-use sesame_proto::digest::sha256;
 use std::fs;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+
+use sesame_proto::digest::sha256;
+use sesame_proto::open::{self, Rule};
+
+use crate::apply::{create_directory, write_file};
 
 /// A directory of last good texts, or none.
 #[derive(Debug)]
@@ -35,12 +38,7 @@ impl LastGood {
     /// The text stored for the manifest, if there is one that is whole.
     pub fn load(&self, manifest: &Path, limit: u64) -> Option<String> {
         let path = self.dir.as_ref()?.join(name(manifest));
-        let mut stored = String::new();
-        fs::File::open(path)
-            .ok()?
-            .take(limit.saturating_add(256))
-            .read_to_string(&mut stored)
-            .ok()?;
+        let stored = open::read_text(&path, Rule::Own, limit.saturating_add(256)).ok()?;
         let (digest, text) = stored.strip_prefix(HEADER)?.split_once('\n')?;
         (digest == sha256(text.as_bytes())).then(|| text.to_owned())
     }
@@ -55,20 +53,9 @@ impl LastGood {
         if starts_with(&path, &header) {
             return Ok(());
         }
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)?;
+        create_directory(dir)?;
         let temporary = dir.join(format!(".{}", name(manifest)));
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(header.as_bytes())?;
-        file.write_all(text.as_bytes())?;
-        drop(file);
+        write_file(&temporary, [&header, text].concat().as_bytes(), 0o600)?;
         fs::rename(temporary, path)
     }
 
@@ -110,8 +97,9 @@ impl LastGood {
 /// Whether the file starts with the header, which holds the digest of the rest.
 fn starts_with(path: &Path, header: &str) -> bool {
     let mut start = vec![0; header.len()];
-    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && start == header.as_bytes()
+    let opened = open::open(path, Rule::Own);
+    let read = opened.is_ok_and(|(mut file, _)| file.read_exact(&mut start).is_ok());
+    read && start == header.as_bytes()
 }
 
 fn name(manifest: &Path) -> String {

@@ -54,8 +54,8 @@ impl fmt::Display for Problem {
                 "warning"
             }
         )?;
-        if let Some(object) = object {
-            write!(f, "{object}: ")?;
+        if let Some(ObjectKey { kind, name }) = object {
+            write!(f, "{kind} {name}: ")?;
         }
         f.write_str(message)
     }

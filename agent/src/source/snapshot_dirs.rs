@@ -4,8 +4,8 @@
 //! `keys.pb` beside the manifest. A revision is taken when every digest fits; until then the one before it stays.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +14,14 @@ use sesame_controller::api::NamespacedName;
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::directory::{self, KEYS, MANIFEST};
 use sesame_proto::keys::{self, KeyPair};
+use sesame_proto::open::{self, Rule};
+use sesame_proto::signature::{self, TrustedKeys};
 
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
 use crate::packed::Packed;
 
-use super::supply::{Awaited, Complete, Supplied, Supply, gateway_of, keys_of};
+use super::supply::{Awaited, Complete, Supplied, Supply, Trusted, gateway_of, keys_of};
 
 const MAX_KEY_BYTES: u64 = 8 << 20;
 /// Directories below the root, and files in one of them: more than any snapshot has.
@@ -28,14 +30,14 @@ const MAX_FILES: usize = 4096;
 
 /// Whether a file of this name can belong to a snapshot.
 pub fn is_piece(name: &std::ffi::OsStr) -> bool {
-    name.to_str()
-        .is_some_and(|name| name == MANIFEST || name == KEYS || name.ends_with(".pb.zst"))
+    name.to_str().is_some_and(directory::is_piece)
 }
 
 /// The directory as it was last seen.
 #[derive(Debug)]
 pub struct SnapshotDirs {
     root: PathBuf,
+    trusted: Trusted,
     /// By path relative to the root.
     held: BTreeMap<PathBuf, Held>,
 }
@@ -47,13 +49,16 @@ struct Held {
     stamps: BTreeMap<std::ffi::OsString, Stamp>,
     gateway: Option<NamespacedName>,
     supplied: Supplied,
+    /// Of the latest signature.
+    stamp: Option<u64>,
 }
 
 impl SnapshotDirs {
     /// Nothing is read yet.
-    pub fn new(root: impl Into<PathBuf>) -> Self {
+    pub fn new(root: impl Into<PathBuf>, trusted: Trusted) -> Self {
         Self {
             root: root.into(),
+            trusted,
             held: BTreeMap::new(),
         }
     }
@@ -72,7 +77,10 @@ impl SnapshotDirs {
                 self.held.retain(|path, _| found.contains(path));
                 for path in found {
                     let dir = self.root.join(&path);
-                    self.held.entry(path).or_default().refresh(&dir);
+                    self.held
+                        .entry(path)
+                        .or_default()
+                        .refresh(&self.root, &dir, &self.trusted);
                 }
             }
             Err(error) => away = Some(format!("{}: {error}", self.root.display())),
@@ -148,22 +156,25 @@ impl SnapshotDirs {
 }
 
 impl Held {
-    fn refresh(&mut self, dir: &Path) {
-        // What is mounted changes as a whole, by one link: everything is read behind it.
-        let behind = fs::canonicalize(dir.join("..data"));
-        let dir = behind.as_deref().unwrap_or(dir);
-        let stamps = match stamps(dir) {
-            Ok(stamps) => stamps,
-            Err(error) => {
-                self.fault(None, format!("{}: {error}", dir.display()));
+    fn refresh(&mut self, root: &Path, dir: &Path, trusted: &Trusted) {
+        let looked = behind(root, dir).and_then(|dir| match stamps(&dir) {
+            Ok(stamps) => Ok((dir, stamps)),
+            Err(error) => Err(format!("{}: {error}", dir.display())),
+        });
+        let (dir, stamps) = match looked {
+            Ok(looked) => looked,
+            Err(reason) => {
+                self.fault(None, reason);
                 return;
             }
         };
+        let dir = dir.as_path();
         if stamps == self.stamps && !stamps.values().any(Stamp::is_fresh) {
             return;
         }
-        match read(dir) {
-            Ok(complete) => {
+        match read(dir, trusted.as_deref(), self.stamp) {
+            Ok((complete, stamp)) => {
+                self.stamp = stamp;
                 self.gateway = Some(complete.packed.gateway().clone());
                 self.supplied = Supplied {
                     complete: Some(self.same_or(complete)),
@@ -200,8 +211,43 @@ impl Held {
     }
 }
 
-fn read(dir: &Path) -> Result<Complete, String> {
-    let (manifest, snapshot) = directory::read(dir).map_err(|error| error.to_string())?;
+/// Where the files of a snapshot are. What is mounted changes as a whole, by one link, and everything is read behind it.
+/// No link leads out of the root.
+fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
+    let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+    let root = fs::canonicalize(root).map_err(|error| at(root, error))?;
+    let data = dir.join("..data");
+    let real = fs::canonicalize(&data).or_else(|_| fs::canonicalize(dir));
+    let real = real.map_err(|error| at(dir, error))?;
+    if !real.starts_with(&root) {
+        return Err(format!(
+            "{}: is a link to {}, out of {}; it is not followed",
+            dir.display(),
+            real.display(),
+            root.display()
+        ));
+    }
+    for dir in real.ancestors().take_while(|dir| dir.starts_with(&root)) {
+        open::check_directory(dir, Rule::Given).map_err(|error| error.to_string())?;
+    }
+    Ok(real)
+}
+
+/// What a directory holds, and the stamp of its signature, which follows the `known` one.
+fn read(
+    dir: &Path,
+    trusted: Option<&TrustedKeys>,
+    known: Option<u64>,
+) -> Result<(Complete, Option<u64>), String> {
+    let directory::Read {
+        manifest,
+        snapshot,
+        stamp,
+    } = directory::read_trusted(dir, trusted).map_err(|error| error.to_string())?;
+    if let Some(stamp) = stamp {
+        signature::follows(stamp, known)
+            .map_err(|error| format!("{}: {error}", dir.join(MANIFEST).display()))?;
+    }
     let gateway = gateway_of(&snapshot.gateway).ok_or_else(|| {
         format!(
             "{}: {:?} is no Gateway",
@@ -222,37 +268,28 @@ fn read(dir: &Path) -> Result<Complete, String> {
             missing.join(", ")
         )
     })?;
-    Ok(Complete {
+    let complete = Complete {
         revision: manifest.revision,
         packed: Arc::new(Packed::new(&ResolvedGateway {
             gateway,
             snapshot,
             keys,
         })),
-    })
+    };
+    Ok((complete, stamp))
 }
 
 fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
-    let at = |error: io::Error| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(at)?;
-    let mode = file.metadata().map_err(at)?.permissions().mode() & 0o7777;
+    let (_, metadata) = open::open(path, Rule::Given).map_err(|error| error.to_string())?;
+    let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         return Err(format!(
             "{}: everybody on this host may use this file of private keys (mode {mode:04o}); make it 0600 or 0640",
             path.display()
         ));
     }
-    let mut bytes = Vec::new();
-    file.take(MAX_KEY_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(at)?;
-    if bytes.len() as u64 > MAX_KEY_BYTES {
-        return Err(format!(
-            "{}: larger than {MAX_KEY_BYTES} bytes",
-            path.display()
-        ));
-    }
-    keys::decode(&bytes).map_err(|error| format!("{}: cannot be decoded: {error}", path.display()))
+    let bytes = open::read(path, Rule::Given, MAX_KEY_BYTES).map_err(|error| error.to_string())?;
+    keys::decode(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// What tells whether anything that belongs to a snapshot is another file than before.

@@ -9,9 +9,13 @@ use std::sync::Arc;
 use sesame_controller::api::NamespacedName;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
+use sesame_proto::signature::TrustedKeys;
 
 use super::problem::Problem;
 use crate::packed::Packed;
+
+/// The keys of who is believed, if not everybody is who can write where a source reads.
+pub type Trusted = Option<Arc<TrustedKeys>>;
 
 /// What there is, newest only.
 #[derive(Clone, Debug, Default)]

@@ -73,7 +73,12 @@ pub struct Watch {
 
 impl Watch {
     /// Watches the directory, which need not exist yet, from a thread of its own, for files whose names `is_ours`.
-    pub fn start(root: &Path, timing: Timing, is_ours: fn(&OsStr) -> bool) -> io::Result<Self> {
+    pub fn start(
+        root: &Path,
+        limits: Limits,
+        timing: Timing,
+        is_ours: fn(&OsStr) -> bool,
+    ) -> io::Result<Self> {
         let root = std::path::absolute(root)?;
         let (sender, changes) = mpsc::channel(4);
         let (stop, messages) = channel();
@@ -82,7 +87,7 @@ impl Watch {
             root,
             timing,
             is_ours,
-            limits: Limits::default(),
+            limits,
             events: stop.clone(),
             inotify: None,
             watched: BTreeMap::new(),

@@ -94,6 +94,7 @@ impl Host {
         config.concurrency = Some(1);
         config.drain_time = Duration::from_secs(2);
         // Long enough to be seen by whoever waits for it on a busy machine.
+        config.backoff.at_once = Duration::from_millis(500);
         config.backoff.first = Duration::from_millis(500);
         config
     }

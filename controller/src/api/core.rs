@@ -146,13 +146,15 @@ impl fmt::Debug for SecretBytes {
 impl<'de> Deserialize<'de> for SecretBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use base64::Engine as _;
+        use serde::de::{Error as _, Unexpected};
+
         let text = String::deserialize(deserializer)?;
         let packed: String = text.split_ascii_whitespace().collect();
         base64::engine::general_purpose::STANDARD
             .decode(packed)
             .map(Self)
             // The library's own error quotes the offending byte: keep the value out of messages.
-            .map_err(|_| serde::de::Error::custom("a value of `data` is not base64"))
+            .map_err(|_| D::Error::invalid_value(Unexpected::Other("text"), &"base64"))
     }
 }
 

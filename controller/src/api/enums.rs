@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Declares an enum over strings with an `Other(String)` case for what it does not know.
 macro_rules! open_enum {
@@ -50,8 +50,22 @@ macro_rules! open_enum {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                Ok(Self::from(text.as_str()))
+                struct Text;
+
+                impl de::Visitor<'_> for Text {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("one of ")?;
+                        f.write_str(&[$($text),+].join(", "))
+                    }
+
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        Ok($name::from(text))
+                    }
+                }
+
+                deserializer.deserialize_str(Text)
             }
         }
     };

@@ -1,6 +1,7 @@
 //! Labels: a small map. An ordered tree takes half a kilobyte for its first label, and a cluster has as
 //! many labelled objects as it has endpoints.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -19,6 +20,11 @@ impl Labels {
         self.0.get(at).map(|(_, value)| value.as_ref())
     }
 
+    /// All, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -34,6 +40,20 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
             .collect();
         Self(ordered.into_iter().collect())
     }
+}
+
+/// Reads annotations, and keeps those that are Sesame's own: others may be as large as the object itself.
+pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Labels, D::Error> {
+    let all = Option::<BTreeMap<Cow<'de, str>, Cow<'de, str>>>::deserialize(deserializer)?;
+    let own = all
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| key.starts_with("projectsesame.io/"));
+    Ok(own
+        .map(|(key, value)| (key.into_owned(), value.into_owned()))
+        .collect())
 }
 
 impl Serialize for Labels {

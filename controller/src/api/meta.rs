@@ -7,7 +7,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::Labels;
+use super::{Labels, UnknownFields};
 
 /// The Gateway API group.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
@@ -35,6 +35,13 @@ pub struct Metadata {
     /// `metadata.labels`.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// What the object holds that this version does not know; of Gateway API kinds.
+    #[serde(skip)]
+    pub unknown: UnknownFields,
+    /// Of `metadata.annotations` those whose names begin with `projectsesame.io/`.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    #[serde(deserialize_with = "super::labels::own_annotations")]
+    pub annotations: Labels,
 }
 
 impl Metadata {

@@ -2,14 +2,19 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
+use sesame_proto::open::{self, Rule};
+use sesame_proto::signature::SigningKeys;
 
+use crate::api::Network;
 use crate::cluster::published::DEFAULT_NAMESPACE;
 use crate::engine::Mode;
+use crate::publish::Signing;
 use crate::resolve::Options;
 use crate::run::Settings;
 
@@ -61,9 +66,22 @@ struct Given {
         value_name = "BOOL"
     )]
     gateway_services: Option<bool>,
+    /// Where hosts may serve beside the addresses of their Nodes, or that are no Nodes: networks, as
+    /// 192.0.2.0/24,2001:db8::/64. Other addresses that they report are left out [default: none]
+    #[arg(
+        long,
+        env = "SESAME_HOST_ADDRESSES",
+        value_delimiter = ',',
+        value_name = "CIDR"
+    )]
+    host_addresses: Option<Vec<String>>,
     /// How to reach the API server [default: $KUBECONFIG, ~/.kube/config, or the pod's ServiceAccount]
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Sign what is published with every Ed25519 private key in this file (PEM, PKCS#8); agents check that with
+    /// --trusted-key.
+    #[arg(long, env = "SESAME_SIGNING_KEY_FILE", value_name = "FILE")]
+    signing_key_file: Option<PathBuf>,
     /// Where to answer /healthz, /readyz and /metrics [default: 0.0.0.0:8081]
     #[arg(long, env = "SESAME_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -115,7 +133,9 @@ impl Given {
             mode,
             allow_local_endpoints,
             gateway_services,
+            host_addresses,
             kubeconfig,
+            signing_key_file,
             listen,
             lease_seconds,
             log,
@@ -143,6 +163,12 @@ impl Given {
             (3..=600).contains(&lease),
             "lease-seconds {lease}: expected 3 to 600"
         );
+        let host_addresses = host_addresses.or(file.host_addresses).unwrap_or_default();
+        let host_addresses = host_addresses
+            .iter()
+            .map(|network| network.parse().map_err(anyhow::Error::msg))
+            .collect::<Result<Vec<Network>>>()
+            .context("host-addresses")?;
         let settings = Settings {
             options: Options {
                 controller_name,
@@ -156,14 +182,27 @@ impl Given {
                 ModeArg::Single => Mode::Single,
             },
             kubeconfig: kubeconfig.or(file.kubeconfig),
+            signing: signing_keys(signing_key_file.or(file.signing_key_file).as_deref())?,
             listen: listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             lease_duration: Duration::from_secs(lease),
             gateway_services: gateway_services.or(file.gateway_services).unwrap_or(true),
+            host_addresses,
         };
         let log = log.or(file.log).unwrap_or_else(|| "info".to_owned());
         let format = log_format.or(file.log_format).unwrap_or(LogFormat::Text);
         Ok((log, format, settings))
     }
+}
+
+/// The keys of a file that nobody else may have written.
+fn signing_keys(path: Option<&Path>) -> Result<Signing> {
+    let Some(path) = path else {
+        return Ok(Signing::default());
+    };
+    let at = || format!("--signing-key-file {}", path.display());
+    let pem = open::read(path, Rule::Named, MAX_FILE_BYTES).with_context(at)?;
+    let keys = SigningKeys::from_pem(&pem).with_context(at)?;
+    Ok(Signing(Some(Arc::new(keys))))
 }
 
 fn read(path: &Path) -> Result<Given> {
@@ -232,6 +271,7 @@ mod tests {
         assert!(error("mood: single").contains("mood"));
         assert!(error("namespace: ../x").contains("../x"));
         assert!(error("lease-seconds: 1").contains("3 to 600"));
+        assert!(error("host-addresses: [192.0.2.1]").contains("192.0.2.0/24"));
         assert!(error("controller-name: ours").contains("example.com/controller"));
         assert!(parse("# nothing\n").is_ok());
     }

@@ -13,6 +13,19 @@ use serde::{Deserialize, Serialize};
 /// share.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
+/// Of each list, this many entries at most: more help nobody.
+pub const MAX_ENTRIES: usize = 100;
+/// As many rules as a route may have.
+pub const MAX_RULES: usize = 16;
+/// As many addresses as a host may share out.
+pub const MAX_REPORTED_ADDRESSES: usize = 256;
+/// The longest text, in characters, and a sign that there was more: Envoy's words can be long.
+pub const MAX_TEXT: usize = 1025;
+/// The longest name of an object, or of a part of one, in a snapshot.
+const MAX_NAME: usize = 1024;
+/// The longest version, revision or address.
+const MAX_WORD: usize = 253;
+
 /// Which host, and which Gateway.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema,
@@ -38,10 +51,16 @@ pub const STATUS_MANAGER: &str = "sesame-agent-status";
 #[serde(rename_all = "camelCase")]
 pub struct GatewayAgentSpec {
     /// The Gateway, as `namespace/name`.
+    #[schemars(length(max = 317), regex(pattern = r"^[-a-z0-9]+/[-.a-z0-9]+$"))]
     pub gateway: String,
     /// The host, by the name it gives itself.
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$")
+    )]
     pub host: String,
     /// The fleet it belongs to.
+    #[schemars(length(max = 63))]
     pub fleet: String,
 }
 
@@ -53,32 +72,42 @@ pub struct GatewayAgentStatus {
     pub state: AgentState,
     /// In a sentence, when the state alone does not say it.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = MAX_TEXT))]
     pub message: String,
     /// The manifest's revision that the agent has read, its first 12 digits.
+    #[schemars(length(max = MAX_WORD))]
     pub wanted_revision: String,
     /// The revision that Envoy has accepted (all of it, or what is left without what it refuses), its first 12 digits.
+    #[schemars(length(max = MAX_WORD))]
     pub applied_revision: String,
     /// When Envoy accepted it.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
     /// The Envoy beside the agent.
+    #[schemars(length(max = MAX_WORD))]
     pub envoy_version: String,
     /// The agent.
+    #[schemars(length(max = MAX_WORD))]
     pub agent_version: String,
     /// IP addresses on which the Gateway is served.
+    #[schemars(length(max = MAX_REPORTED_ADDRESSES), inner(length(max = MAX_WORD)))]
     pub addresses: Vec<String>,
     /// Addresses asked for that the host does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
     pub unusable_addresses: Vec<UnusableAddress>,
     /// Listeners that are not open, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
     pub refused_listeners: Vec<RefusedListener>,
     /// Routes of which Envoy refuses something.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
     pub refused_routes: Vec<RefusedRoute>,
     /// Every object, or part of one, that Envoy refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
     pub refused: Vec<RefusedObject>,
     /// When the first certificate that is served expires.
     #[schemars(with = "Option<String>")]
@@ -110,8 +139,10 @@ pub enum AgentState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnusableAddress {
     /// The address.
+    #[schemars(length(max = MAX_WORD))]
     pub address: String,
     /// Why not.
+    #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
 
@@ -119,8 +150,10 @@ pub struct UnusableAddress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedListener {
     /// The listener as the snapshot names it: `Gateway/namespace/name/listeners/http`.
+    #[schemars(length(max = MAX_NAME))]
     pub name: String,
     /// Why.
+    #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
 
@@ -129,10 +162,13 @@ pub struct RefusedListener {
 #[serde(default)]
 pub struct RefusedRoute {
     /// `HTTPRoute/namespace/name`.
+    #[schemars(length(max = MAX_NAME))]
     pub route: String,
     /// Rules that do not work as they say.
+    #[schemars(length(max = MAX_RULES))]
     pub rules: Vec<RefusedRule>,
     /// Rules of which a backend's share is refused.
+    #[schemars(length(max = MAX_RULES))]
     pub backends: Vec<RefusedRule>,
     /// Whether anything of the route works.
     pub works: bool,
@@ -144,6 +180,7 @@ pub struct RefusedRule {
     /// Its index, from 0.
     pub rule: usize,
     /// Why, with Envoy's words.
+    #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
 
@@ -152,10 +189,13 @@ pub struct RefusedRule {
 #[serde(rename_all = "camelCase")]
 pub struct RefusedObject {
     /// Its name in the snapshot: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    #[schemars(length(max = MAX_NAME))]
     pub object: String,
     /// What happens instead.
+    #[schemars(length(max = MAX_TEXT))]
     pub effect: String,
     /// Envoy's reason.
+    #[schemars(length(max = MAX_TEXT))]
     pub envoy_words: String,
     /// Since when.
     #[schemars(with = "Option<String>")]

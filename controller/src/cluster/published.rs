@@ -10,6 +10,8 @@
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
 //! | GatewayAgent | `ns.name.host` | what that host says |
 //!
+//! Where snapshots are signed, manifests and endpoint shards have an entry `signature` as well.
+//!
 //! A Gateway's key Secrets have fixed names, so that a Role can name them.
 
 use sesame_proto::digest::sha256;
@@ -29,19 +31,27 @@ pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
 pub const DEFAULT_FLEET: &str = "default";
 /// Annotation: the Gateway as `namespace/name`, for people.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
+/// The field manager that publishes. An object that it never wrote is somebody else's, whatever it is called and labelled: it
+/// is neither replaced nor deleted. Copies of an object have their labels, and not this.
+pub const PUBLISHER: &str = "sesame-controller";
 /// The entry of a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
 /// The entry of a manifest's `data`, for agents: how many key Secrets the Gateway has.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// The entry of a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
+/// The entry of a manifest's or an endpoint shard's `binaryData`, where it is signed.
+pub const SIGNATURE_ENTRY: &str = "signature";
 /// The entry of a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
 /// The most key Secrets that one Gateway may have: as many names as its Role holds.
 pub const MAX_KEY_SECRETS: usize = 8;
 
-/// Longer names are cut, with a digest in place of the rest.
-const MAX_STEM: usize = 190;
+/// Longer names are cut, with a digest in place of the rest. `controller/deploy/reports.yaml` knows this number, and the
+/// next.
+const MAX_STEM: usize = 177;
+/// How much of a host's name is in that of its report.
+const MAX_HOST: usize = 63;
 
 /// A part of a Gateway's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,19 +109,31 @@ pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
 
 /// The name of the GatewayAgent of a host. `host` may hold anything: what is not allowed in a name is replaced, and a
 /// digest keeps two such hosts apart.
+///
+/// `controller/deploy/reports.yaml` says the same in CEL, which knows no digests, so that no host takes another's name.
 pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     let plain: String = host
         .chars()
         .map(|c| c.to_ascii_lowercase())
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .take(40)
+        .take(MAX_HOST)
         .collect();
-    let plain = plain.trim_matches('-');
-    if plain == host {
+    if plain == host && !plain.starts_with('-') && !plain.ends_with('-') && !plain.is_empty() {
         return format!("{}.{plain}", stem(gateway));
     }
     let digest = sha256(host.as_bytes());
     format!("{}.h{plain}-{}", stem(gateway), &digest[..10])
+}
+
+/// Whether a host can be called so: what a node, a machine or a DNS name is called.
+pub fn is_host_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric();
+    text.len() <= 253
+        && text.bytes().next().is_some_and(plain)
+        && text.bytes().next_back().is_some_and(plain)
+        && text
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// A namespace has no dots, so two Gateways never have one stem.
@@ -162,6 +184,10 @@ mod tests {
                 agent_name(gateway, "Node_1.example.com"),
                 agent_name(gateway, "node-1.example.com"),
                 agent_name(gateway, &"ü".repeat(300)),
+                agent_name(gateway, "-"),
+                agent_name(gateway, ""),
+                agent_name(gateway, &"n".repeat(63)),
+                agent_name(gateway, &format!("{}.", "n".repeat(70))),
             ] {
                 assert!(legal(&name), "{name}");
                 assert!(seen.insert(name.clone()), "{name} twice");

@@ -14,7 +14,7 @@ use crate::resolve::{Options, reroute};
 use crate::serve::Metrics;
 use crate::watch::Seen;
 use crate::watch::fetch::Answer;
-use crate::world::{AnyObject, Kind, ObjectKey, World};
+use crate::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
 
 /// An object that a watch saw.
 #[derive(Debug)]
@@ -93,6 +93,11 @@ impl ClusterState {
         self.broken.len()
     }
 
+    /// Takes what a resolution found good, for the next one.
+    pub(super) fn keep(&mut self, last_good: LastGoodKeys) {
+        self.world.last_good.replace(last_good);
+    }
+
     /// Takes note that the world was resolved as it is.
     pub(super) fn note_resolved(&mut self) {
         self.resolved = true;
@@ -113,6 +118,9 @@ impl ClusterState {
         for key in gone {
             self.referred.remove(&key);
             self.world.remove(&key);
+            if key.kind == Kind::Secret {
+                self.world.last_good.set_unread(&key.name, false);
+            }
         }
         for key in wanted {
             self.referred.entry(key.clone()).or_insert(false);
@@ -124,10 +132,18 @@ impl ClusterState {
     pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
+            Input::Published(last_good) => {
+                self.world.last_good.replace(last_good);
+                effect.world_changed = true;
+            }
             Input::Fetched { key, answer } => {
                 // An answer to a question of earlier is no longer wanted.
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
+                    if key.kind == Kind::Secret {
+                        let unread = matches!(answer, Answer::Unreadable);
+                        self.world.last_good.set_unread(&key.name, unread);
+                    }
                     match answer {
                         Answer::Found(object) => self.replace(&key, Some(object), &mut effect),
                         Answer::Missing => self.replace(&key, None, &mut effect),

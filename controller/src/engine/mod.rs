@@ -30,13 +30,14 @@ use self::cluster_state::{ClusterState, Effect};
 use self::offers::{Bundles, Refresh};
 pub(crate) use self::offers::{Offer, Offers};
 use self::pending::{Pending, Task};
+use crate::expiry::Expiry;
 use crate::report::{Judged, Rejudged, Stored};
 use crate::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
 use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
 use crate::watch::fetch::{Answer, References};
 use crate::watch::{Seen, references};
-use crate::world::{Kind, ObjectKey};
+use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
 /// What arrives.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) enum Input {
         /// What it saw.
         seen: Seen<Observed>,
     },
+    /// What was published last, read before anything that is referred to.
+    Published(LastGoodKeys),
     /// An object that is referred to was read.
     Fetched {
         /// Which.
@@ -137,7 +140,7 @@ impl Engine {
                         pending.unresolved = judgement.is_none();
                     }
                     if pending.unresolved {
-                        let judged = self.resolve(&state, &mut resolver, &mut bundles);
+                        let judged = self.resolve(&mut state, &mut resolver, &mut bundles);
                         judgement = Some(Judgement::Whole(judged));
                         pending.resolved(Instant::now());
                     }
@@ -211,7 +214,7 @@ impl Engine {
 
     fn resolve(
         &self,
-        state: &ClusterState,
+        state: &mut ClusterState,
         resolver: &mut Resolver,
         bundles: &mut Bundles,
     ) -> Arc<Judged> {
@@ -226,7 +229,16 @@ impl Engine {
         for problem in &resolution.problems {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
+        state.keep(std::mem::take(&mut resolution.last_good));
         let gateways = std::mem::take(&mut resolution.gateways);
+        let expiries: BTreeMap<_, _> = gateways
+            .iter()
+            .map(|gateway| {
+                let expiries = gateway.keys.iter().filter_map(Expiry::of);
+                (gateway.gateway.clone(), expiries.collect())
+            })
+            .collect();
+        self.metrics.certificates(&expiries);
         let (offers, unpublishable) =
             bundles.offer(gateways, &resolution.statuses, &unserved, state);
         self.metrics.resolved(
@@ -240,6 +252,7 @@ impl Engine {
             statuses: resolution.statuses,
             revisions: offers::revisions(&offers),
             unpublishable,
+            expiries,
         });
         self.offers.send_replace(Some(offers));
         judged

@@ -13,6 +13,8 @@ use crate::watch::Incoming;
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
     pub(super) uid: String,
+    /// As the API writes times: the earlier is the smaller.
+    pub(super) created: String,
     pub(super) class: String,
     /// Of `spec.infrastructure`.
     pub(super) labels: BTreeMap<String, String>,
@@ -37,6 +39,7 @@ impl Basis {
         Some(Self {
             gateway: incoming.name(),
             uid: text("/metadata/uid")?,
+            created: text("/metadata/creationTimestamp").unwrap_or_default(),
             class: text("/spec/gatewayClassName")?,
             labels: map(value, "/spec/infrastructure/labels"),
             annotations: map(value, "/spec/infrastructure/annotations"),

@@ -3,7 +3,8 @@
 //!
 //! It routes nothing: who asks for `<gateway>-<class>.<namespace>.svc` learns the hosts' own addresses. [`Basis`] is what is
 //! known of a Gateway, `objects` what there should be of it, and `plan` the writes between that and what is there: all pure.
-//! Only the `provisioner` writes, while this replica leads. It never touches an object that is not ours.
+//! Only the `provisioner` writes, while this replica leads. It never touches an object that is not ours: one that does not
+//! name the UID of a Gateway of ours as its owner. A Gateway whose name is taken has none, and is told.
 
 mod basis;
 mod objects;
@@ -13,4 +14,5 @@ mod plan_tests;
 mod provisioner;
 
 use self::basis::Basis;
+pub(crate) use self::plan::Nameless;
 pub(crate) use self::provisioner::Provisioner;

@@ -29,6 +29,7 @@ pub(super) type Key = (Kind, NamespacedName);
 /// An object that is to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Object {
+    pub(super) gateway: NamespacedName,
     pub(super) key: Key,
     pub(super) value: Value,
 }
@@ -88,6 +89,7 @@ fn object(
     let Basis {
         gateway,
         uid,
+        created: _,
         class: _,
         labels: wanted,
         annotations,
@@ -116,13 +118,14 @@ fn object(
     let digest = sha256(value.to_string().as_bytes());
     value["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
     Object {
+        gateway: gateway.clone(),
         key: (kind, NamespacedName::new(&gateway.namespace, name)),
         value,
     }
 }
 
 /// `<gateway>-<class>`, as the specification recommends; a digest where that is no name of a Service.
-fn service_name(basis: &Basis) -> String {
+pub(super) fn service_name(basis: &Basis) -> String {
     let name = format!("{}-{}", basis.gateway.name, basis.class);
     let good = name.len() <= MAX_LABEL
         && name.starts_with(|first: char| first.is_ascii_lowercase())
@@ -132,6 +135,20 @@ fn service_name(basis: &Basis) -> String {
     } else {
         format!("gateway-{}", gateway_id(&basis.gateway))
     }
+}
+
+/// The UID of the Gateway that the object says to belong to; none if it says none.
+///
+/// This alone makes an object ours: labels are copied with the rest of an object, and names are anybody's.
+pub(super) fn owner(value: &Value) -> Option<&str> {
+    let all = value.pointer("/metadata/ownerReferences")?.as_array()?;
+    let ours = all.iter().find(|reference| {
+        let group = reference["apiVersion"].as_str().unwrap_or_default();
+        group.starts_with("gateway.networking.k8s.io/")
+            && reference["kind"] == "Gateway"
+            && reference["controller"] == true
+    });
+    ours?["uid"].as_str()
 }
 
 fn name_label(gateway: &NamespacedName) -> String {

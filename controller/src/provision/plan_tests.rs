@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::Basis;
 use super::objects::{Key, objects};
-use super::plan::{Observed, Write, plan};
-use crate::api::NamespacedName;
+use super::plan::{Known, Nameless, Observed, Write, plan};
 use crate::watch::Incoming;
 use crate::world::Kind;
 
@@ -31,18 +30,33 @@ fn settled(bases: &[Basis]) -> BTreeMap<Key, Observed> {
         let mut value = object.value;
         // What the API adds.
         value["metadata"]["generation"] = json!(1);
+        // And what it leaves out in lists.
+        value["apiVersion"].take();
+        value["kind"].take();
         let version = "7".to_owned();
         (object.key, Observed { version, value })
     })
     .collect()
 }
 
-fn writes(bases: &[Basis], observed: &BTreeMap<Key, Observed>) -> Vec<Write> {
-    let gateways: BTreeMap<NamespacedName, Basis> = bases
+fn known(bases: &[Basis], objects: &BTreeMap<Key, Observed>) -> Known {
+    let gateways = bases
         .iter()
-        .map(|basis| (basis.gateway.clone(), basis.clone()))
-        .collect();
-    plan(&gateways, gateways.keys(), observed)
+        .map(|basis| (basis.gateway.clone(), basis.clone()));
+    Known {
+        gateways: gateways.collect(),
+        objects: objects.clone(),
+        ..Known::default()
+    }
+}
+
+fn planned(bases: &[Basis], observed: &BTreeMap<Key, Observed>) -> (Vec<Write>, Nameless) {
+    let known = known(bases, observed);
+    plan(&known, known.gateways.keys())
+}
+
+fn writes(bases: &[Basis], observed: &BTreeMap<Key, Observed>) -> Vec<Write> {
+    planned(bases, observed).0
 }
 
 #[test]
@@ -141,20 +155,82 @@ fn what_is_there_is_not_written_and_what_differs_is() {
 fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     let mine = [basis(|_| {})];
     let there = settled(&mine);
-    let deletes = writes(&[], &there);
-    assert_eq!(deletes.len(), 3);
-    assert!(
-        deletes
-            .iter()
-            .all(|write| matches!(write, Write::Delete { .. }))
-    );
+    let deletes = |known: &Known| {
+        let (writes, _) = plan(known, [].iter());
+        let deletes = |write: &Write| matches!(write, Write::Delete { .. });
+        assert!(writes.iter().all(deletes));
+        writes.len()
+    };
+    // It has another class now.
+    assert_eq!(deletes(&known(&mine, &there)), 3);
+    // It is gone, and we have seen it; or we have not, and nobody says whose these are.
+    let mut gone = known(&[], &there);
+    assert_eq!(deletes(&gone), 0);
+    gone.gone.insert("u".to_owned());
+    assert_eq!(deletes(&gone), 3);
     // It is ours, but the watch of Gateways does not have it yet, or no longer.
     let ours = [mine[0].gateway.clone()];
-    assert!(plan(&BTreeMap::new(), ours.iter(), &there).is_empty());
+    assert!(plan(&gone, ours.iter()).0.is_empty());
     // Its address of one family is gone.
     let fewer = [basis(|gateway| {
         gateway["status"]["addresses"] = json!([{"value": "192.0.2.1"}]);
     })];
     let deletes = writes(&fewer, &there);
     assert!(matches!(&deletes[..], [Write::Delete { key, .. }] if key.1.name.ends_with("-ipv6")));
+}
+
+#[test]
+fn what_has_our_labels_and_another_owner_is_neither_replaced_nor_deleted() {
+    let mine = [basis(|_| {})];
+    for owner in [
+        json!([]),
+        json!([{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": "edge", "uid": "other", "controller": true}]),
+        json!([{"apiVersion": "v1", "kind": "Gateway", "name": "edge", "uid": "u", "controller": true}]),
+        json!([{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": "edge", "uid": "u"}]),
+    ] {
+        let mut there = settled(&mine);
+        for observed in there.values_mut() {
+            observed.value["metadata"]["ownerReferences"] = owner.clone();
+            observed.value["spec"]["clusterIP"] = json!("other");
+        }
+        let (writes, nameless) = planned(&mine, &there);
+        assert!(writes.is_empty(), "{owner}: {writes:?}");
+        assert!(nameless[&mine[0].gateway].contains("web/edge-sesame is there"));
+        assert!(
+            plan(&known(&mine, &there), [].iter()).0.is_empty(),
+            "{owner}"
+        );
+    }
+}
+
+#[test]
+fn of_two_gateways_that_want_one_name_the_first_keeps_it_and_the_other_is_told() {
+    let named = |name: &str, class: &str, created: &str| {
+        basis(|gateway| {
+            gateway["metadata"]["name"] = json!(name);
+            gateway["metadata"]["uid"] = json!(name);
+            gateway["metadata"]["creationTimestamp"] = json!(created);
+            gateway["spec"]["gatewayClassName"] = json!(class);
+        })
+    };
+    let young = named("web", "int-sesame", "2026-02-01T00:00:00Z");
+    let old = named("web-int", "sesame", "2026-01-01T00:00:00Z");
+    let both = [young.clone(), old.clone()];
+    let (creates, nameless) = planned(&both, &BTreeMap::new());
+    assert_eq!(creates.len(), 3);
+    assert!(
+        creates
+            .iter()
+            .all(|write| write.gateway() == Some(&old.gateway))
+    );
+    let why = "Service web/web-int-sesame is of Gateway web/web-int";
+    assert!(nameless[&young.gateway].ends_with(why));
+    assert_eq!(nameless.len(), 1);
+    // Once somebody has it, nothing is written any more, whoever is older.
+    for holder in [&young, &old] {
+        let there = settled(std::slice::from_ref(holder));
+        let (writes, nameless) = planned(&both, &there);
+        assert!(writes.is_empty(), "{writes:?}");
+        assert!(!nameless.contains_key(&holder.gateway) && nameless.len() == 1);
+    }
 }

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Basis;
-use super::objects::Key;
-use super::plan::{Observed, Write, plan};
+use super::objects::{Key, owner};
+use super::plan::{Known, Observed, Write, plan, taken};
+use super::{Basis, Nameless};
 use crate::api::NamespacedName;
 use crate::cluster::published::GATEWAY_LABEL;
 use crate::engine::Offers;
@@ -26,9 +26,12 @@ use crate::world::Kind;
 
 /// How long one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A write that failed is tried again after this.
+/// A write that failed is tried again after this, then after twice as long.
 const PAUSE: Duration = Duration::from_secs(5);
-/// What is watched.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How many UIDs of Gateways that are gone are remembered.
+const MAX_GONE: usize = 1024;
+/// What the watches have seen.
 const KINDS: [Kind; 3] = [Kind::Gateway, Kind::Service, Kind::EndpointSlice];
 
 /// Everything the provisioner's task owns.
@@ -36,15 +39,30 @@ pub(crate) struct Provisioner {
     pub(crate) client: Client,
     pub(crate) offers: watch::Receiver<Option<Arc<Offers>>>,
     pub(crate) leading: watch::Receiver<bool>,
+    pub(crate) nameless: watch::Sender<Nameless>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 /// What the watches have seen.
 #[derive(Default)]
-struct Known {
+struct Cache {
     listed: BTreeSet<Kind>,
-    gateways: BTreeMap<NamespacedName, Basis>,
-    objects: BTreeMap<Key, Observed>,
+    known: Known,
+}
+
+/// A write that failed.
+struct Retry {
+    at: Instant,
+    pause: Duration,
+    /// Why, if the name is somebody else's.
+    taken: Option<(NamespacedName, String)>,
+}
+
+/// Why a write did nothing.
+enum Failure {
+    /// The name is somebody else's.
+    Taken,
+    Other(String),
 }
 
 impl Provisioner {
@@ -56,47 +74,66 @@ impl Provisioner {
             watches.spawn(self.watch(kind, events.clone()));
         }
         drop(events);
-        let mut known = Known::default();
-        let mut retries: BTreeMap<Key, Instant> = BTreeMap::new();
+        let mut cache = Cache::default();
+        let mut retries: BTreeMap<Key, Retry> = BTreeMap::new();
         loop {
-            let next_try = retries.values().min().copied();
+            let leads = *self.leading.borrow();
+            let next_try = retries.values().map(|retry| retry.at).min();
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some((kind, event)) => known.take(kind, event),
+                    Some((kind, event)) => cache.take(kind, event),
                     None => return,
                 },
                 changed = self.offers.changed() => if changed.is_err() { return },
                 changed = self.leading.changed() => if changed.is_err() { return },
-                () = until(next_try) => {}
+                () = until(next_try.filter(|_| leads)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
-                known.take(kind, event);
+                cache.take(kind, event);
             }
             let Some(offers) = self.offers.borrow_and_update().clone() else {
                 continue;
             };
-            if known.listed.len() < KINDS.len() || !*self.leading.borrow_and_update() {
+            if cache.listed.len() < KINDS.len() || !*self.leading.borrow_and_update() {
                 continue;
             }
+            let (writes, mut nameless) = plan(&cache.known, offers.keys());
+            let planned: BTreeSet<&Key> = writes.iter().map(Write::key).collect();
+            retries.retain(|key, _| planned.contains(key));
             let now = Instant::now();
-            retries.retain(|_, at| *at > now);
-            for write in plan(&known.gateways, offers.keys(), &known.objects) {
+            for write in writes {
                 let key = write.key().clone();
-                if retries.contains_key(&key) || !*self.leading.borrow() {
+                let gateway = write.gateway().cloned();
+                let waits = retries.get(&key).is_some_and(|retry| retry.at > now);
+                if waits || !*self.leading.borrow() {
                     continue;
                 }
-                match self.write(write).await {
-                    Ok(Some(stored)) => known.put(key.0, &stored),
-                    Ok(None) => {
-                        known.objects.remove(&key);
+                let failure = match self.write(write, &mut cache).await {
+                    Ok(()) => {
+                        retries.remove(&key);
+                        continue;
                     }
-                    Err(why) => {
-                        let (kind, name) = &key;
-                        tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
-                        retries.insert(key, Instant::now() + PAUSE);
-                    }
-                }
+                    Err(failure) => failure,
+                };
+                let why = match &failure {
+                    Failure::Taken => taken(&key, None),
+                    Failure::Other(why) => why.clone(),
+                };
+                let (kind, name) = &key;
+                tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
+                let pause = retries.get(&key).map_or(PAUSE, |retry| retry.pause * 2);
+                let pause = pause.min(LONGEST_PAUSE);
+                let taken = matches!(failure, Failure::Taken);
+                let taken = gateway.filter(|_| taken).map(|gateway| (gateway, why));
+                let at = Instant::now() + pause;
+                retries.insert(key, Retry { at, pause, taken });
             }
+            nameless.extend(retries.values().filter_map(|retry| retry.taken.clone()));
+            self.nameless.send_if_modified(|told| {
+                let other = *told != nameless;
+                *told = nameless;
+                other
+            });
         }
     }
 
@@ -132,16 +169,40 @@ impl Provisioner {
         }
     }
 
-    /// What is stored now; none if it is gone.
-    async fn write(&self, write: Write) -> Result<Option<Incoming>, String> {
-        match tokio::time::timeout(TIMEOUT, self.send(write)).await {
-            Ok(Ok(stored)) => Ok(stored),
-            Ok(Err(kube::Error::Api(status))) if status.reason == "AlreadyExists" => {
-                Err("there is one of this name that is not ours".to_owned())
+    /// Writes, and takes note of what is stored now.
+    async fn write(&self, write: Write, cache: &mut Cache) -> Result<(), Failure> {
+        let key = write.key().clone();
+        let created = matches!(write, Write::Create(_));
+        let no_answer = || Failure::Other(format!("no answer in {TIMEOUT:?}"));
+        let answer = tokio::time::timeout(TIMEOUT, self.send(write)).await;
+        match answer.map_err(|_| no_answer())? {
+            Ok(Some(stored)) => cache.put(key.0, &stored),
+            Ok(None) => {
+                cache.known.objects.remove(&key);
             }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer in {TIMEOUT:?}")),
+            Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
+                let there = tokio::time::timeout(TIMEOUT, self.read(&key)).await;
+                let there = there.map_err(|_| no_answer())?;
+                let there = there.map_err(|error| Failure::Other(error.to_string()))?;
+                // Ours without its label is mended by the next plan.
+                let gateways = cache.known.gateways.values();
+                let ours = there.filter(|there| {
+                    let mut uids = gateways.map(|basis| basis.uid.as_str());
+                    owner(&there.value).is_some_and(|uid| uids.any(|known| known == uid))
+                });
+                cache.put(key.0, &ours.ok_or(Failure::Taken)?);
+                return Err(Failure::Other("it had lost its label".to_owned()));
+            }
+            Err(error) => return Err(Failure::Other(error.to_string())),
         }
+        Ok(())
+    }
+
+    async fn read(&self, (kind, name): &Key) -> kube::Result<Option<Incoming>> {
+        let resource = api_resource(*kind, api_version(*kind));
+        let api: Api<Incoming> =
+            Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
+        api.get_opt(&name.name).await
     }
 
     async fn send(&self, write: Write) -> kube::Result<Option<Incoming>> {
@@ -173,6 +234,7 @@ impl Provisioner {
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.metrics.published(kind.as_str(), verb);
+        tracing::debug!(kind = kind.as_str(), namespace, name, verb, "written");
         let deleted = matches!(write, Write::Delete { .. });
         match self.client.request::<Incoming>(request).await {
             Ok(stored) => Ok((!deleted).then_some(stored)),
@@ -182,14 +244,22 @@ impl Provisioner {
     }
 }
 
-impl Known {
+impl Cache {
     /// Takes what a watch saw.
     fn take(&mut self, kind: Kind, seen: Seen<Incoming>) {
+        let Known {
+            gateways,
+            gone,
+            objects,
+        } = &mut self.known;
         match seen {
             Seen::All(all) => {
                 match kind {
-                    Kind::Gateway => self.gateways.clear(),
-                    _ => self.objects.retain(|(of, _), _| *of != kind),
+                    Kind::Gateway => {
+                        let before = std::mem::take(gateways);
+                        gone.extend(before.into_values().map(|basis| basis.uid));
+                    }
+                    _ => objects.retain(|(of, _), _| *of != kind),
                 }
                 self.listed.insert(kind);
                 for incoming in &all {
@@ -198,23 +268,32 @@ impl Known {
             }
             Seen::One(incoming) => self.put(kind, &incoming),
             Seen::Gone(incoming) => match kind {
-                Kind::Gateway => {
-                    self.gateways.remove(&incoming.name());
-                }
+                Kind::Gateway => self.forget(&incoming.name()),
                 _ => {
-                    self.objects.remove(&(kind, incoming.name()));
+                    objects.remove(&(kind, incoming.name()));
                 }
             },
+        }
+    }
+
+    /// The Gateway is gone; what is left of it is still known to be ours.
+    fn forget(&mut self, gateway: &NamespacedName) {
+        let Known { gateways, gone, .. } = &mut self.known;
+        gone.extend(gateways.remove(gateway).map(|basis| basis.uid));
+        while gone.len() > MAX_GONE {
+            gone.pop_first();
         }
     }
 
     fn put(&mut self, kind: Kind, incoming: &Incoming) {
         let name = incoming.name();
         if kind == Kind::Gateway {
-            match Basis::of(incoming) {
-                Some(basis) => self.gateways.insert(name, basis),
-                None => self.gateways.remove(&name),
-            };
+            // One of this name may have been another.
+            self.forget(&name);
+            if let Some(basis) = Basis::of(incoming) {
+                self.known.gone.remove(&basis.uid);
+                self.known.gateways.insert(name, basis);
+            }
             return;
         }
         let version = |text: &str| text.parse::<u64>().unwrap_or(0);
@@ -222,10 +301,10 @@ impl Known {
             version: incoming.version().to_owned(),
             value: incoming.value.clone(),
         };
-        let known = self.objects.entry((kind, name));
+        let known = self.known.objects.entry((kind, name));
         let known = known.or_insert_with(|| observed.clone());
         // What a write has told may be newer than what the watch tells.
-        if version(&known.version) < version(&observed.version) {
+        if version(&known.version) <= version(&observed.version) {
             *known = observed;
         }
     }

@@ -9,6 +9,7 @@
 //! the Gateway is known to be gone or no longer ours.
 
 mod bundle;
+mod last_good;
 mod objects;
 mod observed;
 mod plan;
@@ -17,7 +18,10 @@ mod plan_tests;
 mod publisher;
 mod retries;
 mod seen;
+mod signing;
 
 pub(crate) use self::bundle::Bundle;
+pub(crate) use self::last_good::last_good;
 pub(crate) use self::publisher::Publisher;
 pub(crate) use self::retries::Failures;
+pub(crate) use self::signing::Signing;

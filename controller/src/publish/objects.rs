@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::api::NamespacedName;
 use crate::cluster::published::{
     FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, Part,
-    SHARD_ENTRY, gateway_id,
+    SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
 };
 
 /// An object that is to be there.
@@ -79,7 +79,7 @@ impl Object {
     }
 
     /// The object as the API has it.
-    pub(crate) fn json(&self, owner: &Owner, namespace: &str) -> Value {
+    pub(crate) fn json(&self, owner: &Owner, namespace: &str, signature: Option<&[u8]>) -> Value {
         let encoded = STANDARD.encode(&self.bytes);
         let entry = self.entry;
         let mut object = json!({
@@ -96,6 +96,9 @@ impl Object {
             Part::Keys => object["data"] = json!({entry: encoded}),
             Part::Manifest | Part::Config | Part::Endpoints => {
                 object["binaryData"] = json!({entry: encoded});
+                if let Some(signature) = signature {
+                    object["binaryData"][SIGNATURE_ENTRY] = json!(STANDARD.encode(signature));
+                }
                 if !self.summary.is_empty() {
                     object["data"] = json!(self.summary);
                 }

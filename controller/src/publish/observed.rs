@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use prost::Message as _;
-use sesame_proto::schema::Manifest;
+use serde_json::Value;
+use sesame_proto::bounds;
 
 use super::objects::{self, Object, Owner};
+use super::signing::{Seal, Sealed, Signing};
 use crate::cluster::published::{
-    GATEWAY_ANNOTATION, GATEWAY_LABEL, MANIFEST_ENTRY, PART_LABEL, Part, SHARD_ENTRY, gateway_id,
+    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY,
+    PART_LABEL, PUBLISHER, Part, SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
 };
 use crate::watch::Incoming;
 
@@ -21,6 +23,8 @@ pub(super) struct Entry {
     /// The label that says whose it is.
     pub(super) gateway: String,
     pub(super) digest: [u8; 32],
+    /// Whether it is signed as it should be.
+    pub(super) seal: Seal,
     /// `metadata.resourceVersion`, which grows.
     pub(super) version: u64,
     /// Of endpoints.
@@ -44,6 +48,15 @@ impl Published {
             .iter()
             .filter(move |(_, entry)| entry.gateway == gateway)
             .map(|((_, name), entry)| (name.as_str(), entry))
+    }
+
+    /// The latest stamp of a signature.
+    pub(super) fn latest_stamp(&self) -> u64 {
+        let stamps = self.0.values().map(|entry| match entry.seal {
+            Seal::Good(stamp) => stamp,
+            Seal::None | Seal::Bad => 0,
+        });
+        stamps.max().unwrap_or(0)
     }
 
     /// The labels of all Gateways of which something is published.
@@ -88,9 +101,15 @@ impl Published {
 }
 
 impl Entry {
+    /// Whether it is this object, signed as it should be.
+    pub(super) fn is(&self, object: &Object) -> bool {
+        self.digest == object.digest && self.seal != Seal::Bad
+    }
+
     /// What a write leaves.
-    pub(super) fn of_written(object: &Object, owner: &Owner, version: u64) -> Self {
+    pub(super) fn of_written(object: &Object, owner: &Owner, version: u64, seal: Seal) -> Self {
         Self {
+            seal,
             part: object.part,
             gateway: gateway_id(&owner.gateway),
             digest: object.digest,
@@ -106,13 +125,18 @@ impl Entry {
         }
     }
 
-    /// What a watch saw; none if it does not say which part it is.
-    pub(super) fn of_seen(kind: &'static str, incoming: &Incoming) -> Option<Self> {
+    /// What a watch saw; none if it is not ours, or does not say which part it is.
+    pub(super) fn of_seen(
+        kind: &'static str,
+        incoming: &Incoming,
+        signing: &Signing,
+    ) -> Option<Self> {
+        if !is_ours(incoming) {
+            return None;
+        }
         let value = &incoming.value;
         let map = |pointer: &str| -> BTreeMap<String, String> {
-            let object = value
-                .pointer(pointer)
-                .and_then(serde_json::Value::as_object);
+            let object = value.pointer(pointer).and_then(Value::as_object);
             object
                 .into_iter()
                 .flatten()
@@ -129,18 +153,39 @@ impl Entry {
             Part::Keys => (map("/data"), BTreeMap::new()),
             Part::Manifest | Part::Config | Part::Endpoints => (map("/binaryData"), map("/data")),
         };
-        let binary: BTreeMap<String, Vec<u8>> = encoded
+        let mut binary: BTreeMap<String, Vec<u8>> = encoded
             .into_iter()
             .map(|(name, text)| (name, STANDARD.decode(text).unwrap_or_default()))
             .collect();
+        // What is signed has a signature beside what the digest is over; elsewhere it has no business there.
+        let signature = match part {
+            Part::Manifest | Part::Endpoints if signing.is_on() => binary.remove(SIGNATURE_ENTRY),
+            _ => None,
+        };
         let bytes = |name: &str| binary.get(name).cloned().unwrap_or_default();
         let gateway = annotations.get(GATEWAY_ANNOTATION);
         let views = binary
             .iter()
             .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
             .collect();
+        let label = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
+        let entry = match part {
+            Part::Manifest => MANIFEST_ENTRY,
+            Part::Config | Part::Endpoints => SHARD_ENTRY,
+            Part::Keys => KEYS_ENTRY,
+        };
+        let seal = signing.seen(&Sealed {
+            part,
+            name: &incoming.name().name,
+            gateway: gateway.map(String::as_str).unwrap_or_default(),
+            fleet: label(FLEET_LABEL),
+            key_secrets: text.get(KEY_SECRETS_ENTRY).map_or("0", String::as_str),
+            content: binary.get(entry).map(Vec::as_slice).unwrap_or_default(),
+            signature: signature.as_deref(),
+        });
         Some(Self {
             part,
+            seal,
             gateway: labels.get(GATEWAY_LABEL).cloned().unwrap_or_default(),
             digest: objects::digest(
                 &labels,
@@ -161,9 +206,39 @@ impl Entry {
     }
 }
 
+/// Whether we have written the object: cross-namespace owners do not exist, and labels are copied with the rest of an object.
+pub(super) fn is_ours(incoming: &Incoming) -> bool {
+    let managers = incoming.managed.as_ref().and_then(Value::as_array);
+    let mut managers = managers.into_iter().flatten();
+    managers.any(|entry| entry["manager"] == PUBLISHER)
+}
+
 /// The names of the shards that a manifest names; none if it is not one, and is about to be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
-    let manifest = Manifest::decode(manifest).unwrap_or_default();
+    let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);
     all.map(|shard| shard.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_another_has_written_is_not_ours_whatever_its_labels_say() {
+        let seen = |managers: &[&str]| {
+            let managed: Vec<Value> = managers.iter().map(|m| json!({"manager": m})).collect();
+            let object = json!({"metadata": {
+                "name": "ns.edge.config-1", "managedFields": managed,
+                "labels": {PART_LABEL: "config", GATEWAY_LABEL: "1"},
+            }});
+            let incoming = serde_json::from_value(object).expect("an object");
+            Entry::of_seen("ConfigMap", &incoming, &Signing::default()).is_some()
+        };
+        assert!(seen(&["kubectl-edit", PUBLISHER]));
+        assert!(!seen(&["kubectl-client-side-apply"]));
+        assert!(!seen(&[]));
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::bundle::Bundle;
 use super::objects::{self, Object, Owner};
 use super::observed::Published;
+use super::signing::Seal;
 use crate::api::NamespacedName;
 use crate::cluster::published::{Part, gateway_id, shard_name};
 use crate::engine::{Offer, Offers};
@@ -60,18 +61,20 @@ fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -
         manifest,
     } = bundle.as_ref();
     let known = published.get(Part::Manifest, &manifest.name);
-    let new_manifest = known.is_none_or(|known| known.digest != manifest.digest);
+    let new_manifest = known.is_none_or(|known| !known.is(manifest));
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for object in parts {
         let Some(known) = published.get(object.part, &object.name) else {
             before.push(Write::Create(Arc::clone(object)));
             continue;
         };
-        if known.digest == object.digest {
+        if known.is(object) {
             continue;
         }
-        // Readers of either manifest must find the endpoints of all that it names.
-        let united = (new_manifest && object.part == Part::Endpoints)
+        // Readers of either manifest must find the endpoints of all that it names. Of what others put there nothing is
+        // taken over: it would be signed.
+        let ours = known.seal != Seal::Bad;
+        let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
             .flatten()
             .filter(|united| united.digest != object.digest);

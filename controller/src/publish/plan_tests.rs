@@ -13,6 +13,7 @@ use sesame_proto::shard::Splitter;
 use super::bundle::Bundle;
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
+use super::signing::Seal;
 use crate::api::NamespacedName;
 use crate::cluster::published::Part;
 use crate::engine::{Offer, Offers};
@@ -72,7 +73,10 @@ fn apply(published: &mut Published, plan: &Plan, write: &Write) {
     match write {
         Write::Create(object) | Write::Replace(object) => {
             let owner = plan.owner.as_ref().expect("an owner");
-            published.put(&object.name, Entry::of_written(object, owner, 1));
+            published.put(
+                &object.name,
+                Entry::of_written(object, owner, 1, Seal::None),
+            );
         }
         Write::Delete { kind, name } => {
             published.remove(kind, name, u64::MAX);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt as _;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, GetParams, PostParams};
 use kube::core::request::Request;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _};
@@ -16,12 +16,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::objects::{self, Object, Owner};
-use super::observed::{Entry, Published};
+use super::observed::{Entry, Published, is_ours};
 use super::plan::{Plan, Write, plan};
 use super::retries::{FIRST_PAUSE, Failures, Retries, forget_settled, note_failure};
 use super::seen::{Found, Stored, take};
+use super::signing::Signing;
 use crate::api::NamespacedName;
-use crate::cluster::published::{GATEWAY_LABEL, Part};
+use crate::cluster::published::{GATEWAY_LABEL, PUBLISHER, Part};
 use crate::engine::Offers;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
@@ -41,6 +42,7 @@ pub(crate) struct Publisher {
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) failures: watch::Sender<Failures>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) signing: Signing,
 }
 
 impl Publisher {
@@ -57,6 +59,8 @@ impl Publisher {
         let mut retries = Retries::new();
         // Whether anything that a plan looks at may be otherwise than at the last plan.
         let mut open = true;
+        // Of signatures: it grows, whoever led before and whatever its clock said.
+        let mut stamp = 0;
         loop {
             let next_try = retries.values().map(|retry| retry.at).min();
             tokio::select! {
@@ -98,9 +102,10 @@ impl Publisher {
                 let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
                 retries.get(&name).is_none_or(|retry| retry.at <= now)
             });
+            stamp = next_stamp(stamp.max(published.latest_stamp()), SystemTime::now());
             let this = &self;
             let outcomes: Vec<Outcome> = futures::stream::iter(plans)
-                .map(|plan| this.carry_out(plan))
+                .map(|plan| this.carry_out(plan, stamp))
                 .buffer_unordered(GATEWAYS_AT_ONCE)
                 .collect()
                 .await;
@@ -135,6 +140,7 @@ impl Publisher {
         );
         let config = watch_config().labels(GATEWAY_LABEL);
         let metrics = Arc::clone(&self.metrics);
+        let signing = self.signing.clone();
         async move {
             let kind = kind.as_str();
             let keep = |incoming: Incoming| {
@@ -142,7 +148,7 @@ impl Publisher {
                 (
                     incoming.name().name,
                     version,
-                    Entry::of_seen(kind, &incoming),
+                    Entry::of_seen(kind, &incoming, &signing),
                 )
             };
             let take = |seen| events.send((kind, seen)).is_ok();
@@ -160,8 +166,9 @@ impl Publisher {
         }
     }
 
-    /// Does the plan's steps, one after the other, until one fails.
-    async fn carry_out(&self, plan: Plan) -> Outcome {
+    /// Does the plan's steps, one after the other, until one fails. What a step signs is later than what the one before
+    /// has signed.
+    async fn carry_out(&self, plan: Plan, first: u64) -> Outcome {
         let Plan { owner, steps } = plan;
         let mut outcome = Outcome {
             gateway: owner.as_ref().map(|owner| owner.gateway.clone()),
@@ -169,9 +176,9 @@ impl Publisher {
             failure: None,
         };
         let count: usize = steps.iter().map(Vec::len).sum();
-        for step in steps {
+        for (stamp, step) in (first..).zip(steps) {
             let results: Vec<Result<Written, String>> = futures::stream::iter(step)
-                .map(|write| self.write(owner.as_ref(), write))
+                .map(|write| self.write(owner.as_ref(), write, stamp))
                 .buffer_unordered(WRITES_AT_ONCE)
                 .collect()
                 .await;
@@ -196,7 +203,12 @@ impl Publisher {
         outcome
     }
 
-    async fn write(&self, owner: Option<&Owner>, write: Write) -> Result<Written, String> {
+    async fn write(
+        &self,
+        owner: Option<&Owner>,
+        write: Write,
+        stamp: u64,
+    ) -> Result<Written, String> {
         let name = match &write {
             Write::Create(object) | Write::Replace(object) => object.name.clone(),
             Write::Delete { name, .. } => name.clone(),
@@ -204,32 +216,44 @@ impl Publisher {
         if !*self.leading.borrow() {
             return Err(format!("{name}: another replica leads now"));
         }
-        let write = self.send(owner, write);
+        let write = self.send(owner, write, stamp);
         match tokio::time::timeout(TIMEOUT, write).await {
             Ok(Ok(written)) => Ok(written),
-            Ok(Err(kube::Error::Api(status))) => Err(format!(
+            Ok(Err(Refusal::Foreign)) => Err(format!(
+                "{name}: there is one that this controller has not written; delete it"
+            )),
+            Ok(Err(Refusal::Kube(kube::Error::Api(status)))) => Err(format!(
                 "{name}: the API server says {} {}: {}",
                 status.code, status.reason, status.message
             )),
-            Ok(Err(error)) => Err(format!("{name}: {error}")),
+            Ok(Err(Refusal::Kube(error))) => Err(format!("{name}: {error}")),
             Err(_) => Err(format!("{name}: no answer in {TIMEOUT:?}")),
         }
     }
 
-    async fn send(&self, owner: Option<&Owner>, write: Write) -> kube::Result<Written> {
-        match (owner, write) {
+    async fn send(
+        &self,
+        owner: Option<&Owner>,
+        write: Write,
+        stamp: u64,
+    ) -> Result<Written, Refusal> {
+        let written = match (owner, write) {
             (Some(owner), Write::Create(object)) => {
-                match self.put(owner, &object, Verb::Create).await {
+                match self.put(owner, &object, (Verb::Create, stamp)).await {
+                    // It may be ours all the same: without its label the watch does not see it.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
-                        self.put(owner, &object, Verb::Replace).await
+                        if !self.wrote(objects::kind(object.part), &object.name).await? {
+                            return Err(Refusal::Foreign);
+                        }
+                        self.put(owner, &object, (Verb::Replace, stamp)).await
                     }
                     result => result,
                 }
             }
             (Some(owner), Write::Replace(object)) => {
-                match self.put(owner, &object, Verb::Replace).await {
+                match self.put(owner, &object, (Verb::Replace, stamp)).await {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
-                        self.put(owner, &object, Verb::Create).await
+                        self.put(owner, &object, (Verb::Create, stamp)).await
                     }
                     // What is immutable has other bytes under our name: somebody else's work. Nothing else is ever
                     // taken away to be replaced.
@@ -238,7 +262,7 @@ impl Publisher {
                     {
                         self.delete(objects::kind(object.part), &object.name)
                             .await?;
-                        self.put(owner, &object, Verb::Create).await
+                        self.put(owner, &object, (Verb::Create, stamp)).await
                     }
                     result => result,
                 }
@@ -246,15 +270,34 @@ impl Publisher {
             (_, Write::Delete { kind, name }) => self.delete(kind, &name).await,
             // Nothing is planned for a Gateway that is gone but to delete.
             (None, Write::Create(_) | Write::Replace(_)) => Ok(Written::Nothing),
-        }
+        };
+        Ok(written?)
     }
 
-    async fn put(&self, owner: &Owner, object: &Object, verb: Verb) -> kube::Result<Written> {
+    /// Whether we have written what is there.
+    async fn wrote(&self, kind: &'static str, name: &str) -> kube::Result<bool> {
+        let request = Request::new(self.url(kind))
+            .get(name, &GetParams::default())
+            .map_err(kube::Error::BuildRequest)?;
+        let there = self.client.request::<Incoming>(request).await?;
+        Ok(is_ours(&there))
+    }
+
+    async fn put(
+        &self,
+        owner: &Owner,
+        object: &Object,
+        (verb, stamp): (Verb, u64),
+    ) -> kube::Result<Written> {
         let kind = objects::kind(object.part);
-        let body = serde_json::to_vec(&object.json(owner, &self.namespace))
-            .map_err(kube::Error::SerdeError)?;
+        let signature = self.signing.sign(object, owner, stamp);
+        let json = object.json(owner, &self.namespace, signature.as_deref());
+        let body = serde_json::to_vec(&json).map_err(kube::Error::SerdeError)?;
         let request = Request::new(self.url(kind));
-        let parameters = PostParams::default();
+        let parameters = PostParams {
+            field_manager: Some(PUBLISHER.to_owned()),
+            ..PostParams::default()
+        };
         let request = match verb {
             Verb::Create => request.create(&parameters, body),
             Verb::Replace => request.replace(&object.name, &parameters, body),
@@ -263,7 +306,8 @@ impl Publisher {
         self.metrics.published(object.part.as_str(), verb.as_str());
         let stored: Stored = self.client.request(request).await?;
         let version = stored.metadata.resource_version.parse().unwrap_or(0);
-        let entry = Entry::of_written(object, owner, version);
+        let seal = self.signing.written(object.part, stamp);
+        let entry = Entry::of_written(object, owner, version, seal);
         Ok(Written::Put(object.name.clone(), Box::new(entry)))
     }
 
@@ -287,6 +331,19 @@ impl Publisher {
             Kind::ConfigMap
         };
         Incoming::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
+    }
+}
+
+/// Why a write did nothing.
+enum Refusal {
+    /// The name is somebody else's.
+    Foreign,
+    Kube(kube::Error),
+}
+
+impl From<kube::Error> for Refusal {
+    fn from(error: kube::Error) -> Self {
+        Self::Kube(error)
     }
 }
 
@@ -331,6 +388,13 @@ impl Written {
             Self::Nothing => {}
         }
     }
+}
+
+/// Later than every stamp before, and the milliseconds since 1970 where that is later. A plan has three steps.
+fn next_stamp(before: u64, now: SystemTime) -> u64 {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_millis()).unwrap_or(0);
+    now.max(before.saturating_add(3))
 }
 
 async fn until(time: Option<Instant>) {

@@ -11,20 +11,36 @@ use kube::{Api, Client, Resource as _};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
-use super::hosts::{self, Revisions, Said};
+use super::hosts::{self, Revisions, STRANGE, Said};
 use super::judged::Judged;
+use super::kept::Heard;
+use super::nodes::{self, Nodes};
 use super::silence::{Moment, Silences};
-use crate::api::NamespacedName;
+use crate::api::{NamespacedName, Network};
 use crate::cluster::GatewayAgent;
+use crate::cluster::published::agent_name;
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, follow, watch_config};
+use crate::watch::{Kept, PAGE, Seen, follow, is_forbidden, watch_config};
 use crate::world::{Kind, ObjectKey};
 
 /// How often the kind is looked for while it is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
+/// How many Gateways one host may report about: as many as it may have addresses for.
+const MAX_OF_HOST: usize = 256;
+
 /// A GatewayAgent by name; none if it cannot be decoded.
 type Found = (String, Option<GatewayAgent>);
+
+/// What the watches tell.
+pub(super) enum News {
+    Agents(Box<Seen<Found>>),
+    /// The kind is not installed, or may not be read.
+    NoAgents,
+    Nodes(Seen<nodes::Found>),
+    /// They may not be read.
+    NoNodes,
+}
 
 /// All agents, and what they say.
 pub(super) struct Agents {
@@ -37,22 +53,31 @@ pub(super) struct Agents {
     silences: Silences,
     /// Agents that were stale at the last look: one look may be too early.
     stale: BTreeSet<String>,
-    /// The watch and the deletions under way.
+    /// Agents that no host may have written, with the reason. Nothing of them is told.
+    refused: BTreeMap<String, &'static str>,
+    of_host: BTreeMap<String, usize>,
+    /// Whether it is known which agents there are.
+    listed: bool,
+    nodes: Nodes,
+    metrics: Arc<Metrics>,
+    /// The watches and the deletions under way.
     tasks: JoinSet<()>,
 }
 
 impl Agents {
-    /// Starts to watch them.
+    /// Starts to watch them; hosts of any name may serve at the `declared` addresses.
     pub(super) fn watch(
         client: &Client,
         namespace: &str,
+        declared: Vec<Network>,
         metrics: &Arc<Metrics>,
-    ) -> (Self, UnboundedReceiver<Seen<Found>>) {
+    ) -> (Self, UnboundedReceiver<News>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let resource = ApiResource::erase::<GatewayAgent>(&());
-        let api: Api<Incoming> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let api: Api<Kept<Heard>> = Api::namespaced_with(client.clone(), namespace, &resource);
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch(api, sender, Arc::clone(metrics)));
+        tasks.spawn(watch(api, sender.clone(), Arc::clone(metrics)));
+        tasks.spawn(nodes::watch(client.clone(), Arc::clone(metrics), sender));
         let agents = Self {
             api: Api::namespaced(client.clone(), namespace),
             by_gateway: BTreeMap::new(),
@@ -61,9 +86,40 @@ impl Agents {
             said: BTreeMap::new(),
             silences: Silences::default(),
             stale: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            of_host: BTreeMap::new(),
+            listed: false,
+            nodes: Nodes::new(declared),
+            metrics: Arc::clone(metrics),
             tasks,
         };
         (agents, receiver)
+    }
+
+    /// Whether all that hosts say is known. Before, nothing should be said of Gateways: it would be taken back at once.
+    pub(super) fn listed(&self) -> bool {
+        self.listed && self.nodes.listed()
+    }
+
+    /// Takes what a watch saw; returns the objects about which something else is said now.
+    pub(super) fn hear(&mut self, news: News, now: Moment) -> BTreeSet<ObjectKey> {
+        let other = match news {
+            News::Agents(seen) => return self.take(*seen, now),
+            News::NoAgents => {
+                self.listed = true;
+                false
+            }
+            News::Nodes(seen) => self.nodes.take(seen),
+            News::NoNodes => {
+                self.nodes.none();
+                false
+            }
+        };
+        if other {
+            self.listen(self.all(), now)
+        } else {
+            BTreeSet::new()
+        }
     }
 
     /// What the hosts of each Gateway say.
@@ -71,14 +127,17 @@ impl Agents {
         &self.said
     }
 
-    /// Takes what the watch saw; returns the objects about which something else is said now.
-    pub(super) fn take(&mut self, seen: Seen<Found>, now: Moment) -> BTreeSet<ObjectKey> {
+    fn take(&mut self, seen: Seen<Found>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         match seen {
             Seen::All(found) => {
                 self.silences.hear(readable(&found), now);
                 touched.extend(std::mem::take(&mut self.by_gateway).into_keys());
                 self.gateways.clear();
+                self.of_host.clear();
+                self.listed = true;
+                let there: BTreeSet<&String> = found.iter().map(|(name, _)| name).collect();
+                self.refused.retain(|name, _| there.contains(name));
                 for (name, agent) in found {
                     self.put(name, agent, &mut touched);
                 }
@@ -125,13 +184,16 @@ impl Agents {
         let is_ours = |gateway: &NamespacedName| judged.statuses.gateways.contains_key(gateway);
         let agents = self.by_gateway.values().flatten();
         let stale = hosts::stale(agents, is_ours, |name| self.silences.of(name, now));
+        let stale: BTreeSet<String> = stale
+            .into_iter()
+            .chain(self.refused.keys().cloned())
+            .collect();
         for name in stale.intersection(&self.stale) {
             let (api, name) = (self.api.clone(), name.clone());
+            let why = self.refused.get(&name).copied();
+            let why = why.unwrap_or("it is of no Gateway of ours, or dead for a day");
             self.tasks.spawn(async move {
-                tracing::info!(
-                    agent = name,
-                    "the GatewayAgent is of no Gateway of ours, or dead for a day; it is removed"
-                );
+                tracing::info!(agent = name, "the GatewayAgent is removed: {why}");
                 match api.delete(&name, &DeleteParams::default()).await {
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -150,20 +212,45 @@ impl Agents {
         touched: &mut BTreeSet<NamespacedName>,
     ) {
         if let Some(gateway) = self.gateways.remove(&name) {
-            if let Some(agents) = self.by_gateway.get_mut(&gateway) {
-                agents.remove(&name);
+            let agents = self.by_gateway.get_mut(&gateway);
+            if let Some(before) = agents.and_then(|agents| agents.remove(&name))
+                && let Some(count) = self.of_host.get_mut(&before.spec.host)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.of_host.remove(&before.spec.host);
+                }
             }
             touched.insert(gateway);
         }
-        if let Some(mut agent) = agent {
-            // They are longer than the rest.
+        let refused = agent.as_ref().and_then(|agent| self.refusal(&name, agent));
+        if let Some(why) = refused {
+            if self.refused.insert(name.clone(), why).is_none() {
+                tracing::warn!(agent = name, "a GatewayAgent counts for nothing: {why}");
+            }
+        } else {
+            self.refused.remove(&name);
+        }
+        self.metrics.reports_refused(self.refused.len());
+        if let Some(mut agent) = agent.filter(|_| refused.is_none()) {
             agent.metadata.managed_fields = None;
             let gateway = hosts::gateway_of(&agent);
+            *self.of_host.entry(agent.spec.host.clone()).or_default() += 1;
             touched.insert(gateway.clone());
             self.gateways.insert(name.clone(), gateway.clone());
             let agents = self.by_gateway.entry(gateway).or_default();
             agents.insert(name, agent);
         }
+    }
+
+    /// Why nothing of the agent counts; none if it does.
+    fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<&'static str> {
+        let host = &agent.spec.host;
+        if agent_name(&hosts::gateway_of(agent), host) != name {
+            return Some("its name does not follow from its Gateway and its host");
+        }
+        let count = self.of_host.get(host).copied().unwrap_or(0);
+        (count >= MAX_OF_HOST).then_some("its host reports about 256 other Gateways")
     }
 
     fn all(&self) -> BTreeSet<NamespacedName> {
@@ -179,8 +266,12 @@ impl Agents {
             let agents = self.by_gateway.get(&gateway);
             let agents = agents.into_iter().flatten();
             let heard = agents.map(|(name, agent)| (agent, self.silences.of(name, now)));
-            let said = hosts::said(heard, revisions);
+            let said = hosts::said(heard, revisions, |host, ip| self.nodes.allow(host, ip));
             let before = self.said.remove(&gateway).unwrap_or_default();
+            if said.strange != before.strange && !said.strange.is_empty() {
+                let addresses = said.strange.join(", ");
+                tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {STRANGE}");
+            }
             if said != before {
                 touched.insert(ObjectKey {
                     kind: Kind::Gateway,
@@ -216,27 +307,20 @@ fn route_key(text: &str) -> Option<ObjectKey> {
     })
 }
 
-async fn watch(api: Api<Incoming>, sender: UnboundedSender<Seen<Found>>, metrics: Arc<Metrics>) {
+async fn watch(api: Api<Kept<Heard>>, news: UnboundedSender<News>, metrics: Arc<Metrics>) {
     let kind = GatewayAgent::kind(&());
-    let keep = |incoming: Incoming| {
-        let name = incoming.name().name;
-        let mut agent = serde_json::from_value::<GatewayAgent>(incoming.value);
-        if let Ok(agent) = &mut agent {
-            let managed = incoming.managed.map(serde_json::from_value);
-            agent.metadata.managed_fields = managed.and_then(Result::ok);
-        }
-        if let Err(error) = &agent {
-            tracing::warn!(agent = name, %error, "a GatewayAgent cannot be read and is skipped");
-        }
-        (name, agent.ok())
-    };
+    let keep = |found: Kept<Heard>| (found.name().name, found.kept.0);
     let fail = |error: &watcher::Error| {
         metrics.watch_failed(&kind);
         tracing::warn!(%error, "the watch of GatewayAgents failed; it is started again");
+        if is_forbidden(error) {
+            let _ = news.send(News::NoAgents);
+        }
     };
+    let take = |seen| news.send(News::Agents(Box::new(seen))).is_ok();
     loop {
-        let watch = watcher(api.clone(), watch_config());
-        if !follow(watch, keep, |seen| sender.send(seen).is_ok(), fail).await {
+        let watch = watcher(api.clone(), watch_config().page_size(PAGE));
+        if !follow(watch, keep, take, fail).await || news.send(News::NoAgents).is_err() {
             return;
         }
         tokio::time::sleep(LOOK_AGAIN).await;

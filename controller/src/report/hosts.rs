@@ -14,6 +14,11 @@ const LOST_AFTER: Duration = Duration::from_secs(3 * 60);
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// What `status.addresses` holds at most.
 const MAX_ADDRESSES: usize = 16;
+/// How many strange addresses are told.
+const MAX_STRANGE: usize = 8;
+/// Why an address is left out.
+pub(super) const STRANGE: &str =
+    "they are neither of the host's Node nor in the controller's --host-addresses";
 /// How many revisions of one generation are remembered.
 const MAX_REVISIONS: usize = 256;
 /// Digits of a revision that agents say.
@@ -26,6 +31,8 @@ pub(super) struct Said {
     pub(super) programmed: Programmed,
     /// Hosts that are lost.
     pub(super) lost: Vec<String>,
+    /// Addresses that are not the reporting host's, each with the host.
+    pub(super) strange: Vec<String>,
     /// About routes, by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
@@ -64,9 +71,10 @@ impl Revisions {
 pub(super) fn said<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
+    allow: impl Fn(&str, IpAddr) -> bool,
 ) -> Said {
     let mut all = Said::default();
-    let mut addresses = BTreeSet::new();
+    let mut addresses: Vec<Vec<IpAddr>> = Vec::new();
     let mut listeners: Reasons<'_, String> = Reasons::default();
     let mut unusable: Reasons<'_, String> = Reasons::default();
     let mut routes: BTreeMap<&str, Refusals> = BTreeMap::new();
@@ -89,14 +97,18 @@ pub(super) fn said<'a>(
                 .addresses
                 .iter()
                 .filter_map(|text| text.parse::<IpAddr>().ok());
-            addresses.extend(parsed);
+            let (own, strange): (BTreeSet<_>, BTreeSet<_>) =
+                parsed.partition(|ip| allow(host, *ip));
+            addresses.push(own.into_iter().collect());
+            let strange = strange.into_iter().map(|ip| format!("{ip} of {host}"));
+            all.strange
+                .extend(strange.take(MAX_STRANGE - all.strange.len()));
         }
         note(status, host, &mut listeners, &mut unusable, &mut routes);
     }
-    all.programmed.addresses = addresses
+    all.programmed.addresses = shared_out(&addresses)
         .into_iter()
         .map(|address| address.to_string())
-        .take(MAX_ADDRESSES)
         .collect();
     all.programmed.refused_listeners = listeners.told(heard);
     // An address that one host lacks may be another's.
@@ -109,6 +121,20 @@ pub(super) fn said<'a>(
         .map(|(route, refusals)| (route.to_owned(), refusals.told(heard)))
         .collect();
     all
+}
+
+/// As many addresses as a status holds: the first of each host, then the second, so that no host leaves no room for
+/// others.
+fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
+    let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
+    let mut taken = BTreeSet::new();
+    for ip in (0..most).flat_map(|turn| of_hosts.iter().filter_map(move |all| all.get(turn))) {
+        if taken.len() == MAX_ADDRESSES {
+            break;
+        }
+        taken.insert(*ip);
+    }
+    taken
 }
 
 fn note<'a>(
@@ -274,7 +300,7 @@ mod tests {
             (2, "aaaaaaaaaaaaaa"),
             (2, "bbbbbbbbbbbbbb"),
         ]);
-        let said = said(agents, &known);
+        let said = said(agents, &known, |_, _| true);
         assert_eq!((said.programmed.hosts_ready, said.programmed.hosts), (2, 4));
         assert_eq!(said.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
         assert_eq!(said.lost, ["ccc"]);
@@ -304,7 +330,7 @@ mod tests {
             refused(agent("bb", "aaaaaaaaaaaa"), "no rights", false),
         ];
         let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
-        let both = said(heard(&agents), &known);
+        let both = said(heard(&agents), &known, |_, _| true);
         let listeners = &both.programmed.refused_listeners;
         let http = listeners.get("Gateway/ns/edge/listeners/http");
         assert_eq!(
@@ -316,12 +342,37 @@ mod tests {
         assert!(!route.works);
 
         let well = agent("ccc", "aaaaaaaaaaaa");
-        let most = said(heard(&agents).chain(heard([&well])), &known);
+        let most = said(heard(&agents).chain(heard([&well])), &known, |_, _| true);
         assert!(most.refused["HTTPRoute/ns/app"].works);
         assert_eq!(
             most.refused["HTTPRoute/ns/app"].rules[&0],
             "on a, bb: bad regex"
         );
+    }
+
+    #[test]
+    fn an_address_that_is_not_the_hosts_is_left_out_and_told() {
+        let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
+        let mut forger = agent("a", "aaaaaaaaaaaa");
+        let status = forger.status.as_mut().expect("a status");
+        status.addresses.push("203.0.113.66".to_owned());
+        let allow = |host: &str, ip: IpAddr| ip.to_string() == format!("192.0.2.{}", host.len());
+        let said = said(
+            heard([&forger, &agent("bb", "aaaaaaaaaaaa")]),
+            &known,
+            allow,
+        );
+        assert_eq!(said.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
+        assert_eq!(said.strange, ["203.0.113.66 of a"]);
+    }
+
+    #[test]
+    fn one_host_with_many_addresses_leaves_room_for_others() {
+        let many: Vec<IpAddr> = (1..=20).map(|i| IpAddr::from([192, 0, 2, i])).collect();
+        let one = vec![IpAddr::from([198, 51, 100, 1])];
+        let taken = shared_out(&[many, one.clone()]);
+        assert_eq!(taken.len(), MAX_ADDRESSES);
+        assert!(taken.contains(&one[0]));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use crate::api::NamespacedName;
+use crate::expiry::{Expiry, Warning};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::ObjectKey;
 
@@ -15,6 +18,16 @@ pub(crate) struct Judged {
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
     /// Gateways of which nothing can be published, and why.
     pub(crate) unpublishable: BTreeMap<NamespacedName, String>,
+    /// When the certificates of each Gateway expire.
+    pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
+}
+
+impl Judged {
+    /// What is to be said of a Gateway's certificates now.
+    pub(super) fn warnings(&self, gateway: &NamespacedName, now: Timestamp) -> Vec<Warning> {
+        let expiries = self.expiries.get(gateway).into_iter().flatten();
+        expiries.filter_map(|expiry| expiry.warning(now)).collect()
+    }
 }
 
 /// What is said otherwise of some routes.

@@ -8,6 +8,8 @@
 mod agents;
 mod hosts;
 mod judged;
+mod kept;
+mod nodes;
 mod pace;
 mod patch;
 mod reporter;

@@ -194,9 +194,25 @@ impl SharedList {
         };
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
+        // Where there is no room for all, what is there already goes first: nobody takes another's place by its name.
+        let room = self.most.saturating_sub(foreign.len());
+        let known = |entry: &Entry<'_>| {
+            old.iter()
+                .any(|before| before.get(self.of) == Some(&entry.of))
+        };
+        let mut room_for_new =
+            room.saturating_sub(ours.iter().filter(|entry| known(entry)).count());
         let new: Vec<Value> = ours
             .into_iter()
-            .take(self.most.saturating_sub(foreign.len()))
+            .filter(|entry| {
+                if known(entry) {
+                    return true;
+                }
+                let fits = room_for_new > 0;
+                room_for_new = room_for_new.saturating_sub(1);
+                fits
+            })
+            .take(room)
             .map(|Entry { of, conditions }| {
                 let before = old
                     .iter()
@@ -293,6 +309,31 @@ mod tests {
         let removed = patch(&after, None, OURS, now(9)).expect("a change");
         assert_eq!(removed, json!({"parents": [foreign]}));
         assert_eq!(patch(&stored(&removed), None, OURS, now(9)), None);
+    }
+
+    #[test]
+    fn where_there_is_no_room_who_is_there_already_stays() {
+        let names = |written: &Value| -> Vec<String> {
+            let entries = written["parents"].as_array().expect("a list");
+            let name = |entry: &Value| entry["parentRef"]["name"].as_str().map(str::to_owned);
+            entries.iter().filter_map(name).collect()
+        };
+        let foreign: Vec<Value> = (0..30)
+            .map(|i| json!({"parentRef": {"name": format!("x{i}")}, "controllerName": "other", "conditions": []}))
+            .collect();
+        let before = stored(&json!({ "parents": foreign }));
+        let written = patch(&before, Some(&said(&["m", "n"])), OURS, now(5)).expect("a change");
+        let after = stored(&written);
+        // `a` would be first by its name.
+        assert_eq!(
+            patch(&after, Some(&said(&["a", "m", "n"])), OURS, now(9)),
+            None
+        );
+        let written = patch(&after, Some(&said(&["a", "b", "n"])), OURS, now(9)).expect("a change");
+        assert_eq!(
+            names(&written).get(30..),
+            Some(&["a".to_owned(), "n".to_owned()][..])
+        );
     }
 
     #[test]

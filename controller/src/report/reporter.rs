@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -20,7 +21,10 @@ use super::said::status;
 use super::silence::Moment;
 use super::stored::Stored;
 use super::write::{self, Outcome};
+use crate::api::{NamespacedName, Network};
 use crate::engine::{Judgement, StatusChange};
+use crate::expiry::Warning;
+use crate::provision::Nameless;
 use crate::publish::Failures;
 use crate::serve::Metrics;
 use crate::world::{Kind, ObjectKey};
@@ -40,8 +44,11 @@ pub(crate) struct Reporter {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) controller_name: String,
+    /// Where hosts may serve that are no Nodes.
+    pub(crate) host_addresses: Vec<Network>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<Failures>,
+    pub(crate) nameless: watch::Receiver<Nameless>,
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -50,6 +57,8 @@ pub(crate) struct Reporter {
 #[derive(Default)]
 struct Known {
     judged: Option<Arc<Judged>>,
+    /// What is to be said of certificates.
+    expiring: BTreeMap<NamespacedName, Vec<Warning>>,
     stored: BTreeMap<ObjectKey, Stored>,
     /// Objects that may have to be written.
     open: BTreeSet<ObjectKey>,
@@ -67,7 +76,12 @@ impl Reporter {
     pub(crate) async fn run(mut self) {
         let mut known = Known::default();
         let mut writes: JoinSet<(ObjectKey, Outcome)> = JoinSet::new();
-        let (mut agents, mut heard) = Agents::watch(&self.client, &self.namespace, &self.metrics);
+        let (mut agents, mut heard) = Agents::watch(
+            &self.client,
+            &self.namespace,
+            self.host_addresses.clone(),
+            &self.metrics,
+        );
         let mut ticks = tokio::time::interval(TICK);
         loop {
             let wait = self.start_writes(&mut known, &agents, &mut writes);
@@ -76,8 +90,8 @@ impl Reporter {
                     Some(change) => known.take(change, &mut agents),
                     None => return,
                 },
-                Some(seen) = heard.recv() => {
-                    let gateways = agents.take(seen, Moment::now());
+                Some(news) = heard.recv() => {
+                    let gateways = agents.hear(news, Moment::now());
                     known.touch(gateways);
                 }
                 changed = self.failures.changed() => {
@@ -86,6 +100,8 @@ impl Reporter {
                     }
                     known.open_all(Kind::Gateway);
                 }
+                // Nobody may be there to tell: Services are not always made.
+                Ok(()) = self.nameless.changed() => known.open_all(Kind::Gateway),
                 changed = self.leading.changed() => {
                     if changed.is_err() {
                         return;
@@ -96,6 +112,7 @@ impl Reporter {
                 _ = ticks.tick() => {
                     let gateways = agents.look_at_the_clock(Moment::now());
                     known.touch(gateways);
+                    known.open_expiring(write::now());
                     let now = Instant::now();
                     known.paces.retain(|_, pace| !pace.is_over(now));
                     if *self.leading.borrow() && let Some(judged) = &known.judged {
@@ -108,8 +125,8 @@ impl Reporter {
             while let Ok(change) = self.changes.try_recv() {
                 known.take(change, &mut agents);
             }
-            while let Ok(seen) = heard.try_recv() {
-                let gateways = agents.take(seen, Moment::now());
+            while let Ok(news) = heard.try_recv() {
+                let gateways = agents.hear(news, Moment::now());
                 known.touch(gateways);
             }
         }
@@ -123,10 +140,11 @@ impl Reporter {
         writes: &mut JoinSet<(ObjectKey, Outcome)>,
     ) -> Option<Instant> {
         let judged = known.judged.clone()?;
-        if !*self.leading.borrow() {
+        if !*self.leading.borrow() || !agents.listed() {
             return None;
         }
         let failures = self.failures.borrow().clone();
+        let nameless = self.nameless.borrow().clone();
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
         let mut settled = Vec::new();
@@ -147,7 +165,7 @@ impl Reporter {
                 settled.push(key.clone());
                 continue;
             };
-            let said = status(key, &judged, agents.said(), &failures);
+            let said = status(key, &judged, agents.said(), &failures, &nameless, time);
             let change = patch(stored, said.as_ref(), &self.controller_name, time);
             let pointless = |change: &Value| {
                 known
@@ -264,6 +282,25 @@ impl Known {
     fn open_all(&mut self, kind: Kind) {
         let keys = self.stored.keys().filter(|key| key.kind == kind).cloned();
         self.open.extend(keys);
+    }
+
+    /// Opens Gateways of whose certificates something else is to be said.
+    fn open_expiring(&mut self, now: Timestamp) {
+        let Some(judged) = &self.judged else {
+            return;
+        };
+        let expiring: BTreeMap<NamespacedName, Vec<Warning>> = judged
+            .expiries
+            .keys()
+            .map(|gateway| (gateway.clone(), judged.warnings(gateway, now)))
+            .filter(|(_, warnings)| !warnings.is_empty())
+            .collect();
+        let others = differences(&self.expiring, &expiring);
+        self.open.extend(others.map(|name| ObjectKey {
+            kind: Kind::Gateway,
+            name: name.clone(),
+        }));
+        self.expiring = expiring;
     }
 
     /// Opens what hosts say something else about.

@@ -2,15 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::hosts::Said;
+use jiff::Timestamp;
+
+use super::hosts::{STRANGE, Said};
 use super::judged::Judged;
 use crate::api::NamespacedName;
+use crate::expiry::Warning;
+use crate::provision::Nameless;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
     ListenerSetStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
     program_listener_set, refuse_rules,
 };
 use crate::world::{Kind, ObjectKey};
+
+/// A condition's message has an end, and nobody reads more.
+const MOST_EXPIRING: usize = 20;
 
 /// A status of one of the kinds that we write.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +35,8 @@ pub(super) fn status(
     judged: &Judged,
     hosts: &BTreeMap<NamespacedName, Said>,
     failures: &BTreeMap<NamespacedName, String>,
+    nameless: &Nameless,
+    now: Timestamp,
 ) -> Option<Status> {
     match key.kind {
         Kind::GatewayClass => {
@@ -39,11 +48,16 @@ pub(super) fn status(
             if let Some(said) = hosts.get(&key.name) {
                 program(&mut status, &of_object(&said.programmed, key));
                 tell_lost(&mut status.conditions, &said.lost);
+                tell_strange(&mut status.conditions, &said.strange);
             }
             let unpublishable = judged.unpublishable.get(&key.name);
             if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
                 tell_unpublished(&mut status.conditions, why);
             }
+            if let Some(why) = nameless.get(&key.name) {
+                tell_nameless(&mut status.conditions, why);
+            }
+            tell_expiry(&mut status.conditions, &judged.warnings(&key.name, now));
             Some(Status::Gateway(status))
         }
         Kind::ListenerSet => {
@@ -93,15 +107,57 @@ fn tell_lost(conditions: &mut [Condition], lost: &[String]) {
         0 => first.clone(),
         more => format!("{first} and {more} more"),
     };
+    add(
+        conditions,
+        &format!("nothing was heard for 3 minutes of {who}"),
+    );
+}
+
+/// Says which addresses are left out, where it is said how many hosts serve.
+fn tell_strange(conditions: &mut [Condition], strange: &[String]) {
+    if !strange.is_empty() {
+        let all = strange.join(", ");
+        add(
+            conditions,
+            &format!("left out are addresses {all}: {STRANGE}"),
+        );
+    }
+}
+
+fn add(conditions: &mut [Condition], what: &str) {
     let programmed = conditions
         .iter_mut()
         .filter(|condition| condition.type_ == ConditionType::Programmed)
         .filter(|condition| condition.message.starts_with("programmed on "));
     for condition in programmed {
-        condition.message = format!(
-            "{}; nothing was heard for 3 minutes of {who}",
-            condition.message
-        );
+        condition.message = format!("{}; {what}", condition.message);
+    }
+}
+
+/// Says that the Gateway has no Service. What it routes is not concerned.
+fn tell_nameless(conditions: &mut Vec<Condition>, why: &str) {
+    let generation = conditions
+        .first()
+        .map_or(0, |first| first.observed_generation);
+    conditions.push(Condition::new(
+        ConditionType::GatewayService,
+        ConditionStatus::False,
+        Reason::NameTaken,
+        why,
+        generation,
+    ));
+}
+
+/// Says which certificates expire soon, or have expired. Expiry is no reason for the condition to be False.
+fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
+    let resolved = conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == ConditionType::ResolvedRefs);
+    if let Some(condition) = resolved {
+        for warning in warnings.iter().take(MOST_EXPIRING) {
+            condition.message.push_str("; ");
+            condition.message.push_str(&warning.message);
+        }
     }
 }
 

@@ -13,6 +13,8 @@ use crate::world::{Kind, ObjectKey};
 pub(super) struct Attachment {
     /// Its place among the routes of its kind, oldest first.
     pub(super) route: usize,
+    /// The place of the reference that it came through, among those in the route's status.
+    pub(super) parent: usize,
     pub(super) hosts: Vec<Host>,
 }
 
@@ -56,6 +58,8 @@ pub(super) fn listeners(
         .filter(|name| !name.is_empty());
     let mut selected = false;
     let mut allowed = false;
+    // With a hostname that cannot be read.
+    let mut invalid = None;
     let mut attached = Vec::new();
     for (i, listener) in owned.enumerate() {
         if section.is_some_and(|name| name != listener.spec.name)
@@ -71,6 +75,7 @@ pub(super) fn listeners(
         }
         allowed = true;
         let Some(own) = &listener.hostname else {
+            invalid.get_or_insert(&listener.spec.name);
             continue;
         };
         let hosts = intersect(own, hostnames);
@@ -106,6 +111,14 @@ pub(super) fn listeners(
             Reason::NotAllowedByListeners,
             format!(
                 "no listener of {name} allows a {kind} of namespace {namespace:?}; see allowedRoutes of its listeners"
+            ),
+        )
+    } else if let Some(invalid) = invalid {
+        (
+            Reason::NoMatchingListenerHostname,
+            format!(
+                "the hostname of listener {invalid:?} of {name} is invalid, so that no route has one in common with it; \
+                 see the listener's status"
             ),
         )
     } else {

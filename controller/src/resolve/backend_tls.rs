@@ -191,6 +191,9 @@ fn judge<'w>(
     };
     let mut accepted = Verdict::default();
     let mut resolved = Verdict::default();
+    if let Some(why) = object.metadata.unknown.refusal("") {
+        accepted.refuse(Reason::UnsupportedValue, why);
+    }
     if !(1..=MAX_TARGETS).contains(&target_refs.len()) {
         accepted.refuse(
             Reason::Invalid,

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls, EndpointSet};
 
+use super::app_protocols::{http_protocol, is_https};
 use super::backend_tls::{Applied, Policies, ServiceName};
 use super::context::Context;
 use super::endpoints::{self, Slices};
@@ -24,8 +25,10 @@ pub(super) enum Traffic {
     Http,
     /// Requests of GRPCRoutes.
     Grpc,
-    /// Of TLSRoutes where TLS is passed through, and of TCPRoutes.
+    /// Of TLSRoutes where TLS is passed through.
     Connections,
+    /// Of TCPRoutes: the client's own bytes, over TLS where a policy says so.
+    Bytes,
     /// Of TLSRoutes where TLS ends: to the backend, TLS is what a policy says.
     Terminated,
     /// Of UDPRoutes.
@@ -37,22 +40,24 @@ impl Traffic {
     pub(super) fn refusal(self) -> u32 {
         match self {
             Self::Grpc => 503,
-            Self::Http | Self::Connections | Self::Terminated | Self::Datagrams => 500,
+            Self::Http | Self::Connections | Self::Bytes | Self::Terminated | Self::Datagrams => {
+                500
+            }
         }
     }
 
     /// As Services name it.
     fn transport(self) -> &'static str {
         match self {
-            Self::Http | Self::Grpc | Self::Connections | Self::Terminated => "TCP",
+            Self::Http | Self::Grpc | Self::Connections | Self::Bytes | Self::Terminated => "TCP",
             Self::Datagrams => "UDP",
         }
     }
 
-    /// Whether a BackendTLSPolicy says how it is sent on. The other kinds are the client's own bytes.
+    /// Whether a BackendTLSPolicy says how it is sent on. What is passed through is the client's own TLS.
     fn heeds_policies(self) -> bool {
         match self {
-            Self::Http | Self::Grpc | Self::Terminated => true,
+            Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,
             Self::Connections | Self::Datagrams => false,
         }
     }
@@ -310,7 +315,9 @@ fn backend(
         (Traffic::Terminated, _) if asks_for_tls && tls.is_none() => {
             (None, "a BackendTLSPolicy for the Service")
         }
-        (Traffic::Connections | Traffic::Terminated, _) => (Some(AppProtocol::TcpBytes), ""),
+        (Traffic::Connections | Traffic::Bytes | Traffic::Terminated, _) => {
+            (Some(AppProtocol::TcpBytes), "")
+        }
         (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
         (Traffic::Http, http) => (http, expected),
         // Nothing else carries gRPC.
@@ -336,9 +343,11 @@ fn backend(
         name: String::new(),
         endpoints: match traffic {
             Traffic::Datagrams => endpoints::set_name(key, number, traffic.transport()),
-            Traffic::Http | Traffic::Grpc | Traffic::Connections | Traffic::Terminated => {
-                name.clone()
-            }
+            Traffic::Http
+            | Traffic::Grpc
+            | Traffic::Connections
+            | Traffic::Bytes
+            | Traffic::Terminated => name.clone(),
         },
         protocol: protocol.into(),
         tls: tls.cloned(),
@@ -369,24 +378,4 @@ pub(super) fn showing_key(backend: &Backend, client_key: &str) -> Option<Backend
     // Only ports have TLS, so that the set of their endpoints has the port's name.
     shown.name = distinct_name(&shown.endpoints, &shown);
     Some(shown)
-}
-
-/// What is spoken on a port where a route says no more than HTTP; none if it is unknown, or has to be spoken over TLS
-/// and nothing says how.
-fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
-    match app_protocol {
-        None | Some("") => Some(AppProtocol::Http1),
-        // Names of IANA are the same in upper case.
-        Some(name) if name.eq_ignore_ascii_case("http") => Some(AppProtocol::Http1),
-        Some("kubernetes.io/h2c" | "grpc") => Some(AppProtocol::Http2),
-        Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
-        // Never in plain text.
-        Some(name) if is_https(name) && tls => Some(AppProtocol::Http1),
-        Some("kubernetes.io/wss") if tls => Some(AppProtocol::Websocket),
-        Some(_) => None,
-    }
-}
-
-fn is_https(app_protocol: &str) -> bool {
-    app_protocol.eq_ignore_ascii_case("https")
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustls_pki_types::CertificateDer;
 use sesame_proto::schema::TrustBundle;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
@@ -146,12 +147,13 @@ impl<'w> CaBundles<'w> {
 fn parse(map: &ConfigMap) -> Parsed {
     let text = map.data.get("ca.crt").ok_or("has no key ca.crt")?;
     let certificates = pem::certificates(text.as_bytes()).map_err(|why| format!("ca.crt {why}"))?;
-    for (i, certificate) in certificates.iter().enumerate() {
-        X509Certificate::from_der(certificate)
+    let one = |(i, certificate): (usize, &CertificateDer<'_>)| {
+        let (rest, _) = X509Certificate::from_der(certificate)
             .map_err(|_| format!("ca.crt certificate {i} is malformed"))?;
-    }
-    Ok(certificates
-        .iter()
-        .map(|certificate| pem::encode_certificates(std::slice::from_ref(certificate)))
-        .collect())
+        // What old tools write behind a certificate is none.
+        let length = certificate.len() - rest.len();
+        let certificate = certificate.get(..length).unwrap_or_default();
+        Ok(pem::encode_certificates(&[certificate.into()]))
+    };
+    certificates.iter().enumerate().map(one).collect()
 }

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rustls::crypto::CryptoProvider;
-use rustls::sign::CertifiedKey;
+use jiff::Timestamp;
+use rustls_pki_types::CertificateDer;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::KeyRef;
 use x509_parser::extensions::GeneralName;
@@ -17,7 +17,9 @@ use super::grants::{Referrer, Target};
 use super::hostnames::Hostname;
 use super::names;
 use super::pem;
+use super::private_keys::{self, PrivateKey};
 use crate::api::{NamespacedName, ObjectRef, Secret};
+use crate::world::LastGoodKeys;
 
 /// The type of a Secret with a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
@@ -26,7 +28,9 @@ const TLS_SECRET: &str = "kubernetes.io/tls";
 #[derive(Debug)]
 pub(super) struct Certificate {
     pub(super) key: KeyRef,
-    pub(super) pair: KeyPair,
+    pub(super) pair: Arc<KeyPair>,
+    /// The kind of its key, if it is one that Envoy is known to refuse.
+    pub(super) refused_kind: Option<String>,
     /// DNS names of the leaf, lower case.
     dns_names: Vec<String>,
 }
@@ -46,6 +50,13 @@ impl Certificate {
     }
 }
 
+/// A key pair that can be served.
+pub(super) struct Usable {
+    pub(super) certificate: Arc<Certificate>,
+    /// What is wrong with the Secret, where this is the last that was good of it.
+    pub(super) fault: Option<Fault>,
+}
+
 /// Why a reference to a key pair is no good.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
@@ -60,13 +71,14 @@ type Parsed = Result<Arc<Certificate>, String>;
 #[derive(Debug, Default)]
 pub(super) struct CertificateCache {
     entries: HashMap<NamespacedName, (Arc<Secret>, Parsed)>,
-    provider: Option<Arc<CryptoProvider>>,
 }
 
 /// The key pairs of one resolution.
 pub(super) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), Parsed>,
+    /// Secrets of which the last good pair is used, if there is one that still is.
+    kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
 }
 
@@ -75,17 +87,19 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Self {
             cache,
             seen: HashMap::new(),
+            kept: BTreeMap::new(),
             by_name: BTreeMap::new(),
         }
     }
 
-    /// The key pair that `reference` means where `referrer` says it.
+    /// The key pair that `reference` means where `referrer` says it. A Secret that is broken has its last good one, as
+    /// long as it is there and may be referred to.
     pub(super) fn get(
         &mut self,
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
         cx: &Context<'w, '_>,
-    ) -> Result<Arc<Certificate>, Fault> {
+    ) -> Result<Usable, Fault> {
         let ObjectRef {
             group,
             kind,
@@ -117,10 +131,50 @@ impl<'w, 'c> Certificates<'w, 'c> {
         })?;
         names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);
-        let Some(secret) = cx.world.secrets.get(namespace, name) else {
-            return Err(invalid(format!("Secret {key} does not exist")));
+        let why = match cx.world.secrets.get(namespace, name) {
+            Some(secret) => match self.parse(&key, secret) {
+                Ok(certificate) => {
+                    return Ok(Usable {
+                        certificate,
+                        fault: None,
+                    });
+                }
+                Err(why) => why,
+            },
+            None if cx.world.last_good.is_unread(&key) => format!("Secret {key} cannot be read"),
+            None => return Err(invalid(format!("Secret {key} does not exist"))),
         };
-        self.parse(&key, secret).map_err(invalid)
+        let Some(certificate) = self.keep(&key, &cx.world.last_good) else {
+            return Err(invalid(why));
+        };
+        let end = certificate.key.not_after;
+        let end =
+            Timestamp::from_second(end).map_or_else(|_| end.to_string(), |end| end.to_string());
+        let fault = invalid(format!(
+            "{why}; its last good certificate, which expires at {end}, goes on being served until the Secret is mended or \
+             deleted"
+        ));
+        Ok(Usable {
+            certificate,
+            fault: Some(fault),
+        })
+    }
+
+    /// The last good pair of a Secret.
+    fn keep(&mut self, key: &NamespacedName, last_good: &LastGoodKeys) -> Option<Arc<Certificate>> {
+        if let Some(kept) = self.kept.get(key) {
+            return kept.clone();
+        }
+        let kept = last_good.get(key).and_then(|pair| {
+            let certificate = check(key, &pair.certificate_chain, &pair.private_key).ok()?;
+            Some(Arc::new(certificate))
+        });
+        if let Some(certificate) = &kept {
+            self.by_name
+                .insert(certificate.key.name.clone(), Arc::clone(certificate));
+        }
+        self.kept.insert(key.clone(), kept.clone());
+        kept
     }
 
     fn parse(&mut self, key: &NamespacedName, secret: &'w Arc<Secret>) -> Parsed {
@@ -133,15 +187,9 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
         let parsed = match self.cache.entries.remove(key) {
             Some((known, parsed)) if Arc::ptr_eq(&known, secret) || known == *secret => parsed,
-            _ => {
-                let provider = self
-                    .cache
-                    .provider
-                    .get_or_insert_with(|| Arc::new(rustls::crypto::ring::default_provider()));
-                parse(key, secret, provider)
-                    .map(Arc::new)
-                    .map_err(|why| format!("Secret {key} {why}"))
-            }
+            _ => parse(key, secret)
+                .map(Arc::new)
+                .map_err(|why| format!("Secret {key} {why}")),
         };
         if let Ok(certificate) = &parsed {
             self.by_name
@@ -159,21 +207,27 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.get(name).map(AsRef::as_ref)
     }
 
-    /// Forgets what this resolution did not use.
-    pub(super) fn finish(self) {
-        let seen = self.seen;
-        self.cache
+    /// Forgets what this resolution did not use; says what was good of the rest.
+    pub(super) fn finish(self) -> LastGoodKeys {
+        let Self {
+            cache, seen, kept, ..
+        } = self;
+        cache
             .entries
             .retain(|key, _| seen.contains_key(&(key.namespace.as_str(), key.name.as_str())));
+        let good = seen.iter().filter_map(|((namespace, name), parsed)| {
+            let pair = &parsed.as_ref().ok()?.pair;
+            Some((NamespacedName::new(namespace, name), Arc::clone(pair)))
+        });
+        let kept = kept
+            .into_iter()
+            .filter_map(|(key, kept)| Some((key, Arc::clone(&kept?.pair))));
+        good.chain(kept).collect()
     }
 }
 
 /// Reads and checks one Secret. The error completes the sentence "Secret x ...".
-fn parse(
-    key: &NamespacedName,
-    secret: &Secret,
-    provider: &CryptoProvider,
-) -> Result<Certificate, String> {
+fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     if secret.type_ != TLS_SECRET {
         return Err(format!(
             "has type {:?}; expected {TLS_SECRET:?} with tls.crt and tls.key",
@@ -186,28 +240,39 @@ fn parse(
             .filter(|bytes| !bytes.is_empty())
             .ok_or_else(|| format!("has no {name}"))
     };
-    let chain = pem::certificates(part("tls.crt")?).map_err(|why| format!("tls.crt {why}"))?;
-    let private_key = pem::private_key(part("tls.key")?).map_err(|why| format!("tls.key {why}"))?;
+    check(key, part("tls.crt")?, part("tls.key")?)
+}
 
-    for (i, certificate) in chain.iter().enumerate() {
-        X509Certificate::from_der(certificate)
+/// Checks that both parts can be read, and that the key belongs to the leaf. All else is for Envoy to judge: it takes
+/// what other implementations do not, and its reason is its own.
+fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certificate, String> {
+    let chain = pem::certificates(chain).map_err(|why| format!("tls.crt {why}"))?;
+    let private_key = pem::private_key(private_key).map_err(|why| format!("tls.key {why}"))?;
+    let mut certificates = Vec::with_capacity(chain.len());
+    for (i, der) in chain.iter().enumerate() {
+        let (rest, certificate) = X509Certificate::from_der(der)
             .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
+        certificates.push((certificate, der.len() - rest.len()));
     }
-    let leaf = chain.first().ok_or("tls.crt is empty")?;
-    let (_, leaf) = X509Certificate::from_der(leaf)
-        .map_err(|_| "tls.crt certificate 0 is malformed".to_owned())?;
-    // Also checks that the key belongs to the first certificate.
-    CertifiedKey::from_der(chain.clone(), private_key.clone_key(), provider).map_err(|why| {
-        match why {
-            rustls::Error::InconsistentKeys(_) => {
-                "tls.key does not belong to the first certificate of tls.crt; the leaf must come first"
-                    .to_owned()
-            }
-            _ => "tls.key is of a kind that is not supported; expected RSA of at least 2048 bits, or ECDSA with \
-                  P-256 or P-384, or Ed25519"
-                .to_owned(),
-        }
-    })?;
+    let (leaf, _) = certificates.first().ok_or("tls.crt is empty")?;
+    let read = PrivateKey::read(&private_key).map_err(|why| format!("tls.key {why}"))?;
+    if !read.belongs_to(leaf.public_key()) {
+        let owner = certificates
+            .iter()
+            .position(|(certificate, _)| read.belongs_to(certificate.public_key()));
+        return Err(match owner {
+            Some(owner) => format!(
+                "tls.key belongs to certificate {owner} of tls.crt, not to the first; the leaf must come first"
+            ),
+            None => "tls.key does not belong to the first certificate of tls.crt, nor to another one there".to_owned(),
+        });
+    }
+    let chain: Vec<CertificateDer<'_>> = chain
+        .iter()
+        .zip(&certificates)
+        .filter_map(|(der, (_, length))| der.get(..*length))
+        .map(CertificateDer::from)
+        .collect();
 
     let name = format!("Secret/{key}");
     let pair = KeyPair {
@@ -222,8 +287,9 @@ fn parse(
             serial: leaf.tbs_certificate.serial.to_str_radix(16),
             not_after: leaf.validity().not_after.timestamp(),
         },
-        pair,
-        dns_names: dns_names(&leaf),
+        pair: Arc::new(pair),
+        refused_kind: private_keys::refused_kind(leaf.public_key()),
+        dns_names: dns_names(leaf),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Options;
-use crate::api::{GatewayClassSpec, NamespacedName};
+use crate::api::{GatewayClassSpec, Metadata, NamespacedName};
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, Reason, SupportedFeature,
     Verdict,
@@ -64,7 +64,7 @@ const FEATURES: &[&str] = &[
 ];
 
 /// The classes that name our controller, with what is wrong with each.
-pub(super) struct Classes<'w>(BTreeMap<&'w str, (Verdict, i64)>);
+pub(super) struct Classes<'w>(BTreeMap<&'w str, (Verdict, &'w Metadata)>);
 
 impl<'w> Classes<'w> {
     pub(super) fn judge(world: &'w World, options: &Options) -> Self {
@@ -80,6 +80,9 @@ impl<'w> Classes<'w> {
                     description: _,
                 } = &class.spec;
                 let mut verdict = Verdict::default();
+                if let Some(why) = class.metadata.unknown.refusal("") {
+                    verdict.refuse(Reason::UnsupportedValue, why);
+                }
                 if let Some(parameters) = parameters_ref {
                     verdict.refuse(
                         Reason::InvalidParameters,
@@ -90,7 +93,7 @@ impl<'w> Classes<'w> {
                         ),
                     );
                 }
-                (class.metadata.name.as_str(), (verdict, class.metadata.generation))
+                (class.metadata.name.as_str(), (verdict, &class.metadata))
             })
             .collect(),
         )
@@ -102,12 +105,12 @@ impl<'w> Classes<'w> {
     }
 
     pub(super) fn statuses(&self) -> BTreeMap<NamespacedName, GatewayClassStatus> {
-        let status = |verdict: &Verdict, generation| GatewayClassStatus {
+        let status = |verdict: &Verdict, generation, message: &str| GatewayClassStatus {
             conditions: vec![
                 verdict.condition(
                     ConditionType::Accepted,
                     Reason::Accepted,
-                    "Gateways of this class are served",
+                    message,
                     generation,
                 ),
                 Condition::new(
@@ -125,8 +128,11 @@ impl<'w> Classes<'w> {
         };
         self.0
             .iter()
-            .map(|(name, (verdict, generation))| {
-                (NamespacedName::new("", name), status(verdict, *generation))
+            .map(|(name, (verdict, metadata))| {
+                let message = "Gateways of this class are served";
+                let message = metadata.unknown.beside(message, "", None);
+                let status = status(verdict, metadata.generation, &message);
+                (NamespacedName::new("", name), status)
             })
             .collect()
     }

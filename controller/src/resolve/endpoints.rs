@@ -4,8 +4,9 @@
 //! does). Addresses that could reach the host itself or its cloud's metadata are refused unless allowed.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
 use super::context::{Context, Problems};
@@ -170,10 +171,10 @@ fn read(
         );
         return;
     }
-    let mut refused: Vec<&str> = Vec::new();
+    let mut refused: Vec<(&str, String)> = Vec::new();
     for endpoint in endpoints {
         let SliceEndpoint {
-            addresses,
+            addresses: all,
             conditions,
         } = endpoint;
         let EndpointConditions {
@@ -189,85 +190,28 @@ fn read(
             continue;
         };
         // Consumers use the first address only.
-        let Some(text) = addresses.first() else {
+        let Some(text) = all.first() else {
             continue;
         };
-        match text.parse::<IpAddr>() {
-            Ok(address) if options.allow_local_endpoints || is_remote(address) => {
+        let address = text.parse::<IpAddr>();
+        match address.map(|address| (address, addresses::refused(address))) {
+            Ok((address, None)) => list.push((address, number)),
+            Ok((address, Some(_))) if options.allow_local_endpoints => {
                 list.push((address, number));
             }
-            _ => refused.push(text),
+            Ok((_, Some(Refused { network, what, .. }))) => {
+                refused.push((text, format!("{what} ({network})")));
+            }
+            Err(_) => refused.push((text, "no IP address".to_owned())),
         }
     }
-    if let Some(first) = refused.first() {
+    if let Some((first, why)) = refused.first() {
         problems.add(
             object(),
             format!(
-                "{} endpoints are refused, {first:?} first: expected IPs that are not loopback, link-local, \
-                 unspecified, multicast or metadata addresses",
+                "{} endpoints are refused, {first:?} first, which is {why}: expected addresses of other machines",
                 refused.len()
             ),
         );
-    }
-}
-
-/// Amazon's metadata service over IPv6; the others are link-local.
-const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
-
-/// Whether an address is that of another machine.
-fn is_remote(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => is_remote_v4(v4),
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => is_remote_v4(v4),
-            None => {
-                !(v6.is_loopback()
-                    || v6.is_unspecified()
-                    || v6.is_multicast()
-                    || v6.is_unicast_link_local()
-                    || v6 == METADATA_V6)
-            }
-        },
-    }
-}
-
-fn is_remote_v4(v4: Ipv4Addr) -> bool {
-    // All of 0.0.0.0/8 means "this host".
-    !(v4.is_loopback()
-        || v4.is_multicast()
-        || v4.is_link_local()
-        || v4.is_broadcast()
-        || v4.octets()[0] == 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_remote;
-
-    #[test]
-    fn local_and_metadata_addresses_are_not_remote() {
-        for (address, remote) in [
-            ("10.0.0.1", true),
-            ("192.0.2.1", true),
-            ("2001:db8::1", true),
-            ("fd00::1", true),
-            ("127.0.0.1", false),
-            ("127.1.2.3", false),
-            ("0.0.0.0", false),
-            ("0.1.2.3", false),
-            ("169.254.169.254", false),
-            ("224.0.0.1", false),
-            ("255.255.255.255", false),
-            ("::1", false),
-            ("::", false),
-            ("fe80::1", false),
-            ("ff02::1", false),
-            ("fd00:ec2::254", false),
-            ("::ffff:127.0.0.1", false),
-            ("::ffff:10.0.0.1", true),
-        ] {
-            let ip = address.parse().expect("an IP");
-            assert_eq!(is_remote(ip), remote, "{address}");
-        }
     }
 }

@@ -16,23 +16,36 @@ impl GatewayState<'_> {
         let condition = |type_, status, reason, message: &str| {
             Condition::new(type_, status, reason, message, generation)
         };
-        let accepted = if verdict.good() && own.iter().any(|l| !l.accepted.good()) {
-            condition(
+        let beside = |message| self.owner.unknown.beside(message, "listeners", None);
+        let mut lacking = Vec::new();
+        let mut lacks = None;
+        if own.iter().any(|l| !l.accepted.good()) {
+            lacks = Some(Reason::ListenersNotValid);
+            lacking.push(format!(
+                "served without its invalid listeners: {}",
+                listener_sets::invalid(own)
+            ));
+        }
+        if !self.not_understood.is_empty() {
+            lacks = lacks.or(Some(Reason::InvalidParameters));
+            lacking.push(format!(
+                "served with the default in place of what is not understood: {}",
+                self.not_understood.join("; ")
+            ));
+        }
+        let accepted = match lacks {
+            Some(reason) if verdict.good() => condition(
                 ConditionType::Accepted,
                 ConditionStatus::True,
-                Reason::ListenersNotValid,
-                &format!(
-                    "served without its invalid listeners: {}",
-                    listener_sets::invalid(own)
-                ),
-            )
-        } else {
-            verdict.condition(
+                reason,
+                &beside(&lacking.join("; ")),
+            ),
+            _ => verdict.condition(
                 ConditionType::Accepted,
                 Reason::Accepted,
-                "the Gateway is valid",
+                &beside("the Gateway is valid"),
                 generation,
-            )
+            ),
         };
         let programmed = if let Some((_, message)) = verdict.fault() {
             condition(

@@ -1,6 +1,7 @@
 //! Each Gateway of ours: what is wrong with it, its listeners and those of its ListenerSets, its snapshot.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use sesame_proto::schema;
 
@@ -11,6 +12,7 @@ use super::ca_bundles::CaBundles;
 use super::certificates::Certificates;
 use super::classes::Classes;
 use super::context::Context;
+use super::edge;
 use super::frontend_tls::FrontendValidation;
 use super::listener_sets::{self, SetState};
 use super::listener_tls;
@@ -50,6 +52,10 @@ pub(super) struct GatewayState<'w> {
     pub(super) frontend: FrontendValidation,
     /// The name of the key that it shows to backends.
     client_key: Option<String>,
+    /// What differs from the edge defaults.
+    edge: Option<schema::Edge>,
+    /// What was asked for in their place and is not understood.
+    pub(super) not_understood: Vec<String>,
 }
 
 /// The listeners of a Gateway itself or of one of its ListenerSets.
@@ -74,6 +80,7 @@ impl<'g, 'w> Owned<'g, 'w> {
             namespace,
             name,
             generation: _,
+            unknown: _,
         } = self.owner;
         format!("{kind} {namespace}/{name}")
     }
@@ -104,8 +111,12 @@ impl<'w> GatewayState<'w> {
             namespace: &gateway.metadata.namespace,
             name: &gateway.metadata.name,
             generation: gateway.metadata.generation,
+            unknown: &gateway.metadata.unknown,
         };
         let mut accepted = Verdict::default();
+        if let Some(why) = owner.unknown.refusal("listeners") {
+            accepted.refuse(Reason::UnsupportedValue, why);
+        }
         if let Err(why) = names::check_object(owner.namespace, owner.name) {
             accepted.refuse(Reason::Invalid, format!("metadata: {why}"));
         }
@@ -140,6 +151,7 @@ impl<'w> GatewayState<'w> {
                 ),
             );
         }
+        let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
         let addresses = Addresses::read(addresses, &mut accepted);
         if default_scope
             .as_deref()
@@ -157,19 +169,24 @@ impl<'w> GatewayState<'w> {
             client_certificate_ref: Some(reference),
         }) = backend
         {
+            let fault;
             match certificates.get(owner.referrer(), reference, cx) {
-                Ok(certificate) => client_key = Some(certificate.key.name.clone()),
-                Err(fault) => {
-                    let reason = if fault.not_permitted {
-                        Reason::RefNotPermitted
-                    } else {
-                        Reason::InvalidClientCertificateRef
-                    };
-                    resolved.refuse(
-                        reason,
-                        format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
-                    );
+                Ok(usable) => {
+                    client_key = Some(usable.certificate.key.name.clone());
+                    fault = usable.fault;
                 }
+                Err(why) => fault = Some(why),
+            }
+            if let Some(fault) = fault {
+                let reason = if fault.not_permitted {
+                    Reason::RefNotPermitted
+                } else {
+                    Reason::InvalidClientCertificateRef
+                };
+                resolved.refuse(
+                    reason,
+                    format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
+                );
             }
         }
         if let Some(count) = frontend.as_ref().map(|frontend| frontend.per_port.len())
@@ -190,7 +207,11 @@ impl<'w> GatewayState<'w> {
         let own = listeners.len();
         let sets =
             listener_sets::judge(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);
-        listeners::compare(&mut listeners);
+        let of_sets: Vec<(&str, Range<usize>)> = sets
+            .iter()
+            .map(|set| (set.owner.namespace, set.range.clone()))
+            .collect();
+        listeners::compare(&mut listeners, own, &of_sets);
         let objects = std::iter::once((&owner, 0..own))
             .chain(sets.iter().map(|set| (&set.owner, set.range.clone())));
         for (owner, range) in objects {
@@ -208,6 +229,8 @@ impl<'w> GatewayState<'w> {
             addresses,
             frontend,
             client_key,
+            edge,
+            not_understood,
         })
     }
 
@@ -264,7 +287,7 @@ impl<'w> GatewayState<'w> {
         }
         let served: Vec<&ListenerState<'w>> =
             self.listeners.iter().filter(|l| l.served()).collect();
-        let mut tables = tables::build(&served, routes, shadowed);
+        let mut tables = tables::build(&served, routes, shadowed, &mut cx.displaced);
         let reached = reached::backends(&mut tables, self.client_key.as_deref(), backends, cx);
         let tables::Served {
             ports,
@@ -314,10 +337,11 @@ impl<'w> GatewayState<'w> {
                 route_tables,
                 backends: reached.backends,
                 endpoints: reached.endpoints,
+                edge: self.edge,
             },
             keys: certificates
                 .iter()
-                .map(|certificate| certificate.pair.clone())
+                .map(|certificate| (*certificate.pair).clone())
                 .collect(),
             gateway,
         })

@@ -1,8 +1,9 @@
 //! ReferenceGrants: who may refer to what in another namespace. Without a grant nothing may.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use crate::api::ReferenceGrantSpec;
+use crate::api::{ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
 /// All grants by the namespace that gives them and a namespace that they are given to.
@@ -28,7 +29,10 @@ pub(super) struct Target<'a> {
 impl<'w> Grants<'w> {
     pub(super) fn new(world: &'w World) -> Self {
         let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
-        for grant in &world.reference_grants {
+        // What a grant says that is not understood may narrow it.
+        let understood =
+            |grant: &&Arc<ReferenceGrant>| grant.metadata.unknown.refusal("").is_none();
+        for grant in world.reference_grants.iter().filter(understood) {
             let receivers: BTreeSet<&str> = grant
                 .spec
                 .from
@@ -88,10 +92,8 @@ impl<'w> Grants<'w> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::api::{GrantFrom, GrantTo, Metadata, ReferenceGrant};
+    use crate::api::{GrantFrom, GrantTo, Metadata};
     use crate::world::AnyObject;
 
     const ROUTE: Referrer<'static> = Referrer {

@@ -109,10 +109,17 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<Conditions, Str
         None => (PathKind::Prefix(String::new()), Grpc::default()),
         Some(method) => read_method(method, regexes)?,
     };
+    let mut instructions = match &path {
+        PathKind::Regex(pattern) => regexes
+            .check(pattern)
+            .map_err(|why| format!("method as a path {pattern:?} {why}"))?,
+        _ => 0,
+    };
     Ok(Conditions {
         path,
         grpc: Some(grpc),
-        headers: matches::read_headers(headers, regexes)?,
+        headers: matches::read_headers(headers, regexes, &mut instructions)?,
+        instructions,
         ..Conditions::all()
     })
 }
@@ -168,9 +175,6 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
                 Ok::<_, String>(format!("(?:{pattern})"))
             };
             let pattern = format!("/{}/{}", part("service", service)?, part("method", method)?);
-            regexes
-                .check(&pattern)
-                .map_err(|why| format!("method as a path {pattern:?} {why}"))?;
             Ok((PathKind::Regex(pattern), Grpc::regex(service, method)))
         }
         Some(StringMatchType::Other(other)) => Err(format!(

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use sesame_proto::field_names::{self, Reserved};
 use sesame_proto::schema;
 
 use super::names;
@@ -72,13 +73,20 @@ fn check_name(at: &str, name: &str) -> Result<(), String> {
             "{at} {name:?} is not a token of at most 256 letters, digits and !#$%&'*+-.^_`|~"
         ));
     }
-    // Envoy refuses a configuration that changes it here.
-    if name.eq_ignore_ascii_case("host") {
-        return Err(format!(
+    check_writable(at, name)
+}
+
+/// Refuses names of fields that only the proxy may write.
+pub(super) fn check_writable(at: &str, name: &str) -> Result<(), String> {
+    match field_names::reserved(name) {
+        None => Ok(()),
+        Some(Reserved::Host) => Err(format!(
             "{at} {name:?} cannot be changed here; use a URLRewrite filter with hostname"
-        ));
+        )),
+        Some(why) => Err(format!(
+            "{at} {name:?} cannot be changed here: it {why}; leave it out"
+        )),
     }
-    Ok(())
 }
 
 /// Whether this is the first mention of the header in its list. Another action for one header is an error.
@@ -128,6 +136,8 @@ mod tests {
         for (name, value) in [
             (":path", "a"),
             ("Host", "a"),
+            ("Content-Length", "0"),
+            ("transfer_encoding", "chunked"),
             ("a b", "c"),
             ("a", ""),
             ("a", "b\r\nc: d"),

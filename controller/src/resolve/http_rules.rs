@@ -170,12 +170,10 @@ fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
     }
     statuses.sort_unstable();
     statuses.dedup();
-    // Left to the implementation: one retry, as Envoy does.
+    // One retry unless it says otherwise, as Envoy does and the API's newer default is. None is none at all.
     let attempts = attempts.unwrap_or(1);
     let attempts = u32::try_from(attempts)
-        .ok()
-        .filter(|attempts| *attempts > 0)
-        .ok_or_else(|| format!("retry.attempts {attempts} is out of range; expected at least 1"))?;
+        .map_err(|_| format!("retry.attempts {attempts} is out of range; expected at least 0"))?;
     let backoff_ms = match backoff {
         None => 0,
         Some(text) => {
@@ -241,10 +239,15 @@ mod tests {
         );
         assert!(
             read_retry(&Retry {
-                attempts: Some(0),
+                attempts: Some(-1),
                 ..Retry::default()
             })
             .is_err()
         );
+        let none = read_retry(&Retry {
+            attempts: Some(0),
+            ..Retry::default()
+        });
+        assert_eq!(none.map(|retry| retry.attempts), Ok(0));
     }
 }

@@ -5,14 +5,16 @@
 //! route has everything.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::schema;
 
 use super::attach::{Attachment, Host};
+use super::displaced::{self, Displaced};
 use super::hostnames::Hostname;
 use super::routes::Routes;
 use super::rules::Rules;
+use crate::status::Reason;
 
 /// By TLS server name; `terminates` says whether the listener ends TLS, and `owns` which hostnames belong to it.
 pub(super) fn by_server_name(
@@ -20,18 +22,34 @@ pub(super) fn by_server_name(
     routes: &Routes,
     terminates: bool,
     owns: impl Fn(&Hostname) -> bool,
+    displaced: &mut Displaced,
 ) -> Vec<schema::L4Route> {
-    let mut hosts: Vec<(usize, &Host)> = attachments
+    let mut hosts: Vec<(&Attachment, &Host)> = attachments
         .iter()
-        .flat_map(|attachment| attachment.hosts.iter().map(|host| (attachment.route, host)))
+        .flat_map(|attachment| attachment.hosts.iter().map(move |host| (attachment, host)))
         .filter(|(_, host)| owns(&host.domain))
         .collect();
-    hosts.sort_by_key(|(route, host)| (Reverse(host.rank), *route));
-    let mut taken: HashSet<&str> = HashSet::new();
+    hosts.sort_by_key(|(attachment, host)| (Reverse(host.rank), attachment.route));
+    let mut taken: HashMap<&str, (usize, &Host)> = HashMap::new();
     let mut by_route: BTreeMap<usize, Vec<&Hostname>> = BTreeMap::new();
-    for (route, host) in hosts {
-        if taken.insert(host.domain.key()) {
-            by_route.entry(route).or_default().push(&host.domain);
+    for (attachment, host) in hosts {
+        let Attachment { route, parent, .. } = attachment;
+        let (winner, of_winner) = *taken.entry(host.domain.key()).or_insert_with(|| {
+            by_route.entry(*route).or_default().push(&host.domain);
+            (*route, host)
+        });
+        // That a wildcard is for what nobody names is its author's wish.
+        if winner != *route && of_winner.rank == host.rank {
+            displaced.add(
+                *route,
+                Some(*parent),
+                Reason::OtherRoute,
+                format!(
+                    "connections for server name {:?} do not come here: {} has the same, and is older",
+                    host.domain.domain(),
+                    displaced::winner(winner, *route, routes)
+                ),
+            );
         }
     }
     by_route
@@ -45,9 +63,25 @@ pub(super) fn by_server_name(
 }
 
 /// The oldest route.
-pub(super) fn oldest(attachments: &[Attachment], routes: &Routes) -> Vec<schema::L4Route> {
-    attachments
-        .first()
+pub(super) fn oldest(
+    attachments: &[Attachment],
+    routes: &Routes,
+    displaced: &mut Displaced,
+) -> Vec<schema::L4Route> {
+    let first = attachments.first();
+    for loser in attachments.iter().skip(1) {
+        let winner = first.map_or(loser.route, |winner| winner.route);
+        displaced.add(
+            loser.route,
+            Some(loser.parent),
+            Reason::OtherRoute,
+            format!(
+                "nothing comes here: a listener sends everything to one route, and {} is older",
+                displaced::winner(winner, loser.route, routes)
+            ),
+        );
+    }
+    first
         .and_then(|attachment| to_schema(attachment.route, Vec::new(), routes, false))
         .into_iter()
         .collect()

@@ -25,6 +25,9 @@ pub(super) struct Terminated {
     pub(super) resolved: Verdict,
 }
 
+/// What Envoy itself says of the way in which it shares datagrams out.
+const UNCOVERED: &str = "spec.rules[0].backendRefs has several backends of a weight: Envoy shares datagrams out with a matcher that it calls a work in progress, not covered by its threat model; give a listener that is open to everybody one backend";
+
 impl Rule for L4Rule {
     type Checked = Shares;
 
@@ -49,6 +52,9 @@ impl Rule for L4Rule {
             name: _,
             backend_refs,
         } = self;
+        if let Some(why) = cx.unknown.take() {
+            return Err(RuleFault::unsupported(why));
+        }
         if let Some(i) = backend_refs.iter().position(|r| !r.filters.is_empty()) {
             return Err(RuleFault::unsupported(format!(
                 "backendRefs[{i}].filters must not be set in a {}",
@@ -63,6 +69,11 @@ impl Rule for L4Rule {
             cx.backends(index, backend_refs, &weights, traffic, &mut Vec::new())
         };
         let passed = shares(cx, traffic);
+        if matches!(traffic, Traffic::Datagrams)
+            && passed.iter().filter(|share| share.weight > 0).count() > 1
+        {
+            cx.cx.problems.add(cx.object.clone(), UNCOVERED.to_owned());
+        }
         let terminated = ends_tls.then(|| {
             let elsewhere = std::mem::take(cx.resolved);
             let backends = shares(cx, Traffic::Terminated);

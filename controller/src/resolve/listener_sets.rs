@@ -87,6 +87,7 @@ pub(super) fn judge<'w>(
             namespace: &set.metadata.namespace,
             name: &set.metadata.name,
             generation: set.metadata.generation,
+            unknown: &set.metadata.unknown,
         };
         let mut refused = Verdict::default();
         if !rule.allows(owner.namespace, cx.world) {
@@ -97,6 +98,9 @@ pub(super) fn judge<'w>(
                     gateway.namespace, gateway.name, owner.namespace
                 ),
             );
+        }
+        if let Some(why) = owner.unknown.refusal("listeners") {
+            refused.refuse(Reason::UnsupportedValue, why);
         }
         if let Err(why) = names::check_object(owner.namespace, owner.name) {
             refused.refuse(Reason::Invalid, format!("metadata: {why}"));
@@ -153,22 +157,23 @@ impl SetState<'_> {
             Condition::new(type_, status, reason, message, generation)
         };
         let verdict = self.verdict(listeners, gateway);
+        let beside = |message| self.owner.unknown.beside(message, "listeners", None);
         let some_invalid = !listeners.iter().all(ListenerState::served);
         let accepted = if verdict.good() && some_invalid {
             condition(
                 ConditionType::Accepted,
                 ConditionStatus::True,
                 Reason::ListenersNotValid,
-                &format!(
+                &beside(&format!(
                     "served without its invalid listeners: {}",
                     invalid(listeners)
-                ),
+                )),
             )
         } else {
             verdict.condition(
                 ConditionType::Accepted,
                 Reason::Accepted,
-                "the ListenerSet is attached",
+                &beside("the ListenerSet is attached"),
                 generation,
             )
         };

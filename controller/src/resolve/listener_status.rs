@@ -65,7 +65,7 @@ impl ListenerState<'_> {
             self.accepted.condition(
                 ConditionType::Accepted,
                 Reason::Accepted,
-                "the listener is valid",
+                &self.valid,
                 generation,
             ),
             programmed,

@@ -2,7 +2,7 @@
 
 use sesame_proto::schema;
 
-use super::certificates::Certificates;
+use super::certificates::{Certificates, Usable};
 use super::context::Context;
 use super::frontend_tls::FrontendValidation;
 use super::listeners::{ListenerState, Owner};
@@ -89,25 +89,37 @@ pub(super) fn resolve<'w>(
         .take(MAX_CERTIFICATES)
         .enumerate()
     {
-        match certificates.get(owner.referrer(), reference, cx) {
-            Ok(certificate) => {
+        let fault = match certificates.get(owner.referrer(), reference, cx) {
+            Ok(Usable { certificate, fault }) => {
                 let hostname = state.hostname.as_ref();
                 covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
+                if let Some(kind) = &certificate.refused_kind {
+                    cx.problems.add(
+                        owner.key(),
+                        format!(
+                            "listener {:?}: tls.certificateRefs[{i}]: the key of {} is {kind}, which Envoy is known to \
+                             refuse; it takes RSA of at least 2048 bits, ECDSA on P-256, P-384 or P-521, and Ed25519",
+                            state.spec.name, certificate.key.name
+                        ),
+                    );
+                }
                 if !termination.keys.contains(&certificate.key.name) {
                     termination.keys.push(certificate.key.name.clone());
                 }
+                fault
             }
-            Err(fault) => {
-                let reason = if fault.not_permitted {
-                    Reason::RefNotPermitted
-                } else {
-                    Reason::InvalidCertificateRef
-                };
-                state.resolved.refuse(
-                    reason,
-                    format!("tls.certificateRefs[{i}]: {}", fault.message),
-                );
-            }
+            Err(fault) => Some(fault),
+        };
+        if let Some(fault) = fault {
+            let reason = if fault.not_permitted {
+                Reason::RefNotPermitted
+            } else {
+                Reason::InvalidCertificateRef
+            };
+            state.resolved.refuse(
+                reason,
+                format!("tls.certificateRefs[{i}]: {}", fault.message),
+            );
         }
     }
     if !covered && !termination.keys.is_empty() {

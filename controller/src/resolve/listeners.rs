@@ -3,7 +3,9 @@
 //! A listener that is refused harms no other. Its routes are still judged and counted, because attachment
 //! does not depend on the listener's own state (`ListenerStatus.attachedRoutes`).
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use sesame_proto::schema;
 
@@ -16,7 +18,7 @@ use super::kinds;
 use super::listener_tls;
 use super::names;
 use super::selectors::NamespaceRule;
-use crate::api::{AllowedRoutes, GATEWAY_GROUP, Listener, NamespacedName, Protocol};
+use crate::api::{AllowedRoutes, GATEWAY_GROUP, Listener, NamespacedName, Protocol, UnknownFields};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
@@ -31,6 +33,7 @@ pub(super) struct Owner<'w> {
     pub(super) namespace: &'w str,
     pub(super) name: &'w str,
     pub(super) generation: i64,
+    pub(super) unknown: &'w UnknownFields,
 }
 
 impl<'w> Owner<'w> {
@@ -68,6 +71,8 @@ pub(super) struct ListenerState<'w> {
     pub(super) kinds: Vec<Kind>,
     pub(super) namespaces: NamespaceRule<'w>,
     pub(super) accepted: Verdict,
+    /// What is said where nothing is wrong.
+    pub(super) valid: Cow<'static, str>,
     pub(super) conflict: Option<(Reason, String)>,
     pub(super) resolved: Verdict,
     /// Other HTTPS listeners whose hostnames overlap, as people of its object know them.
@@ -94,28 +99,64 @@ pub(super) fn judge<'w>(
     }
     listeners
         .iter()
-        .map(|listener| {
+        .enumerate()
+        .map(|(index, listener)| {
             let unique = names.get(listener.name.as_str()) == Some(&1);
-            judge_one(owner, rank, listener, unique)
+            judge_one(owner, rank, index, listener, unique)
         })
         .collect()
 }
 
 /// Judges what the listeners of a Gateway and of its ListenerSets are to each other; in the order of precedence.
-pub(super) fn compare(states: &mut [ListenerState<'_>]) {
-    for state in states.iter_mut().skip(MAX_TOGETHER) {
-        state.accepted.refuse(
-            Reason::TooManyListeners,
-            format!("the Gateway has {MAX_TOGETHER} listeners before this one, which is all that it may have"),
-        );
+/// The first `own` are the Gateway's; `sets` are the ranges of the others, each with the namespace of its set.
+pub(super) fn compare(states: &mut [ListenerState<'_>], own: usize, sets: &[(&str, Range<usize>)]) {
+    let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
+    for (namespace, range) in sets {
+        *asked.entry(namespace).or_default() += range.len();
+    }
+    let counts: Vec<usize> = asked.values().copied().collect();
+    let share = fair_share(MAX_TOGETHER.saturating_sub(own), &counts);
+    let mut had: BTreeMap<&str, usize> = BTreeMap::new();
+    for (namespace, range) in sets {
+        let had = had.entry(namespace).or_default();
+        for state in states.get_mut(range.clone()).unwrap_or_default() {
+            *had += 1;
+            if *had > share {
+                state.accepted.refuse(
+                    Reason::TooManyListeners,
+                    format!(
+                        "ListenerSets of namespace {namespace:?} have {share} listeners before this one on the Gateway, \
+                         which is their share of the {MAX_TOGETHER} that it may have together with its ListenerSets"
+                    ),
+                );
+            }
+        }
     }
     find_conflicts(states);
     find_overlaps(states);
 }
 
+/// How many each may have of so many in all: whoever asks for less gets that, and what is left is shared out evenly among
+/// the others. So who asks for much takes nothing from who asks for little, whoever came first.
+fn fair_share(mut room: usize, asked: &[usize]) -> usize {
+    let mut asked = asked.to_vec();
+    asked.sort_unstable();
+    let mut others = asked.len();
+    for count in &asked {
+        let share = room / others.max(1);
+        if *count > share {
+            return share;
+        }
+        room = room.saturating_sub(*count);
+        others = others.saturating_sub(1);
+    }
+    usize::MAX
+}
+
 fn judge_one<'w>(
     owner: &Owner<'w>,
     rank: usize,
+    index: usize,
     spec: &'w Listener,
     unique: bool,
 ) -> ListenerState<'w> {
@@ -131,6 +172,9 @@ fn judge_one<'w>(
     let mut resolved = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
+    if let Some(why) = owner.unknown.refusal_of("listeners", index) {
+        unsupported(why);
+    }
     if !names::is_dns_subdomain(name) {
         unsupported(format!(
             "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'; rename the listener"
@@ -211,6 +255,9 @@ fn judge_one<'w>(
         kinds,
         namespaces,
         accepted,
+        valid: owner
+            .unknown
+            .beside("the listener is valid", "listeners", Some(index)),
         conflict: None,
         resolved,
         overlaps: Vec::new(),

@@ -22,6 +22,8 @@ pub(super) struct Conditions {
     pub(super) query_params: Vec<schema::StringMatch>,
     /// Of a GRPCRoute: only gRPC requests match.
     pub(super) grpc: Option<Grpc>,
+    /// Instructions of all its regular expressions.
+    pub(super) instructions: u64,
 }
 
 /// What a GRPCRoute's match says of service and method; less is more specific.
@@ -74,6 +76,7 @@ impl Conditions {
             headers: Vec::new(),
             query_params: Vec::new(),
             grpc: None,
+            instructions: 0,
         }
     }
 
@@ -116,27 +119,40 @@ pub(super) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<Conditions
             METHODS.join(", ")
         ));
     }
+    let mut instructions = 0;
     Ok(Conditions {
         path: match path {
-            Some(path) => read_path(path, regexes)?,
+            Some(path) => read_path(path, regexes, &mut instructions)?,
             None => schema::path_match::Kind::Prefix(String::new()),
         },
         method: method.to_owned(),
-        headers: read_headers(headers, regexes)?,
-        query_params: read_list("queryParams", query_params, 1024, str::to_owned, regexes)?,
+        headers: read_headers(headers, regexes, &mut instructions)?,
+        query_params: read_list(
+            "queryParams",
+            (query_params, 1024, str::to_owned),
+            regexes,
+            &mut instructions,
+        )?,
         grpc: None,
+        instructions,
     })
 }
 
-/// Reads header matches; of several with one name only the first counts.
+/// Reads header matches, and adds the `instructions` of their expressions; of several with one name only the first counts.
 pub(super) fn read_headers(
     headers: &[StringMatch],
     regexes: &mut Regexes,
+    instructions: &mut u64,
 ) -> Result<Vec<schema::StringMatch>, String> {
-    read_list("headers", headers, 4096, str::to_ascii_lowercase, regexes)
+    let list = (headers, 4096, str::to_ascii_lowercase as fn(&str) -> String);
+    read_list("headers", list, regexes, instructions)
 }
 
-fn read_path(spec: &PathMatch, regexes: &mut Regexes) -> Result<schema::path_match::Kind, String> {
+fn read_path(
+    spec: &PathMatch,
+    regexes: &mut Regexes,
+    instructions: &mut u64,
+) -> Result<schema::path_match::Kind, String> {
     let PathMatch { type_, value } = spec;
     let value = value.as_deref().unwrap_or("/");
     if value.len() > 1024 {
@@ -156,7 +172,7 @@ fn read_path(spec: &PathMatch, regexes: &mut Regexes) -> Result<schema::path_mat
             Ok(schema::path_match::Kind::Prefix(prefix.to_owned()))
         }
         Some(PathMatchType::RegularExpression) => {
-            regexes
+            *instructions += regexes
                 .check(value)
                 .map_err(|why| format!("path.value {value:?} {why}"))?;
             Ok(schema::path_match::Kind::Regex(value.to_owned()))
@@ -193,10 +209,9 @@ fn check_path(value: &str) -> Result<(), String> {
 /// Reads header or query parameter matches; of several with one name only the first counts.
 fn read_list(
     field: &str,
-    list: &[StringMatch],
-    longest: usize,
-    canonical: impl Fn(&str) -> String,
+    (list, longest, canonical): (&[StringMatch], usize, fn(&str) -> String),
     regexes: &mut Regexes,
+    instructions: &mut u64,
 ) -> Result<Vec<schema::StringMatch>, String> {
     if list.len() > 16 {
         return Err(format!(
@@ -223,10 +238,11 @@ fn read_list(
                 "{field}[{i}].value {value:?} has control characters"
             ));
         }
+        let mut size = 0;
         let kind = match type_ {
             None | Some(StringMatchType::Exact) => schema::string_match::Kind::Exact(value.clone()),
             Some(StringMatchType::RegularExpression) => {
-                regexes
+                size = regexes
                     .check(value)
                     .map_err(|why| format!("{field}[{i}].value {value:?} {why}"))?;
                 schema::string_match::Kind::Regex(value.clone())
@@ -239,6 +255,7 @@ fn read_list(
         };
         let name = canonical(name);
         if seen.insert(name.clone()) {
+            *instructions += size;
             found.push(schema::StringMatch {
                 name,
                 kind: Some(kind),

@@ -6,10 +6,11 @@
 //! The steps: `classes` (which are ours) → `gateways`, their `listener_sets` and all `listeners` (`conflicts`,
 //! `kinds`, `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`,
 //! `grpc_rules`, `l4_rules`; `matches`, `filters`, `backends` with `backend_tls`; `attach` to listeners) → `tables`
-//! (virtual hosts in order of `precedence`; `l4_routes`) → what is `reached`. `reroute` does it for a few routes that have
+//! (`virtual_hosts` in order of `precedence`; `l4_routes`; who is `displaced`) → what is `reached`. `reroute` does it for a few routes that have
 //! changed, with the same outcome.
 
 mod addresses;
+mod app_protocols;
 mod attach;
 mod backend_tls;
 mod backends;
@@ -19,7 +20,9 @@ mod classes;
 mod conflicts;
 mod context;
 mod cors;
+mod displaced;
 mod durations;
+mod edge;
 mod endpoints;
 mod filters;
 mod frontend_tls;
@@ -44,18 +47,21 @@ mod pem;
 mod policy_names;
 mod policy_status;
 mod precedence;
+mod private_keys;
 mod re2;
 mod reached;
 mod regexes;
 pub mod reroute;
 mod rewrites;
 mod route_kinds;
+mod route_status;
 mod routes;
 mod rules;
 mod selectors;
 mod sessions;
 mod shadowed;
 mod tables;
+mod virtual_hosts;
 
 pub use self::endpoints::endpoint_sets;
 
@@ -73,7 +79,7 @@ use self::regexes::Regexes;
 use self::shadowed::{Hidden, Shadowed};
 use crate::api::NamespacedName;
 use crate::status::Statuses;
-use crate::world::{ObjectKey, World};
+use crate::world::{LastGoodKeys, ObjectKey, World};
 
 /// What resolution is told beside the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +108,8 @@ pub struct Resolution {
     pub statuses: Statuses,
     /// What else the authors of objects should know; by object.
     pub problems: Vec<Problem>,
+    /// What is good of the Secrets that were looked at, now or else before: for the next world.
+    pub last_good: LastGoodKeys,
 }
 
 /// Something worth telling for which the API has no condition.
@@ -173,7 +181,7 @@ impl Resolver {
                 )
             })
             .collect();
-        let (routes, route_statuses) =
+        let (routes, mut route_statuses) =
             routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
         let resolved = gateways
             .iter()
@@ -187,6 +195,8 @@ impl Resolver {
                 )
             })
             .collect();
+        let displaced = std::mem::take(&mut cx.displaced);
+        displaced.tell(&routes, &mut route_statuses, &mut cx.problems);
         let hidden = shadowed.take_hidden(&routes);
         shadowed.tell(&routes, &mut cx.problems);
         let gateway_statuses = gateways
@@ -204,7 +214,7 @@ impl Resolver {
             .flat_map(GatewayState::set_statuses)
             .collect();
         let policy_statuses = policy_status::all(&gateways, &routes, backends.policies(), &mut cx);
-        certificates.finish();
+        let last_good = certificates.finish();
         self.regexes.finish();
         let resolution = Resolution {
             gateways: resolved,
@@ -216,6 +226,7 @@ impl Resolver {
                 backend_tls_policies: policy_statuses,
             },
             problems: cx.problems.into_sorted(),
+            last_good,
         };
         (resolution, hidden)
     }

@@ -8,9 +8,9 @@ use super::gateways::GatewayState;
 use super::routes::Routes;
 use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
 use crate::status::{ConditionType, PolicyAncestorStatus, PolicyStatus, Reason, Verdict};
-use crate::world::Kind;
+use crate::world::{Kind, ObjectKey};
 
-/// What the API's schema allows.
+/// What the API's schema allows. Who writes the status leaves out those that are not in it yet.
 const MAX_ANCESTORS: usize = 16;
 
 /// The statuses of all policies that some Gateway heeds.
@@ -40,18 +40,7 @@ pub(super) fn all(
             if let Some((reason, why)) = policy.accepted.fault() {
                 accepted.refuse(reason, why);
             }
-            let key = policy.object.metadata.key();
-            let status = statuses.entry(key.clone()).or_default();
-            if status.ancestors.len() == MAX_ANCESTORS {
-                cx.problems.add(
-                    gateway.owner.key(),
-                    format!(
-                        "BackendTLSPolicy {key} applies, but its status has no room for more than {MAX_ANCESTORS} \
-                         Gateways and does not say so"
-                    ),
-                );
-                continue;
-            }
+            let status = statuses.entry(policy.object.metadata.key()).or_default();
             let generation = policy.object.metadata.generation;
             status.ancestors.push(PolicyAncestorStatus {
                 ancestor_ref: ParentRef {
@@ -66,7 +55,11 @@ pub(super) fn all(
                     accepted.condition(
                         ConditionType::Accepted,
                         Reason::Accepted,
-                        "the policy applies",
+                        &policy
+                            .object
+                            .metadata
+                            .unknown
+                            .beside("the policy applies", "", None),
                         generation,
                     ),
                     policy.resolved.condition(
@@ -77,6 +70,20 @@ pub(super) fn all(
                     ),
                 ],
             });
+        }
+    }
+    for (name, status) in &statuses {
+        let count = status.ancestors.len();
+        if count > MAX_ANCESTORS {
+            let object = ObjectKey {
+                kind: Kind::BackendTlsPolicy,
+                name: name.clone(),
+            };
+            let message = format!(
+                "the policy applies for {count} Gateways, but its status in a cluster has no room for more than \
+                 {MAX_ANCESTORS}, and says nothing of those that came last"
+            );
+            cx.problems.add(object, message);
         }
     }
     statuses

@@ -78,6 +78,7 @@ mod tests {
             headers: vec![StringMatch::default(); headers],
             query_params: vec![StringMatch::default(); query_params],
             grpc: None,
+            instructions: 0,
         }
     }
 

@@ -127,6 +127,7 @@ fn neighbourhood(world: &World, before: &Before) -> Option<World> {
         secrets,
         config_maps,
         namespaces,
+        last_good,
     } = world;
     let mut around = World {
         gateway_classes: gateway_classes.clone(),
@@ -140,6 +141,7 @@ fn neighbourhood(world: &World, before: &Before) -> Option<World> {
         secrets: secrets.clone(),
         config_maps: config_maps.clone(),
         namespaces: namespaces.clone(),
+        last_good: last_good.clone(),
         ..World::default()
     };
     around.gateways.retain(|gateway| {
@@ -176,6 +178,8 @@ fn differences(
         gateways,
         statuses,
         problems,
+        // The Secrets are the same.
+        last_good: _,
     } = now;
     let Statuses {
         gateway_classes,

@@ -74,7 +74,7 @@ impl Limits {
         let (hostnames, rules, traffic) = match kind {
             Kind::GrpcRoute => (0..=16, 0..=16, Traffic::Grpc),
             Kind::TlsRoute => (1..=1024, 1..=1, Traffic::Connections),
-            Kind::TcpRoute => (0..=0, 1..=1, Traffic::Connections),
+            Kind::TcpRoute => (0..=0, 1..=1, Traffic::Bytes),
             Kind::UdpRoute => (0..=0, 1..=1, Traffic::Datagrams),
             _ => (0..=16, 0..=16, Traffic::Http),
         };

@@ -17,10 +17,8 @@ use super::parents::{self, Parent};
 use super::regexes::Regexes;
 use super::route_kinds::{Limits, Spec, oldest_first};
 use super::rules::{Rule, RuleContext, Rules, Unsupported};
-use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef, RouteSpec};
-use crate::status::{
-    Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus, Verdict,
-};
+use crate::api::{GATEWAY_GROUP, Metadata, NamespacedName, ParentRef, RouteSpec};
+use crate::status::{Reason, RouteParentStatus, RouteStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
 /// What the API's schema allows. What is beyond is refused, and not looked at.
@@ -41,7 +39,7 @@ pub(super) struct CheckedRoute {
     /// What is wrong with its references, wherever it attaches.
     resolved: Verdict,
     /// The rules that are not served, in words; empty if all or none are.
-    dropped: Option<(Reason, String)>,
+    pub(super) dropped: Option<(Reason, String)>,
 }
 
 /// Where references and expressions are looked up.
@@ -104,23 +102,28 @@ pub(super) fn attach_all<'w>(
             })
         };
         let state = match route.spec {
-            Spec::Http(spec) => check(spec, &object, own, &mut lookup, ends_tls),
-            Spec::Grpc(spec) => check(spec, &object, own, &mut lookup, ends_tls),
-            Spec::Connections(spec) => check(spec, &object, own, &mut lookup, ends_tls),
+            Spec::Http(spec) => check(spec, &object, route.metadata, &mut lookup, ends_tls),
+            Spec::Grpc(spec) => check(spec, &object, route.metadata, &mut lookup, ends_tls),
+            Spec::Connections(spec) => check(spec, &object, route.metadata, &mut lookup, ends_tls),
         };
         let mut status = RouteStatus::default();
         for (reference, parent) in parents {
             let Some(gateway) = gateways.get_mut(parent.gateway) else {
                 continue;
             };
-            let (accepted, resolved) =
-                state.attach(place, &object, reference, parent.set, gateway, lookup.cx);
+            let (accepted, resolved) = state.attach(
+                (place, status.parents.len()),
+                reference,
+                parent.set,
+                gateway,
+                lookup.cx,
+            );
             let through = NamespacedName::new(gateway.owner.namespace, gateway.owner.name);
             status.parents.push(RouteParentStatus {
                 parent_ref: reference.clone(),
                 through: parent.set.map(|_| through),
                 controller_name: lookup.cx.options.controller_name.clone(),
-                conditions: state.conditions(&accepted, resolved, route.metadata.generation),
+                conditions: state.conditions(&accepted, resolved, route.metadata),
             });
         }
         statuses.insert(object, status);
@@ -133,7 +136,7 @@ pub(super) fn attach_all<'w>(
 fn check<'w, 'o, R: Rule>(
     spec: &'w RouteSpec<R>,
     object: &ObjectKey,
-    namespace: &'w str,
+    metadata: &'w Metadata,
     lookup: &mut Lookup<'_, 'w, 'o>,
     ends_tls: impl Fn(&[Hostname], &Context<'w, 'o>) -> bool,
 ) -> CheckedRoute {
@@ -146,6 +149,9 @@ fn check<'w, 'o, R: Rule>(
     let limits = Limits::of(object.kind);
     let mut accepted = Verdict::default();
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
+    if let Some(why) = metadata.unknown.refusal("rules") {
+        unsupported(why);
+    }
     if let Err(why) = names::check_object(&object.name.namespace, &object.name.name) {
         unsupported(format!("metadata: {why}"));
     }
@@ -206,7 +212,7 @@ fn check<'w, 'o, R: Rule>(
     // A route that breaks a limit is not looked into any further: limits bound our own work too.
     if state.accepted.good() {
         let ends_tls = object.kind == Kind::TlsRoute && ends_tls(&state.hostnames, lookup.cx);
-        state.check_rules(rules, (limits.traffic, ends_tls), object, namespace, lookup);
+        state.check_rules(rules, (limits.traffic, ends_tls), object, metadata, lookup);
         let policed = lookup.backends.take_policed();
         state.policed = policed
             .into_iter()
@@ -222,7 +228,7 @@ impl CheckedRoute {
         rules: &'w [R],
         (traffic, ends_tls): (Traffic, bool),
         object: &ObjectKey,
-        namespace: &'w str,
+        metadata: &'w Metadata,
         lookup: &mut Lookup<'_, 'w, '_>,
     ) {
         let rules = if rules.is_empty() { R::DEFAULT } else { rules };
@@ -235,12 +241,13 @@ impl CheckedRoute {
             referrer: Referrer {
                 group: GATEWAY_GROUP,
                 kind: object.kind.as_str(),
-                namespace,
+                namespace: &metadata.namespace,
             },
             traffic,
             ends_tls,
             object,
             route: &self.provenance,
+            unknown: None,
             cx: lookup.cx,
             backends: lookup.backends,
             regexes: lookup.regexes,
@@ -253,7 +260,12 @@ impl CheckedRoute {
             } else {
                 format!("rules[{i}] {name:?}")
             };
-            let outcome = if name.is_empty() {
+            // A rule that would match more than it says is dropped; one that would do more with what it matches refuses it.
+            let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
+            rule_context.unknown = elsewhere;
+            let outcome = if let Some(why) = in_match {
+                Err(RuleFault::unsupported(why))
+            } else if name.is_empty() {
                 rule.check(i, &mut rule_context)
             } else if !names::is_dns_subdomain(name) {
                 Err(RuleFault::unsupported(format!(
@@ -285,8 +297,12 @@ impl CheckedRoute {
                 }
             }
         }
+        let all = R::all(checked);
+        if let Err(why) = all.affordable() {
+            self.accepted.refuse(Reason::UnsupportedValue, why);
+        }
         let Some((first, ..)) = faults.first() else {
-            self.rules = R::all(checked);
+            self.rules = all;
             return;
         };
         let reason = *first;
@@ -296,7 +312,7 @@ impl CheckedRoute {
                 .map(|(_, message, follows)| message + &follows)
                 .collect();
             self.dropped = Some((reason, format!("Dropped Rule: {}", messages.join("; "))));
-            self.rules = R::all(checked);
+            self.rules = all;
         } else {
             // Not attached at all: its requests are answered as if it were not there.
             for (reason, message, _) in faults {
@@ -305,12 +321,11 @@ impl CheckedRoute {
         }
     }
 
-    /// Attaches the route through one parent reference; says what was wrong with that, and with what the route
+    /// Attaches the route, the one at its place among all, through the parent reference that is at its place; says what was wrong with that, and with what the route
     /// refers to as the listeners there have it.
     fn attach<'w>(
         &self,
-        place: usize,
-        object: &ObjectKey,
+        (route, place): (usize, usize),
         parent: &ParentRef,
         set: Option<usize>,
         gateway: &mut GatewayState<'w>,
@@ -320,8 +335,8 @@ impl CheckedRoute {
             gateway,
             set,
             parent,
-            object.kind,
-            &object.name.namespace,
+            self.object.kind,
+            &self.object.name.namespace,
             &self.hostnames,
             cx,
         );
@@ -344,48 +359,17 @@ impl CheckedRoute {
             }
             match listener.attachments.last_mut() {
                 // Through another reference to the same listener.
-                Some(last) if last.route == place => {}
+                Some(last) if last.route == route => {}
                 _ => {
                     listener.attached = listener.attached.saturating_add(1);
                     listener.attachments.push(Attachment {
-                        route: place,
+                        route,
+                        parent: place,
                         hosts,
                     });
                 }
             }
         }
         (Verdict::default(), resolved)
-    }
-
-    fn conditions(
-        &self,
-        accepted: &Verdict,
-        resolved: &Verdict,
-        generation: i64,
-    ) -> Vec<Condition> {
-        let mut conditions = vec![
-            accepted.condition(
-                ConditionType::Accepted,
-                Reason::Accepted,
-                "the route is attached",
-                generation,
-            ),
-            resolved.condition(
-                ConditionType::ResolvedRefs,
-                Reason::ResolvedRefs,
-                "all references are resolved",
-                generation,
-            ),
-        ];
-        if let (true, Some((reason, message))) = (accepted.good(), &self.dropped) {
-            conditions.push(Condition::new(
-                ConditionType::PartiallyInvalid,
-                ConditionStatus::True,
-                *reason,
-                message,
-                generation,
-            ));
-        }
-        conditions
     }
 }

@@ -4,6 +4,7 @@
 //! A rule that is invalid is dropped and harms no sibling; a reference that is invalid keeps its share of
 //! the traffic, as an error.
 
+use sesame_proto::expressions::{Answer, MOST_OF_ROUTE};
 use sesame_proto::schema;
 
 use super::backends::{Backends, Reached, RefFault, Traffic};
@@ -53,7 +54,41 @@ pub(super) enum Rules {
     Connections(Shares),
 }
 
+impl CheckedRule {
+    /// How often each of its matches is looked at.
+    pub(super) fn looks(&self) -> u64 {
+        let answer = match self.action {
+            Action::Forward(_) => Answer::Forwarded,
+            Action::Redirect(_) => Answer::Redirected,
+            Action::Respond(_) => Answer::Direct,
+        };
+        answer.looks(self.cors.is_some())
+    }
+}
+
 impl Rules {
+    /// Says so if all regular expressions together cost more than one route may.
+    pub(super) fn affordable(&self) -> Result<(), String> {
+        let Self::Requests(rules) = self else {
+            return Ok(());
+        };
+        let cost = rules
+            .iter()
+            .map(|rule| {
+                let own = rule.matches.iter().map(|it| it.instructions);
+                own.fold(0, u64::saturating_add)
+                    .saturating_mul(rule.looks())
+            })
+            .fold(0, u64::saturating_add);
+        if cost <= MOST_OF_ROUTE {
+            return Ok(());
+        }
+        Err(format!(
+            "spec.rules: the regular expressions of all matches have {cost} instructions once compiled; at most \
+             {MOST_OF_ROUTE} are allowed, because one request may be compared with all of them: use fewer or simpler ones"
+        ))
+    }
+
     /// What is wrong with the references where a listener ends the client's TLS, if that is something else.
     pub(super) fn resolved_where_tls_ends(&self) -> Option<&Verdict> {
         match self {
@@ -103,6 +138,8 @@ pub(super) struct RuleContext<'a, 'w, 'o> {
     /// The route, and its provenance.
     pub(super) object: &'a ObjectKey,
     pub(super) route: &'a str,
+    /// Why the rule must not be served as it is read: it says more, which may protect something.
+    pub(super) unknown: Option<String>,
     pub(super) cx: &'a mut Context<'w, 'o>,
     pub(super) backends: &'a mut Backends<'w>,
     pub(super) regexes: &'a mut Regexes,
@@ -152,6 +189,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             cors,
             unserved,
         } = filters;
+        let unserved = self.unknown.take().map(Unserved::Type).or(unserved);
         let unsupported = RuleFault::unsupported;
         let session = session_persistence
             .map(|session| sessions::read(session, self.route, index))

@@ -4,6 +4,7 @@ use sesame_proto::schema;
 use sha2::{Digest as _, Sha256};
 
 use super::durations;
+use super::header_filters;
 use super::names;
 use crate::api::{CookieConfig, SessionPersistence};
 
@@ -62,7 +63,10 @@ pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
                 "{at}.cookieConfig must not be set with type Header"
             ));
         }
-        Some("Header") => Kind::Header(name),
+        Some("Header") => {
+            header_filters::check_writable(&format!("{at}.sessionName"), &name)?;
+            Kind::Header(name)
+        }
         Some(other) => {
             return Err(format!(
                 "{at}.type {other:?} is unknown; expected Cookie or Header"

@@ -9,7 +9,7 @@ use super::context::Problems;
 use super::matches::Conditions;
 use super::precedence::Order;
 use super::routes::Routes;
-use super::tables::Candidate;
+use super::virtual_hosts::Candidate;
 use crate::world::ObjectKey;
 
 /// A match: of which route, rule and match of the rule.

@@ -1,5 +1,6 @@
 //! What the controller counts.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::api::NamespacedName;
+use crate::expiry::Expiry;
 use crate::world::{Kind, World};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -22,6 +25,12 @@ struct OfPart {
     verb: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCertificate {
+    gateway: String,
+    key: String,
+}
+
 /// All metrics.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -31,8 +40,10 @@ pub(crate) struct Metrics {
     watch_failures: Family<OfKind, Counter>,
     resolutions: Histogram,
     gateways: Gauge,
+    certificates: Family<OfCertificate, Gauge>,
     published: Family<OfPart, Counter>,
     statuses: Family<OfKind, Counter>,
+    reports_refused: Gauge,
     leader: Gauge,
     api_server: Gauge,
 }
@@ -48,8 +59,10 @@ impl Metrics {
             watch_failures: Family::default(),
             resolutions: Histogram::new(exponential_buckets(0.001, 2.0, 13)),
             gateways: Gauge::default(),
+            certificates: Family::default(),
             published: Family::default(),
             statuses: Family::default(),
+            reports_refused: Gauge::default(),
             leader: Gauge::default(),
             api_server: Gauge::default(),
             registry: Registry::default(),
@@ -74,6 +87,12 @@ impl Metrics {
         );
         let gateways = metrics.gateways.clone();
         registry.register("gateways", "Gateways that are ours", gateways);
+        let certificates = metrics.certificates.clone();
+        registry.register(
+            "certificate_expiry_timestamp_seconds",
+            "When each certificate that is to be served expires, in seconds since 1970",
+            certificates,
+        );
         let published = metrics.published.clone();
         registry.register(
             "publish_writes",
@@ -82,6 +101,12 @@ impl Metrics {
         );
         let statuses = metrics.statuses.clone();
         registry.register("status_writes", "Writes of statuses, by kind", statuses);
+        let refused = metrics.reports_refused.clone();
+        registry.register(
+            "reports_refused",
+            "GatewayAgents that count for nothing: no host may have written them",
+            refused,
+        );
         let leader = metrics.leader.clone();
         registry.register("leader", "1 while this replica writes", leader);
         let api_server = metrics.api_server.clone();
@@ -127,6 +152,25 @@ impl Metrics {
         }
     }
 
+    /// These certificates are to be served now.
+    pub(crate) fn certificates(&self, expiries: &BTreeMap<NamespacedName, Vec<Expiry>>) {
+        self.certificates.clear();
+        for (gateway, expiries) in expiries {
+            for Expiry {
+                name,
+                not_before: _,
+                not_after,
+            } in expiries
+            {
+                let labels = OfCertificate {
+                    gateway: gateway.to_string(),
+                    key: name.clone(),
+                };
+                self.certificates.get_or_create(&labels).set(*not_after);
+            }
+        }
+    }
+
     /// Routes were resolved with their neighbours alone.
     pub(crate) fn rerouted(&self, took: Duration) {
         self.resolutions.observe(took.as_secs_f64());
@@ -144,6 +188,11 @@ impl Metrics {
     /// A status was written.
     pub(crate) fn status_written(&self, kind: &str) {
         self.statuses.get_or_create(&of_kind(kind)).inc();
+    }
+
+    /// So many GatewayAgents count for nothing.
+    pub(crate) fn reports_refused(&self, now: usize) {
+        self.reports_refused.set(count(now));
     }
 
     /// Whether this replica leads.

@@ -3,20 +3,26 @@
 use super::{Condition, ConditionStatus, ConditionType};
 
 impl Condition {
-    /// Whether the condition says that something is wrong. Advice is no fault: overlapping hostnames and an
-    /// insecure validation mode work as they were asked for.
+    /// Whether the condition says that something is wrong.
     pub fn is_fault(&self) -> bool {
-        match self.type_ {
-            ConditionType::Accepted
-            | ConditionType::Programmed
-            | ConditionType::ResolvedRefs
-            | ConditionType::SupportedVersion => self.status != ConditionStatus::True,
-            ConditionType::Conflicted | ConditionType::PartiallyInvalid => {
-                self.status == ConditionStatus::True
+        self.type_.is_fault(self.status)
+    }
+}
+
+impl ConditionType {
+    /// Whether a condition of this type with this status says that something is wrong. Advice is no fault: overlapping
+    /// hostnames and an insecure validation mode work as they were asked for.
+    pub fn is_fault(self, status: ConditionStatus) -> bool {
+        match self {
+            Self::Accepted
+            | Self::Programmed
+            | Self::ResolvedRefs
+            | Self::GatewayService
+            | Self::SupportedVersion => status != ConditionStatus::True,
+            Self::Conflicted | Self::PartiallyInvalid | Self::Displaced => {
+                status == ConditionStatus::True
             }
-            ConditionType::OverlappingTlsConfig | ConditionType::InsecureFrontendValidationMode => {
-                false
-            }
+            Self::OverlappingTlsConfig | Self::InsecureFrontendValidationMode => false,
         }
     }
 }

@@ -158,7 +158,7 @@ pub struct RouteParentStatus {
     pub through: Option<NamespacedName>,
     /// Our controller.
     pub controller_name: String,
-    /// Accepted, ResolvedRefs, and PartiallyInvalid when it is so.
+    /// Accepted, ResolvedRefs, and PartiallyInvalid and Displaced when it is so.
     pub conditions: Vec<Condition>,
 }
 

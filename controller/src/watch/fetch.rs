@@ -1,4 +1,5 @@
-//! Reading the Secrets and ConfigMaps that are referred to, and no others.
+//! Reading the Secrets and ConfigMaps that are referred to, and no others; first of all the keys that were published last,
+//! which go on being served where a Secret is broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use super::backoff::Pauses;
 use super::kinds::decode;
 use super::{Incoming, api_resource};
 use crate::engine::Input;
+use crate::publish::last_good;
 use crate::world::{AnyObject, Kind, ObjectKey};
 
 /// How long one read may take.
@@ -51,6 +53,8 @@ pub(crate) type References = Arc<BTreeSet<ObjectKey>>;
 /// Reads what is referred to: when it is first wanted, and whenever something happens to it.
 pub(crate) struct Fetcher {
     pub(crate) client: Client,
+    /// Where everything is published.
+    pub(crate) namespace: String,
     pub(crate) references: watch::Receiver<References>,
     pub(crate) touched: UnboundedReceiver<Touched>,
     pub(crate) inputs: Sender<Input>,
@@ -59,6 +63,10 @@ pub(crate) struct Fetcher {
 impl Fetcher {
     /// Runs until nobody wants anything any more.
     pub(crate) async fn run(mut self) {
+        let published = last_good(&self.client, &self.namespace).await;
+        if self.inputs.send(Input::Published(published)).is_err() {
+            return;
+        }
         let mut wanted = References::default();
         // Objects being read, and whether something happened to them since.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();

@@ -69,10 +69,19 @@ pub(crate) async fn follow<K: Debug, T>(
 }
 
 fn is_not_served(error: &Error) -> bool {
+    code(error) == Some(404)
+}
+
+/// Whether the API server says that we may not.
+pub(crate) fn is_forbidden(error: &Error) -> bool {
+    code(error) == Some(403)
+}
+
+fn code(error: &Error) -> Option<u16> {
     match error {
         Error::InitialListFailed(kube::Error::Api(status))
         | Error::WatchStartFailed(kube::Error::Api(status))
-        | Error::WatchError(status) => status.code == 404,
-        _ => false,
+        | Error::WatchError(status) => Some(status.code),
+        _ => None,
     }
 }

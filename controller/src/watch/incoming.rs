@@ -25,10 +25,7 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// Namespace and name.
     pub(crate) fn name(&self) -> NamespacedName {
-        NamespacedName {
-            namespace: self.metadata.namespace.clone().unwrap_or_default(),
-            name: self.metadata.name.clone().unwrap_or_default(),
-        }
+        name_of(&self.metadata)
     }
 
     /// `metadata.resourceVersion`.
@@ -37,6 +34,13 @@ impl Incoming {
             .resource_version
             .as_deref()
             .unwrap_or_default()
+    }
+}
+
+pub(super) fn name_of(metadata: &ObjectMeta) -> NamespacedName {
+    NamespacedName {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
     }
 }
 

@@ -33,6 +33,10 @@ const NOT_SERVED: Duration = Duration::from_secs(1);
 /// How long the API server may take to say what is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+const NOT_INSTALLED: &str = "it is not installed";
+const NONE_READ: &str =
+    "its definition serves no version that is read; install newer definitions of the Gateway API";
+
 /// What every watch needs.
 #[derive(Clone)]
 pub(crate) struct Watches {
@@ -62,9 +66,11 @@ impl Watches {
     async fn objects(&self, kind: Kind) {
         let mut absent = false;
         loop {
-            let Some(version) = self.served_version(kind).await else {
+            let served = self.served_version(kind).await;
+            let Ok(version) = &served else {
                 if !absent {
-                    tracing::info!(%kind, "the kind is not installed; it counts as empty");
+                    let why = served.err().unwrap_or_default();
+                    tracing::info!(%kind, why, "the kind counts as empty");
                     if !self.pass_on(kind, Seen::All(Vec::new())) {
                         return;
                     }
@@ -75,9 +81,9 @@ impl Watches {
             };
             absent = false;
             let api: Api<Incoming> =
-                Api::all_with(self.client.clone(), &api_resource(kind, &version));
+                Api::all_with(self.client.clone(), &api_resource(kind, version));
             let watch = watcher(api, self.config(kind));
-            let keep = |incoming| observe(kind, &version, incoming);
+            let keep = |incoming| observe(kind, version, incoming);
             let take = |seen| self.pass_on(kind, seen);
             if !follow(watch, keep, take, |error| self.failed(kind, error)).await {
                 return;
@@ -132,13 +138,14 @@ impl Watches {
         tracing::warn!(%kind, %error, "a watch failed; it is started again, and what was known stays");
     }
 
-    /// The newest version of the kind that we read and the API server serves; none if it is not installed.
+    /// The newest version of the kind that we read and the API server serves, or why there is none.
     ///
     /// The definition itself is asked for: an API server that is just starting says "not found" of kinds that it has.
-    async fn served_version(&self, kind: Kind) -> Option<String> {
+    async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
         if !kind.is_gateway_api() {
-            return known.first().map(|version| (*version).to_owned());
+            let version = known.first().ok_or(NONE_READ)?;
+            return Ok((*version).to_owned());
         }
         let resource = kube::core::ApiResource {
             group: "apiextensions.k8s.io".to_owned(),
@@ -154,12 +161,10 @@ impl Watches {
             let answer = tokio::time::timeout(TIMEOUT, definitions.get_opt(&name)).await;
             match answer {
                 Ok(Ok(definition)) => {
-                    let definition = definition?;
+                    let definition = definition.ok_or(NOT_INSTALLED)?;
                     let served = |version: &&&str| serves(&definition.value, version);
-                    return known
-                        .iter()
-                        .find(served)
-                        .map(|version| (*version).to_owned());
+                    let version = known.iter().find(served).ok_or(NONE_READ)?;
+                    return Ok((*version).to_owned());
                 }
                 Ok(Err(error)) => {
                     self.metrics.watch_failed(kind.as_str());

@@ -13,11 +13,13 @@ mod backoff;
 pub(crate) mod fetch;
 mod follow;
 mod incoming;
+mod kept;
 pub(crate) mod kinds;
 mod references;
 mod resource;
 
-pub(crate) use self::follow::{Seen, follow, watch_config};
+pub(crate) use self::follow::{Seen, follow, is_forbidden, watch_config};
 pub(crate) use self::incoming::Incoming;
+pub(crate) use self::kept::{Keep, Kept, PAGE};
 pub(crate) use self::references::references;
 pub(crate) use self::resource::api_resource;

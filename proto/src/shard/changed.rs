@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::join::unpack;
+use super::join::unpack_named;
 use super::{MAX_SNAPSHOT_BYTES, check_digest};
 use crate::other_hosts::other_hosts;
 use crate::schema::{ShardRef, Snapshot, VirtualHost};
@@ -18,11 +18,11 @@ pub const MAX_CHANGED_SHARDS: usize = 16;
 pub struct Changed {
     /// Virtual hosts as they are after the change, each with the name of its table.
     pub hosts: Vec<(String, VirtualHost)>,
-    /// How many bytes all shards take then, once decompressed.
+    /// How much memory the values of all shards take then.
     pub size: u64,
 }
 
-/// The virtual hosts in which a configuration that was joined from `before`, and took `size` bytes once decompressed,
+/// The virtual hosts in which a configuration that was joined from `before`, and took `size` bytes of memory,
 /// differs from the one of `after`; `stored` has shards by their digest. None if they differ in anything else, or where a
 /// virtual host is.
 pub fn changed_hosts<'s>(
@@ -38,7 +38,7 @@ pub fn changed_hosts<'s>(
     let open = |shard: &ShardRef| {
         let bytes = stored(&shard.sha256)?;
         check_digest(shard, bytes).ok()?;
-        unpack(&shard.name, bytes).ok()
+        unpack_named(shard, bytes).ok()
     };
     let mut changed = Changed {
         hosts: Vec::new(),
@@ -143,9 +143,9 @@ mod tests {
         after[1] = piece(&[host("b", "1"), host("c", "longer")]);
         let expected = Changed {
             hosts: vec![("http/80".to_owned(), host("c", "longer"))],
-            size: 1005,
+            size: 1_000_005,
         };
-        assert_eq!(changed(&before, &after, 1000), Some(expected));
+        assert_eq!(changed(&before, &after, 1_000_000), Some(expected));
         let (grown, shrunk) = (MAX_SNAPSHOT_BYTES - 4, MAX_SNAPSHOT_BYTES - 5);
         assert_eq!(changed(&before, &after, grown), None);
         assert!(changed(&before, &after, shrunk).is_some());
@@ -176,7 +176,7 @@ mod tests {
             with(&|s| s.route_tables[0].virtual_hosts[0].domain = "d".to_owned()),
         ];
         for after in cases {
-            assert_eq!(changed(&before, &after, 1000), None, "{after:?}");
+            assert_eq!(changed(&before, &after, 1_000_000), None, "{after:?}");
         }
         assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
 

@@ -6,8 +6,10 @@ use std::io::Read as _;
 use prost::Message as _;
 
 use super::{
-    FORMAT, MAX_SHARD_BYTES, MAX_SHARDS, MAX_SNAPSHOT_BYTES, MAX_STORED_BYTES, ShardError,
+    FORMAT, MAX_DECODED_BYTES, MAX_SHARD_BYTES, MAX_SHARDS, MAX_SNAPSHOT_BYTES, MAX_STORED_BYTES,
+    ShardError,
 };
+use crate::bounds;
 use crate::digest::{canonicalize, canonicalize_endpoints, sha256};
 use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 
@@ -16,7 +18,16 @@ use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 pub struct Joined {
     /// Canonical, without endpoints.
     pub config: Snapshot,
-    /// How many bytes its shards took once decompressed.
+    /// How much memory the values of its shards take.
+    pub size: u64,
+}
+
+/// What a live shard holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Endpoints {
+    /// In the shard's order.
+    pub sets: Vec<EndpointSet>,
+    /// How much memory they take.
     pub size: u64,
 }
 
@@ -27,8 +38,14 @@ pub fn join<B: AsRef<[u8]>>(
 ) -> Result<Snapshot, ShardError> {
     let mut snapshot = join_config(manifest, shards)?.config;
     let mut sets = Vec::new();
+    let mut left = MAX_SNAPSHOT_BYTES;
     for reference in &manifest.endpoints {
-        sets.extend(endpoint_sets(&reference.name, stored(reference, shards)?)?);
+        let bytes = stored(reference, shards)?;
+        let endpoints = endpoint_sets(&reference.name, bytes)?;
+        left = left
+            .checked_sub(endpoints.size)
+            .ok_or_else(|| too_much(&reference.name))?;
+        sets.extend(endpoints.sets);
     }
     set_endpoints(&mut snapshot, sets);
     Ok(snapshot)
@@ -68,15 +85,10 @@ pub fn join_config<B: AsRef<[u8]>>(
     for reference in &manifest.config {
         let bytes = stored(reference, shards)?;
         check_digest(reference, bytes)?;
-        let (mut piece, size) = unpack(&reference.name, bytes)?;
+        let (mut piece, size) = unpack_named(reference, bytes)?;
         left = left
             .checked_sub(size)
-            .ok_or_else(|| ShardError::Malformed {
-                name: reference.name.clone(),
-                reason: format!(
-                    "it and those before it take more than {MAX_SNAPSHOT_BYTES} bytes once decompressed"
-                ),
-            })?;
+            .ok_or_else(|| too_much(&reference.name))?;
         for table in piece.route_tables.drain(..) {
             match tables.entry(table.name.clone()) {
                 std::collections::btree_map::Entry::Vacant(entry) => {
@@ -97,6 +109,7 @@ pub fn join_config<B: AsRef<[u8]>>(
             endpoints: _,
             keys,
             trust_bundles,
+            edge,
         } = piece;
         if !gateway.is_empty() {
             snapshot.gateway = gateway;
@@ -106,6 +119,7 @@ pub fn join_config<B: AsRef<[u8]>>(
         snapshot.backends.extend(backends);
         snapshot.keys.extend(keys);
         snapshot.trust_bundles.extend(trust_bundles);
+        snapshot.edge = snapshot.edge.or(edge);
     }
     snapshot.route_tables = tables.into_values().collect();
     canonicalize(&mut snapshot);
@@ -124,11 +138,11 @@ pub fn join_config<B: AsRef<[u8]>>(
 }
 
 /// What a live shard holds. It must hold nothing but endpoints: its digest is nowhere.
-pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Vec<EndpointSet>, ShardError> {
-    let (mut piece, _) = unpack(name, bytes)?;
-    let endpoints = std::mem::take(&mut piece.endpoints);
+pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> {
+    let (mut piece, size) = unpack(name, bytes)?;
+    let sets = std::mem::take(&mut piece.endpoints);
     if piece == Snapshot::default() {
-        Ok(endpoints)
+        Ok(Endpoints { sets, size })
     } else {
         Err(ShardError::Malformed {
             name: name.to_owned(),
@@ -181,8 +195,34 @@ fn is_plain(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// The content, and how many bytes it takes.
+fn too_much(name: &str) -> ShardError {
+    ShardError::Malformed {
+        name: name.to_owned(),
+        reason: format!(
+            "it and those before it would take more than {MAX_SNAPSHOT_BYTES} bytes of memory once decoded"
+        ),
+    }
+}
+
+/// The content of a shard, and how much memory it takes. A live shard may have grown since the manifest was written: its
+/// own limit is what bounds it.
 pub(super) fn unpack(name: &str, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
+    unpack_within(name, bytes, MAX_SHARD_BYTES)
+}
+
+/// The same of a configuration shard, of which the manifest says how large it is.
+pub(super) fn unpack_named(
+    reference: &ShardRef,
+    bytes: &[u8],
+) -> Result<(Snapshot, u64), ShardError> {
+    let limit = match reference.size {
+        0 => MAX_SHARD_BYTES,
+        size => size.min(MAX_SHARD_BYTES),
+    };
+    unpack_within(&reference.name, bytes, limit)
+}
+
+fn unpack_within(name: &str, bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), ShardError> {
     let malformed = |reason: String| ShardError::Malformed {
         name: name.to_owned(),
         reason,
@@ -193,18 +233,14 @@ pub(super) fn unpack(name: &str, bytes: &[u8]) -> Result<(Snapshot, u64), ShardE
             bytes.len()
         )));
     }
-    // A live shard may have grown since the manifest was written: its own limit is what bounds it.
     let mut plain = Vec::new();
     zstd::stream::read::Decoder::new(bytes)
-        .and_then(|decoder| decoder.take(MAX_SHARD_BYTES + 1).read_to_end(&mut plain))
+        .and_then(|decoder| decoder.take(limit + 1).read_to_end(&mut plain))
         .map_err(|error| malformed(format!("cannot be decompressed: {error}")))?;
-    let size = plain.len() as u64;
-    if size > MAX_SHARD_BYTES {
+    if plain.len() as u64 > limit {
         return Err(malformed(format!(
-            "more than {MAX_SHARD_BYTES} bytes once decompressed"
+            "more than {limit} bytes once decompressed"
         )));
     }
-    let piece = Snapshot::decode(plain.as_slice())
-        .map_err(|error| malformed(format!("cannot be decoded: {error}")))?;
-    Ok((piece, size))
+    bounds::snapshot(&plain, MAX_DECODED_BYTES).map_err(|error| malformed(error.to_string()))
 }

@@ -202,6 +202,7 @@ fn cut(config: &Snapshot, count: usize, before: Vec<Piece>) -> Result<Vec<Piece>
         endpoints: _,
         keys,
         trust_bundles,
+        edge,
     } = config;
     let mut pieces: BTreeMap<usize, Snapshot> = BTreeMap::new();
     for table in route_tables {
@@ -226,6 +227,7 @@ fn cut(config: &Snapshot, count: usize, before: Vec<Piece>) -> Result<Vec<Piece>
         ports: ports.clone(),
         keys: keys.clone(),
         trust_bundles: trust_bundles.clone(),
+        edge: *edge,
         ..Snapshot::default()
     };
     let mut known: HashMap<[u8; 32], Piece> = before

@@ -21,6 +21,7 @@ pub struct Setup {
     pub(super) small_disks: bool,
     pub(super) pool: Option<String>,
     pub(super) everywhere: bool,
+    pub(super) no_local_endpoints: bool,
     pub(super) agent: Option<PathBuf>,
     unmapped: bool,
     user: Option<u32>,
@@ -97,6 +98,13 @@ impl Setup {
     #[must_use]
     pub fn everywhere(mut self) -> Self {
         self.everywhere = true;
+        self
+    }
+
+    /// It refuses endpoints on the host itself, as every agent does that nobody told otherwise.
+    #[must_use]
+    pub fn no_local_endpoints(mut self) -> Self {
+        self.no_local_endpoints = true;
         self
     }
 

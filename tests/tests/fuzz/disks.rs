@@ -92,7 +92,7 @@ fn snapshot_directory() {
     let tree = Tree::of(root.path());
     run("snapshot_directory", Form::Proto, &tree.seeds(), |input| {
         tree.put(input);
-        let supply = SnapshotDirs::new(root.path()).scan();
+        let supply = SnapshotDirs::new(root.path(), None).scan();
         for supplied in supply.gateways.values() {
             let Some(complete) = &supplied.complete else {
                 continue;
@@ -173,7 +173,7 @@ fn kept_generations() {
         }
         fs::write(directory.join("pinned"), input).expect("write");
         let history = History::open(root.path(), None).map_err(|error| error.to_string())?;
-        let _ = (history.pinned(), history.accepted());
+        let _ = history.list();
         // All of them are read, whatever becomes of the first.
         let read = (1..=3).map(|number| history.difference(number, 2).is_ok());
         let understood = read.filter(|read| *read).count() > 0;
@@ -207,10 +207,12 @@ fn runtime_directory() {
         addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,
+        limits: sesame_agent::limits::Limits::default(),
         layout: layout.clone(),
         admin_socket: root.path().join("admin.sock"),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: render::EndpointRules::default(),
     };
     let rendered = render::render(&gateway.snapshot, &gateway.keys, &options);
     let wanted = || Wanted {

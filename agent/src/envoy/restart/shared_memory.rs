@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
+use sesame_proto::open::{self, Rule};
+
 use super::lineage::Lineage;
 
 /// Of the layout that is known: size, version, two mutexes, flags.
@@ -61,10 +63,9 @@ pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> 
 pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     let path = line.shared_memory();
     let left = flags(&path, true)? & !INITIALIZING;
-    OpenOptions::new()
-        .write(true)
-        .open(&path)
-        .and_then(|file| file.write_all_at(&left.to_ne_bytes(), FLAGS_AT))
+    open::open_with(OpenOptions::new().write(true), &path, Rule::Own)
+        .map_err(io::Error::from)
+        .and_then(|(file, _)| file.write_all_at(&left.to_ne_bytes(), FLAGS_AT))
         .map_err(|source| at(&path, source))
 }
 
@@ -87,12 +88,9 @@ pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
 
 fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
     let failed = |source| at(path, source);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(write)
-        .open(path)
-        .map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
+    // Anybody may make a file, or a link, in this directory.
+    let opened = open::open_with(OpenOptions::new().read(true).write(write), path, Rule::Own);
+    let (file, meta) = opened.map_err(|error| failed(error.into()))?;
     let user = rustix::process::geteuid().as_raw();
     if meta.uid() != user {
         return Err(SharedMemoryError::Owner {

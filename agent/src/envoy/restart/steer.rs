@@ -167,7 +167,7 @@ impl<'a> Sight<'a> {
         };
         own(self.process, inode, descriptor).or_else(|denied| {
             tracing::debug!(%address, error = %denied, "joining the sockets of the new Envoy");
-            join(address).map_err(|error| {
+            join(address, 0).map(OwnedFd::from).map_err(|error| {
                 io::Error::other(format!("having its socket: {denied}; joining it: {error}"))
             })
         })
@@ -179,7 +179,7 @@ fn narrow(sight: &Sight<'_>, group: &Group, is_as_known: bool) -> io::Result<Mem
     let mut more = Vec::new();
     let choice = if is_as_known {
         for _ in 0..group.missing() {
-            more.push(join(group.address)?);
+            more.push(join(group.address, 0)?.into());
         }
         Choice::Only(group.before)
     } else {
@@ -189,7 +189,7 @@ fn narrow(sight: &Sight<'_>, group: &Group, is_as_known: bool) -> io::Result<Mem
     Ok(Member { socket, more })
 }
 
-fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<OwnedFd> {
+pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<OwnedFd> {
     let socket = process.duplicate(descriptor)?;
     // The process may have closed it and opened something else.
     if rustix::fs::fstat(&socket)?.st_ino == inode {
@@ -200,7 +200,7 @@ fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<OwnedFd> {
 }
 
 /// One more socket that listens there, and drops whatever comes.
-fn join(address: SocketAddr) -> io::Result<OwnedFd> {
+pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
@@ -216,11 +216,11 @@ fn join(address: SocketAddr) -> io::Result<OwnedFd> {
         nothing.k,
     )])?;
     socket.bind(&address.into())?;
-    socket.listen(0)?;
-    Ok(socket.into())
+    socket.listen(backlog)?;
+    Ok(socket)
 }
 
-fn attach(socket: &impl AsFd, choice: Choice) -> io::Result<()> {
+pub(super) fn attach(socket: &impl AsFd, choice: Choice) -> io::Result<()> {
     let mut code = choice.program();
     let program = sock_fprog {
         len: u16::try_from(code.len()).map_err(io::Error::other)?,
@@ -430,7 +430,7 @@ mod tests {
     fn a_socket_that_joins_takes_no_connection_and_can_say_who_does() {
         for address in addresses() {
             let server = Server::start(address, 2);
-            let joined = join(server.address).unwrap();
+            let joined = join(server.address, 0).unwrap();
             attach(&joined, Choice::Only(0)).unwrap();
             let clients = connect(server.address, 10);
             let waiting = || server.waiting();

@@ -1,6 +1,7 @@
 //! Whatever changes, what the engine wants and says is what it would be if everything were resolved and rendered anew.
 
 use std::fs;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use sesame_controller::resolve::{Options, resolve};
@@ -161,9 +162,13 @@ impl Fixture {
                 pool: vec![[127, 0, 0, 1].into(), [127, 0, 0, 2].into()],
                 port_map: BTreeMap::new(),
                 subscription_budget: 1000,
+                limits: crate::limits::Limits::default(),
                 budget_each: None,
                 trusted_hops: 0,
                 system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+                allow_local_endpoints: false,
+                health_address: None,
+                interfaces: Vec::new,
                 held: BTreeMap::new(),
                 directories: directories.expect("directories"),
             },
@@ -317,4 +322,47 @@ fn only_what_changes_of_routes_alone_is_told_by_their_neighbours() {
     for (second, (told, events)) in (1..).zip(changes) {
         assert_eq!(fixture.change(&events, second), told, "{events:?}");
     }
+}
+
+#[test]
+fn gateways_that_lose_their_class_are_served_until_it_is_accepted() {
+    let mut fixture = Fixture::new(Vec::new());
+    let (accept, accepted) = watch::channel(0);
+    fixture.engine.withdrawal = Withdrawal::new(Some(Duration::from_secs(300)), accepted);
+    let path = fixture.dir.path().join("manifests/gateways.yaml");
+    let documents: Vec<&str> = GATEWAYS.split("---").collect();
+    let without = |kept: &[usize]| {
+        let kept: Vec<&str> = kept.iter().map(|index| documents[*index]).collect();
+        kept.join("---")
+    };
+    let mut wanted = |text: String| {
+        fs::write(&path, text).expect("written");
+        let scan = fixture
+            .engine
+            .manifests
+            .rescan_paths(std::slice::from_ref(&path));
+        fixture
+            .engine
+            .take(&scan, &Change::All, Timestamp::UNIX_EPOCH);
+        let known = fixture.engine.known.borrow().clone();
+        let names: Vec<String> = known.gateways.keys().map(ToString::to_string).collect();
+        (names.join(" "), known.held.unwrap_or_default())
+    };
+    // The class alone is gone, then one of its Gateways too.
+    let (names, held) = wanted(without(&[1, 2]));
+    assert_eq!(names, "default/edge default/wide");
+    let said = "hold no GatewayClass \"sesame\" any more, but Gateways of it (default/edge, default/wide), which is held";
+    assert!(held.contains(said), "{held}");
+    let (names, held) = wanted(without(&[1]));
+    assert_eq!(names, "default/edge");
+    assert!(held.contains("(default/edge)"), "{held}");
+    // It is back, and gone again.
+    assert_eq!(
+        wanted(without(&[0, 1])),
+        ("default/edge".to_owned(), String::new())
+    );
+    let (names, _) = wanted(without(&[1]));
+    assert_eq!(names, "default/edge");
+    accept.send_modify(|count| *count += 1);
+    assert_eq!(wanted(without(&[1])), (String::new(), String::new()));
 }

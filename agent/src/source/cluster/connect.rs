@@ -11,6 +11,8 @@ use sesame_controller::cluster::published::{
     FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id,
 };
 
+use crate::source::supply::Trusted;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -27,6 +29,8 @@ pub struct Settings {
     pub fleet: String,
     /// What this host calls itself.
     pub host: String,
+    /// Who is believed; whoever can write there if nobody is named.
+    pub trusted: Trusted,
 }
 
 impl Settings {
@@ -57,9 +61,14 @@ impl Settings {
 /// A client with what the files say now: tokens and authorities change.
 pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
-        Some(path) => kubeconfig::read(path)
-            .await
-            .map_err(|error| format!("{}: {}", path.display(), words_of(&error)))?,
+        Some(path) => {
+            let at = |error| format!("--kubeconfig {}: {}", path.display(), words_of(&error));
+            let kubeconfig::Read { config, warnings } = kubeconfig::read(path).await.map_err(at)?;
+            for warning in warnings {
+                tracing::warn!("{warning}");
+            }
+            config
+        }
         None => Config::incluster().map_err(|error| {
             format!(
                 "no ServiceAccount of a Pod ({}); outside a cluster name a file with --kubeconfig",

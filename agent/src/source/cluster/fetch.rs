@@ -126,7 +126,7 @@ async fn one_secret(
         .0;
     keys::decode(&bytes)
         .map(Got::Keys)
-        .map_err(|error| at(format!("cannot be decoded: {error}")))
+        .map_err(|error| at(error.to_string()))
 }
 
 /// Whether a Gateway's manifest is really gone; its content if not.

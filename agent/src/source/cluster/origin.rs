@@ -46,7 +46,7 @@ impl Next {
 #[derive(Debug)]
 pub(super) struct Origin {
     config: Vec<ShardRef>,
-    /// How many bytes these take once decompressed.
+    /// How much memory the values of these take.
     size: u64,
     key_secrets: usize,
     /// Stored bytes of those that later manifests have not named, by digest; no more than could be compared.
@@ -84,6 +84,7 @@ impl Origin {
         let Named {
             manifest,
             key_secrets,
+            stamp: _,
         } = next;
         // One that was given up and read again is to be what it was.
         let same =

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{
-    GATEWAY_LABEL, KEY_SECRETS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, PART_LABEL, Part,
-    gateway_id, manifest_name, shard_name,
+    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, MANIFEST_ENTRY,
+    MAX_KEY_SECRETS, PART_LABEL, Part, SIGNATURE_ENTRY, gateway_id, manifest_name, shard_name,
 };
+use sesame_proto::bounds;
 use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
 use sesame_proto::shard::{self, Joined};
+use sesame_proto::signature::{Piece, Statement};
 
 use super::fetch::Need;
 use crate::packed::Packed;
-use crate::source::supply::gateway_of;
+use crate::source::supply::{Trusted, gateway_of};
 
 /// A manifest that can be followed.
 #[derive(Debug)]
@@ -22,13 +23,15 @@ pub(super) struct Named {
     pub(super) manifest: Manifest,
     /// As its summary says.
     pub(super) key_secrets: usize,
+    /// Of its signature, where somebody is trusted.
+    pub(super) stamp: Option<u64>,
 }
 
 /// An endpoint shard.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) sets: Vec<EndpointSet>,
-    /// How many bytes they take.
+    /// How much memory they take.
     pub(super) size: u64,
     /// Why what is there now cannot be used; what was there before is.
     pub(super) fault: Option<String>,
@@ -184,12 +187,13 @@ pub(super) fn moved_endpoints(
 pub(super) fn read_manifest(
     id: &str,
     object: &ConfigMap,
+    trusted: &Trusted,
 ) -> Result<(NamespacedName, Named), String> {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let at = |why: String| format!("ConfigMap {name}: {why}");
     let bytes = entry(object, MANIFEST_ENTRY).map_err(at)?;
-    let manifest = Manifest::decode(bytes)
-        .map_err(|error| at(format!("{MANIFEST_ENTRY} cannot be decoded: {error}")))?;
+    let manifest =
+        bounds::manifest(bytes).map_err(|error| at(format!("{MANIFEST_ENTRY} {error}")))?;
     shard::check(&manifest).map_err(|error| at(error.to_string()))?;
     let gateway = gateway_of(&manifest.gateway)
         .ok_or_else(|| at(format!("{:?} is no Gateway", manifest.gateway)))?;
@@ -210,13 +214,51 @@ pub(super) fn read_manifest(
             }
         },
     };
+    let piece = Piece::Manifest {
+        fleet: label(object, FLEET_LABEL),
+        key_secrets,
+    };
+    let stamp = verified(&gateway, piece, bytes, object, trusted).map_err(at)?;
     Ok((
         gateway,
         Named {
             manifest,
             key_secrets,
+            stamp,
         },
     ))
+}
+
+/// The stamp of an object's signature, if it takes one to be believed.
+pub(super) fn verified(
+    gateway: &NamespacedName,
+    piece: Piece<'_>,
+    content: &[u8],
+    object: &ConfigMap,
+    trusted: &Trusted,
+) -> Result<Option<u64>, String> {
+    let Some(trusted) = trusted else {
+        return Ok(None);
+    };
+    let statement = Statement {
+        gateway: &format!("Gateway/{gateway}"),
+        piece,
+        content,
+    };
+    let stamp = trusted.verify(&statement, entry(object, SIGNATURE_ENTRY).ok());
+    stamp.map(Some).map_err(|error| error.to_string())
+}
+
+/// The Gateway that an object says it is of.
+pub(super) fn owner(object: &ConfigMap) -> Option<NamespacedName> {
+    let annotations = object.metadata.annotations.as_ref()?;
+    gateway_of(&format!("Gateway/{}", annotations.get(GATEWAY_ANNOTATION)?))
+}
+
+fn label<'a>(object: &'a ConfigMap, name: &str) -> &'a str {
+    let labels = object.metadata.labels.as_ref();
+    let value = labels.and_then(|labels| labels.get(name));
+    value.map(String::as_str).unwrap_or_default()
 }
 
 /// An entry of `binaryData`.

@@ -4,22 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use prost::Message as _;
 use sesame_controller::api::NamespacedName;
 use sesame_controller::cluster::published::{SHARD_ENTRY, shard_name};
 use sesame_controller::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::EndpointSet;
-use sesame_proto::shard::{self, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
+use sesame_proto::shard::{self, Endpoints, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
+use sesame_proto::signature::{self, Piece};
 
 use super::fetch::{Fetched, Need};
 use super::origin::{Config, Next, Origin};
 use super::pieces::{
-    Live, Named, Wait, endpoints, entry, join, live_shards, moved_endpoints, read_manifest,
-    wait_for_keys,
+    Live, Named, Wait, endpoints, entry, join, live_shards, moved_endpoints, owner, read_manifest,
+    verified, wait_for_keys,
 };
 use crate::packed::Packed;
-use crate::source::supply::{Awaited, Complete, Supplied, keys_of};
+use crate::source::supply::{Awaited, Complete, Supplied, Trusted, keys_of};
 
 /// The most that the stored configuration of one Gateway may take.
 const MAX_HELD_BYTES: usize = 128 << 20;
@@ -27,6 +26,9 @@ const MAX_HELD_BYTES: usize = 128 << 20;
 /// What is held of one Gateway.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
+    trusted: Trusted,
+    /// Of the latest signature of each object, by its name: none is taken that is older.
+    stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
     manifest: Option<Named>,
     /// Why the newest manifest cannot be followed; the one before it is.
@@ -49,11 +51,19 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
+    /// Of a Gateway of which nothing is known.
+    pub(super) fn new(trusted: &Trusted) -> Self {
+        Self {
+            trusted: trusted.clone(),
+            ..Self::default()
+        }
+    }
+
     /// Of a Gateway that is known before anything of it was read.
-    pub(super) fn of(gateway: &NamespacedName) -> Self {
+    pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted) -> Self {
         Self {
             gateway: Some(gateway.clone()),
-            ..Self::default()
+            ..Self::new(trusted)
         }
     }
 
@@ -69,7 +79,13 @@ impl Shelf {
 
     /// Takes a manifest, unless it cannot be followed. `id` is what its label says.
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
-        match read_manifest(id, object) {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
+            let later = self.is_later(name, named.stamp);
+            later.map_err(|why| format!("ConfigMap {name}: {why}"))?;
+            Ok((gateway, named))
+        });
+        match read {
             Ok((gateway, named)) => {
                 let before = self.manifest.as_ref().map(|held| &held.manifest);
                 self.endpoints_moved |=
@@ -105,7 +121,8 @@ impl Shelf {
         live.retain(|_, live| !live.gone);
         *self = Self {
             live,
-            ..Self::default()
+            stamps: std::mem::take(&mut self.stamps),
+            ..Self::new(&self.trusted)
         };
         !self.live.is_empty()
     }
@@ -122,18 +139,19 @@ impl Shelf {
         }
         let others = self.live.iter().filter(|(other, _)| *other != name);
         let others: u64 = others.map(|(_, live)| live.size).sum();
-        let live = self.live.entry(name.to_owned()).or_default();
-        live.gone = false;
-        let sets = entry(object, SHARD_ENTRY)
+        self.live.entry(name.to_owned()).or_default().gone = false;
+        let believed = self.believed(name, object);
+        let believed = believed.map_err(|why| format!("ConfigMap {name}: {why}"));
+        let sets = believed
             .and_then(|bytes| shard::endpoint_sets(name, bytes).map_err(|error| error.to_string()));
-        let size = |sets: &[EndpointSet]| sets.iter().map(|set| set.encoded_len() as u64).sum();
-        match sets.map(|sets| (size(&sets), sets)) {
-            Ok((size, _)) if others.saturating_add(size) > MAX_SNAPSHOT_BYTES => {
+        let live = self.live.entry(name.to_owned()).or_default();
+        match sets {
+            Ok(Endpoints { size, .. }) if others.saturating_add(size) > MAX_SNAPSHOT_BYTES => {
                 live.fault = Some(format!(
-                    "{name} and the other endpoint shards take more than {MAX_SNAPSHOT_BYTES} bytes"
+                    "{name} and the other endpoint shards take more than {MAX_SNAPSHOT_BYTES} bytes of memory"
                 ));
             }
-            Ok((size, sets)) => {
+            Ok(Endpoints { sets, size }) => {
                 self.endpoints_moved |= live.sets != sets;
                 live.sets = sets;
                 live.size = size;
@@ -141,6 +159,38 @@ impl Shelf {
             }
             Err(fault) => live.fault = Some(fault),
         }
+    }
+
+    /// The content of an endpoint shard, if it is to be believed.
+    fn believed<'o>(&mut self, name: &str, object: &'o ConfigMap) -> Result<&'o [u8], String> {
+        let bytes = entry(object, SHARD_ENTRY)?;
+        if self.trusted.is_none() {
+            return Ok(bytes);
+        }
+        // Whose it is, the name says that is signed; the label is anybody's.
+        let gateway = owner(object).ok_or("says not of which Gateway it is")?;
+        if !name.starts_with(&shard_name(&gateway, "")) {
+            return Err(format!("is no endpoint shard of Gateway {gateway}"));
+        }
+        let stamp = verified(
+            &gateway,
+            Piece::Endpoints { name },
+            bytes,
+            object,
+            &self.trusted,
+        )?;
+        self.is_later(name, stamp)?;
+        Ok(bytes)
+    }
+
+    /// Takes note of a stamp, unless it is older than one that was taken.
+    fn is_later(&mut self, name: &str, stamp: Option<u64>) -> Result<(), String> {
+        if let Some(stamp) = stamp {
+            let known = self.stamps.get(name).copied();
+            signature::follows(stamp, known).map_err(|error| error.to_string())?;
+            self.stamps.insert(name.to_owned(), stamp);
+        }
+        Ok(())
     }
 
     /// The endpoint shard is gone. It is kept while the manifest names it.
@@ -242,6 +292,7 @@ impl Shelf {
         let Named {
             manifest,
             key_secrets,
+            stamp: _,
         } = named;
         let revision = manifest.revision.clone();
         let before = self.complete.as_ref();

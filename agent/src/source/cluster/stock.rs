@@ -64,7 +64,12 @@ impl Stock {
             .filter(|gateway| settings.gateways.is_empty() || settings.gateways.contains(gateway));
         Self {
             shelves: ours
-                .map(|gateway| (gateway_id(gateway), Entry::of(Shelf::of(gateway))))
+                .map(|gateway| {
+                    (
+                        gateway_id(gateway),
+                        Entry::of(Shelf::of(gateway, &settings.trusted)),
+                    )
+                })
                 .collect(),
             settings,
             clients,
@@ -167,10 +172,11 @@ impl Stock {
             self.refuse(name);
             return None;
         }
+        let trusted = &self.settings.trusted;
         let entry = self
             .shelves
             .entry(id.to_owned())
-            .or_insert_with(|| Entry::of(Shelf::default()));
+            .or_insert_with(|| Entry::of(Shelf::new(trusted)));
         match part {
             Part::Manifest => {
                 entry.shelf.take_manifest(id, object);

@@ -363,6 +363,7 @@ fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
     let settings = Settings {
+        trusted: None,
         kubeconfig: None,
         namespace: "sesame-system".to_owned(),
         gateways: Vec::new(),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use sesame_controller::api::UnknownField;
 use sesame_controller::api::decode::{self, DecodeError, Decoded, decode, split};
 use sesame_controller::world::ObjectKey;
 use sha2::{Digest as _, Sha256};
@@ -159,14 +160,10 @@ impl ManifestFile {
                                     ));
                                     continue;
                                 }
-                                if !unknown_fields.is_empty() {
-                                    let message = unknown(unknown_fields);
-                                    problems.push(report(
-                                        Some(line),
-                                        Some(key.clone()),
-                                        Severity::Warning,
-                                        message,
-                                    ));
+                                for (line, field) in unknown_fields {
+                                    let (severity, message) = unknown(field);
+                                    let (line, key) = (Some(at(*line)), Some(key.clone()));
+                                    problems.push(report(line, key, severity, message));
                                 }
                                 let object = match previous.find(&key) {
                                     Some(before) if before == object => before.clone(),
@@ -292,13 +289,13 @@ pub(super) fn objects(text: &str, cache: &mut Documents) -> Objects {
     objects.into()
 }
 
-fn unknown(fields: &[String]) -> String {
-    let fields: Vec<_> = fields.iter().map(|field| format!("`{field}`")).collect();
-    match fields.as_slice() {
-        [field] => format!("the field {field} is not known and has no effect"),
-        fields => format!(
-            "the fields {} are not known and have no effect",
-            fields.join(", ")
-        ),
+fn unknown(field: &UnknownField) -> (Severity, String) {
+    if field.protects {
+        let message = format!(
+            "the field {field} is not known and may protect something: what it stands in is not served"
+        );
+        return (Severity::Error, message);
     }
+    let message = format!("the field {field} is not known and has no effect");
+    (Severity::Warning, message)
 }

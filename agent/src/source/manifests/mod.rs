@@ -13,12 +13,13 @@ pub(crate) mod tree;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use sesame_controller::api::decode;
-use sesame_controller::world::{ObjectKey, World};
+use sesame_controller::world::{LastGoodKeys, ObjectKey, World};
 
 use self::file::{Content, Documents, ManifestFile};
 use self::objects::Named;
@@ -37,6 +38,8 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Bytes of all manifests.
     pub total_bytes: u64,
+    /// Whether links may lead out of the directory.
+    pub links_out: bool,
     /// What one document may be.
     pub document: decode::Limits,
 }
@@ -48,6 +51,7 @@ impl Default for Limits {
             files: 50_000,
             file_bytes: 16 << 20,
             total_bytes: 256 << 20,
+            links_out: false,
             document: decode::Limits::default(),
         }
     }
@@ -126,6 +130,11 @@ impl Manifests {
         &self.world
     }
 
+    /// Takes what is good of the Secrets, for the next resolution.
+    pub fn keep(&mut self, last_good: LastGoodKeys) {
+        self.world.last_good.replace(last_good);
+    }
+
     /// Where an object in use is declared: the file, relative to the directory, and the line.
     pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
         let object = Named(self.world.get(object)?);
@@ -196,7 +205,8 @@ impl Manifests {
         let Some(file) = self.files.get(path) else {
             return self.store.remove(path);
         };
-        let text = read::read(&self.root.join(path), self.limits.file_bytes);
+        let place = self.root.join(path);
+        let text = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
         match text {
             // Changed again since: the next look reads it and asks again.
             Ok((text, _)) if file.good && file.digest == Some(file::digest(&text)) => {
@@ -319,9 +329,16 @@ impl Manifests {
         (dirty, gone)
     }
 
+    /// Where files have to be, if links may not lead out of there.
+    fn within(&self) -> Option<PathBuf> {
+        let root = || fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
+        (!self.limits.links_out).then(root)
+    }
+
     /// Reads the manifest and takes what it holds.
     fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Named>) {
-        let outcome = read::read(&self.root.join(path), self.limits.file_bytes);
+        let place = self.root.join(path);
+        let outcome = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
         let file = self.files.entry(path.clone()).or_default();
         let others = self.total_bytes - file.size;
         let (content, stamp) = match &outcome {

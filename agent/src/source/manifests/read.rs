@@ -1,27 +1,38 @@
 //! Reads one manifest, bounded, and never waits on what is no regular file.
 
-use std::fs::OpenOptions;
+use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use sesame_proto::open::{self, OpenError, Rule};
 
-use super::tree::Stamp;
+use super::tree::{Stamp, leads_out};
 
 /// The text of the file and what it was stamped with when it was read, or why it cannot be read.
-pub(super) fn read(path: &Path, limit: u64) -> Result<(String, Stamp), String> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let flags = i32::try_from(flags.bits()).map_err(|error| error.to_string())?;
+///
+/// What is open has to be `within` this directory, wherever links led.
+pub(super) fn read(
+    path: &Path,
+    within: Option<&Path>,
+    limit: u64,
+) -> Result<(String, Stamp), String> {
     let told = |error: std::io::Error| format!("cannot be read: {error}");
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .map_err(told)?;
-    let metadata = file.metadata().map_err(told)?;
-    if !metadata.is_file() {
-        return Err("is no regular file".to_owned());
+    let opened = open::open(path, Rule::GivenByLink);
+    let (mut file, metadata) = opened.map_err(|error| match error {
+        OpenError::Io { source, .. } => told(source),
+        // The problem names the file itself.
+        error => {
+            let text = error.to_string();
+            let name = format!("{}: ", path.display());
+            text.strip_prefix(&name).unwrap_or(&text).to_owned()
+        }
+    })?;
+    if let Some(root) = within {
+        let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(told)?;
+        if !real.starts_with(root) {
+            return Err(leads_out(&real));
+        }
     }
     let too_large = || format!("has more than {limit} bytes: split it");
     if metadata.len() > limit {

@@ -163,7 +163,7 @@ fn a_broken_document_keeps_its_last_good_version_and_harms_no_other() {
     assert_eq!(fixture.objects(), ["a=2", "b=1"]);
     let problem = fixture.problem();
     assert!(problem.starts_with("a.yaml:1"), "{problem}");
-    assert!(problem.contains("ConfigMap/default/b: "), "{problem}");
+    assert!(problem.contains("ConfigMap default/b: "), "{problem}");
     assert!(problem.contains("last good version stays"), "{problem}");
     fixture.write("a.yaml", object("a", "2") + "---\n" + &object("b", "3"));
     assert_eq!(fixture.objects(), ["a=2", "b=3"]);
@@ -260,11 +260,11 @@ fn of_two_declarations_the_first_by_path_is_used_and_the_other_told() {
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert_eq!(
         problems[0],
-        "c.yaml:1: error: ConfigMap/default/x: is already declared in b.yaml:1, which is used; remove one"
+        "c.yaml:1: error: ConfigMap default/x: is already declared in b.yaml:1, which is used; remove one"
     );
     assert!(
         problems[1]
-            .starts_with("c.yaml:8: error: ConfigMap/default/x: is already declared in line 1"),
+            .starts_with("c.yaml:8: error: ConfigMap default/x: is already declared in line 1"),
         "{problems:?}"
     );
     fixture.write("a.yaml", object("x", "a"));
@@ -319,9 +319,80 @@ fn what_is_no_file_is_skipped_and_never_waited_for() {
     nix::unistd::mkfifo(&fixture.path("a.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
     fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
     assert_eq!(
-        read::read(&fixture.path("a.yaml"), 10).expect_err("a fifo"),
-        "is no regular file"
+        read::read(&fixture.path("a.yaml"), None, 10).expect_err("a fifo"),
+        "is a fifo, expected a regular file"
     );
+}
+
+#[test]
+fn links_stay_inside_unless_they_may_lead_out() {
+    let mut fixture = Fixture::new();
+    let outside = fixture.dir.path().join("outside");
+    fs::create_dir(&outside).expect("directory");
+    fs::write(outside.join("b.yaml"), object("b", "1")).expect("written");
+    fixture.write("real/a.yaml", object("a", "1"));
+    // Absolute or not, and by whatever way: where it ends is what counts.
+    symlink("../outside/b.yaml", fixture.path("b.yaml")).expect("link");
+    symlink("../outside", fixture.path("sub")).expect("link");
+    symlink("/etc/passwd", fixture.path("passwd.yaml")).expect("link");
+    symlink(fixture.path("real"), fixture.path("zub")).expect("link");
+    assert_eq!(fixture.objects(), ["a=1"]);
+    let mut problems = fixture.problems();
+    problems.retain(|problem| !problem.contains("is read once"));
+    assert_eq!(problems.len(), 3, "{problems:#?}");
+    assert!(
+        problems.iter().all(|p| p.contains("--follow-links")),
+        "{problems:#?}"
+    );
+    // A file that becomes a link out keeps what it held.
+    fs::rename(fixture.path("real/a.yaml"), outside.join("a.yaml")).expect("moved");
+    symlink(outside.join("a.yaml"), fixture.path("real/a.yaml")).expect("link");
+    fs::write(outside.join("a.yaml"), object("a", "2")).expect("written");
+    fixture
+        .manifests
+        .rescan_paths(&[fixture.path("real/a.yaml")]);
+    assert_eq!(fixture.shown(), ["a=1"]);
+    assert_eq!(fixture.objects(), ["a=1"]);
+
+    let limits = Limits {
+        links_out: true,
+        ..Limits::default()
+    };
+    let store = LastGood::new(fixture.dir.path().join("store"));
+    fixture.manifests = Manifests::with_limits(fixture.path(""), store, limits);
+    assert_eq!(fixture.objects(), ["a=2", "b=1"]);
+}
+
+#[test]
+fn what_everybody_may_write_says_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut fixture = Fixture::new();
+    fixture.write("a.yaml", object("a", "1"));
+    fixture.write("sub/b.yaml", object("b", "1"));
+    assert_eq!(fixture.objects(), ["a=1", "b=1"]);
+    let with = |path: PathBuf, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("changed");
+    };
+    with(fixture.path("a.yaml"), 0o666);
+    with(fixture.path("sub"), 0o777);
+    fixture.write("a.yaml", object("a", "2"));
+    fixture.write("sub/b.yaml", object("b", "2"));
+    assert_eq!(fixture.objects(), ["a=1", "b=1"]);
+    let problems = fixture.problems();
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+    assert!(
+        problems
+            .iter()
+            .all(|p| p.contains("everybody may write it")),
+        "{problems:#?}"
+    );
+    with(fixture.path("a.yaml"), 0o664);
+    with(fixture.path("sub"), 0o775);
+    assert_eq!(fixture.objects(), ["a=2", "b=2"]);
+    with(fixture.path(""), 0o777);
+    fixture.write("a.yaml", object("a", "3"));
+    assert!(!fixture.manifests.scan().available);
+    assert_eq!(fixture.shown(), ["a=2", "b=2"]);
 }
 
 #[test]
@@ -417,17 +488,42 @@ fn problems_are_values_for_people_and_for_programs() {
         shown,
         [
             "a.yaml:1: warning: kind \"Deployment\" of \"apps/v1\" is ignored",
-            "a.yaml:5: warning: HTTPRoute/default/r: the field `spec.rulez` is not known and has no effect",
+            "a.yaml:8: warning: HTTPRoute default/r: the field `spec.rulez` (did you mean `rules`?) is not known and has no effect",
         ]
     );
     assert_eq!(
         serde_json::to_value(&report.problems[1]).expect("JSON"),
         serde_json::json!({
             "file": "a.yaml",
-            "line": 5,
+            "line": 8,
             "object": "HTTPRoute/default/r",
             "severity": "warning",
-            "message": "the field `spec.rulez` is not known and has no effect",
+            "message": "the field `spec.rulez` (did you mean `rules`?) is not known and has no effect",
         })
+    );
+}
+
+#[test]
+fn a_wrong_value_and_a_slip_of_the_pen_are_told_where_they_are() {
+    let mut fixture = Fixture::new();
+    fixture.write(
+        "route.yaml",
+        "# a comment\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: demo}\nspec:\n\
+         \x20 rules:\n  - backendRefs:\n    - name: a\n      weight: nine\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: other}\nspec:\n\
+         \x20 rules:\n  - backendRef:\n    - name: a\n    filtres: []\n",
+    );
+    let report = fixture.manifests.scan();
+    let shown: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "route.yaml:10: error: HTTPRoute default/demo: spec.rules[0].backendRefs[0].weight: \"nine\" is not an \
+             integer from 0 to 1000000; it is not served",
+            "route.yaml:17: warning: HTTPRoute default/other: the field `spec.rules[0].backendRef` (did you mean \
+             `backendRefs`?) is not known and has no effect",
+            "route.yaml:19: error: HTTPRoute default/other: the field `spec.rules[0].filtres` (did you mean `filters`?) \
+             is not known and may protect something: what it stands in is not served",
+        ]
     );
 }

@@ -1,7 +1,8 @@
 //! Looks at a directory tree without reading it: which directories and manifests there are.
 //!
-//! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works; goes into each directory
-//! once, so that a loop ends; and opens nothing, so that a fifo cannot block it.
+//! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works, but not out of the directory unless
+//! told; goes into each directory once, so that a loop ends; and opens no file, so that a fifo cannot block it. A
+//! directory that everybody may write says nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -11,6 +12,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use sesame_proto::open::{self, Rule};
 
 use super::Limits;
 use crate::source::problem::{Problem, Severity};
@@ -150,8 +153,10 @@ fn start(root: &Path, limits: &Limits, dirs_only: bool) -> io::Result<Tree> {
         Found::Unreadable(error) => return Err(error),
         Found::File(_) | Found::Other(_) => return Err(io::ErrorKind::NotADirectory.into()),
     };
+    let within = (!limits.links_out).then(|| fs::canonicalize(root));
     let mut walk = Walk {
         root,
+        within: within.transpose()?,
         limits,
         tree: Tree::default(),
         seen: HashMap::new(),
@@ -162,8 +167,18 @@ fn start(root: &Path, limits: &Limits, dirs_only: bool) -> io::Result<Tree> {
     Ok(walk.tree)
 }
 
+/// What is said of a link that is not followed.
+pub(super) fn leads_out(real: &Path) -> String {
+    format!(
+        "is a link to {}, out of the directory of manifests, and is not followed; put the file itself there, or allow it with --follow-links",
+        real.display()
+    )
+}
+
 struct Walk<'a> {
     root: &'a Path,
+    /// The root without links, if none may lead out of it.
+    within: Option<PathBuf>,
     limits: &'a Limits,
     tree: Tree,
     seen: HashMap<Id, PathBuf>,
@@ -176,6 +191,10 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Fails if the directory cannot be read; what is wrong below it is a problem of the tree.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
+        // What is watched goes on being watched: who mends it is told.
+        if !self.dirs_only {
+            open::check_directory(&self.root.join(relative), Rule::GivenByLink)?;
+        }
         let mut entries: Vec<_> =
             fs::read_dir(self.root.join(relative))?.collect::<io::Result<_>>()?;
         entries.retain(|entry| !is_hidden(&entry.file_name()));
@@ -190,6 +209,15 @@ impl Walk<'_> {
             let kind = entry.file_type();
             let plain = kind.as_ref().is_ok_and(fs::FileType::is_file);
             if plain && (self.dirs_only || !manifest) {
+                continue;
+            }
+            if kind.is_ok_and(|kind| kind.is_symlink())
+                && let Some(outside) = self.outside(&entry.path())
+            {
+                if manifest || outside.is_dir() {
+                    self.problem(&path, Severity::Error, leads_out(&outside));
+                    self.tree.unreadable.push(path);
+                }
                 continue;
             }
             let found = match (plain, entry.metadata()) {
@@ -213,6 +241,13 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Where a link leads that leads out of the root.
+    fn outside(&self, link: &Path) -> Option<PathBuf> {
+        let within = self.within.as_ref()?;
+        let real = fs::canonicalize(link).ok()?;
+        (!real.starts_with(within)).then_some(real)
     }
 
     fn subdir(&mut self, path: PathBuf, id: Id, depth: usize) {

@@ -23,9 +23,13 @@ impl Fixture {
     fn new(timing: Timing) -> Self {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().join("root");
+        let limits = Limits {
+            links_out: true,
+            ..Limits::default()
+        };
         Self {
-            watch: Watch::start(&root, timing, tree::is_manifest).expect("started"),
-            manifests: Manifests::new(root, LastGood::none()),
+            watch: Watch::start(&root, limits, timing, tree::is_manifest).expect("started"),
+            manifests: Manifests::with_limits(root, LastGood::none(), limits),
             dir,
         }
     }
@@ -158,7 +162,8 @@ async fn a_root_whose_parent_is_missing_is_found_by_polling() {
         poll: Duration::from_millis(5),
         ..EVENTS
     };
-    let mut watch = Watch::start(&root, timing, tree::is_manifest).expect("started");
+    let mut watch =
+        Watch::start(&root, Limits::default(), timing, tree::is_manifest).expect("started");
     assert_eq!(watch.changes.recv().await, Some(Change::All));
     fs::create_dir_all(&root).expect("created");
     let told = tokio::time::timeout(DEADLINE, watch.changes.recv()).await;

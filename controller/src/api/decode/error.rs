@@ -43,9 +43,19 @@ pub enum Reason {
         /// As written.
         kind: String,
     },
-    /// Not YAML, or a value of the wrong type.
+    /// Not YAML, or no object.
     #[error("{0}")]
     Invalid(String),
+    /// A value that its field cannot have.
+    #[error("{field}: {value} {why}")]
+    Field {
+        /// The path of the field.
+        field: String,
+        /// The value as far as it may be told, cut short.
+        value: String,
+        /// That it is not what was expected, or not valid.
+        why: String,
+    },
     /// A required field is not there.
     #[error("`{field}` is missing")]
     Missing {
@@ -53,7 +63,7 @@ pub enum Reason {
         field: String,
     },
     /// A name that no API server would store.
-    #[error("`{field}` is {value:?}: {expected}")]
+    #[error("{field}: {value:?} is not a name: {expected}")]
     Name {
         /// The path of the field.
         field: String,

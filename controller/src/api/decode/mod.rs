@@ -4,29 +4,39 @@
 //! (a duplicate key, a number where text is expected, a name that is no name) is refused here, because
 //! on a host no API server looks first. What it bounds, it bounds before it allocates. No error ever quotes
 //! a Secret.
+//!
+//! There is one way: whatever an object comes from becomes a `tree`, and the tree becomes the object (`typed`), so that
+//! null, unknown fields and errors are the same for every kind, field and source.
 
+mod at;
 mod error;
-mod head;
+mod expected;
+mod fault;
 mod names;
+mod notes;
+mod similar;
 mod sniff;
 mod split;
+mod tree;
+mod typed;
 mod value;
 mod yaml;
 
 #[cfg(test)]
+mod nulls;
+#[cfg(test)]
 mod tests;
-
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny};
-use serde_ignored::Path;
+#[cfg(test)]
+mod wrong_values;
 
 pub use self::error::{DecodeError, Reason};
 pub use self::split::{Document, split};
-pub use self::value::decode_value;
+pub use self::value::{decode_value, from_value};
 
-use self::head::{Envelope, EnvelopeSeed};
+use self::notes::{Notes, Unknown};
 use self::sniff::Sniffed;
-use super::{Metadata, NamespacedName};
+use self::tree::{Node, Value};
+use super::{Metadata, NamespacedName, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
 /// What one document may be. The defaults are far above what a cluster stores and far below what hurts.
@@ -63,9 +73,9 @@ pub struct Decoded {
     pub object: AnyObject,
     /// The line that it starts on: 1-based, within the document.
     pub line: usize,
-    /// Paths of fields that this version does not know, as `spec.rules[0].retries`. Only for Gateway API
-    /// kinds, whose fields are all modelled; `status` and `metadata` are not looked at.
-    pub unknown_fields: Vec<String>,
+    /// The fields that this version does not know, each with its line; the object has them without. Only for Gateway
+    /// API kinds, whose fields are all modelled; `status` and `metadata` are not looked at.
+    pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 
 /// Decodes one document: nothing for an empty one, one outcome for an object, and one for each item of
@@ -75,80 +85,121 @@ pub fn decode(text: &str, limits: &Limits) -> Vec<Result<Decoded, DecodeError>> 
     if split::is_blank(text) {
         return Vec::new();
     }
-    match Head::of(text, limits) {
-        Ok(head) if head.is_list() => decode_list(text, &head, limits),
-        Ok(head) => vec![decode_object(text, &head, limits)],
-        Err(error) => vec![Err(error)],
+    match parse(text, limits) {
+        Ok((tree, head)) if head.is_list() => decode_list(&tree, &head),
+        Ok((tree, head)) => {
+            let line = split::first_line(text);
+            vec![decode_node(&tree, &head, line).map_err(|error| *error)]
+        }
+        Err(error) => vec![Err(*error)],
     }
 }
 
-/// What must be known of a document before it can be decoded.
+/// The document as a tree, and what it is. Of what is evidently not for us nothing more than that is looked at.
+fn parse(text: &str, limits: &Limits) -> Result<(Node, Head), Box<DecodeError>> {
+    let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
+    // The lines at the margin tell what it is without a parse, and what it was meant to be if there can be none.
+    let sniffed = Head::sniffed(text);
+    let secret = sniffed
+        .as_ref()
+        .map_or_else(|| sniff::may_be_secret(text), |(_, secret)| *secret);
+    let sniffed = sniffed.map(|(head, _)| head);
+    let (mut object, mut limit, mut what) = (None, limits.list_bytes, "document");
+    match &sniffed {
+        Some(head) if head.is_list() => what = "list",
+        Some(head) => {
+            let kind = head.known().map_err(|reason| fail(1, None, reason))?;
+            object = head.key(kind);
+            limit = limits.object_bytes;
+        }
+        None => {}
+    }
+    if text.len() > limit {
+        return Err(fail(1, object, Reason::too_large(what, text.len(), limit)));
+    }
+    let tree: Node = serde_saphyr::from_str_with_options(text, yaml::options(limits))
+        .map_err(|error| Box::new(yaml::error(&error, object, secret)))?;
+    let line = split::first_line(text);
+    let head = Head::of(&tree, None).map_err(|reason| fail(line, None, reason))?;
+    if sniffed
+        .is_some_and(|sniffed| sniffed.kind != head.kind || sniffed.api_version != head.api_version)
+    {
+        // The margin lied: what looked like a key stands inside a value.
+        let reason = Reason::Invalid(
+            "`kind` and `apiVersion` cannot be told from the text; indent the values of the document"
+                .to_owned(),
+        );
+        return Err(fail(line, None, reason));
+    }
+    if !head.is_list() && text.len() > limits.object_bytes {
+        let reason = Reason::too_large("document", text.len(), limits.object_bytes);
+        return Err(fail(1, None, reason));
+    }
+    Ok((tree, head))
+}
+
+/// What a document says that it is.
 #[derive(Debug)]
 struct Head {
     api_version: String,
     kind: String,
     name: NamespacedName,
-    /// Whether an error could quote a Secret.
-    secret: bool,
-}
-
-/// The few fields that say what a document is, whatever else stands in it.
-#[derive(Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-#[derive(Default)]
-struct Peek {
-    api_version: Option<String>,
-    kind: Option<String>,
-    metadata: PeekMetadata,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct PeekMetadata {
-    name: Option<String>,
-    namespace: Option<String>,
 }
 
 impl Head {
-    /// From the lines at the margin where that is possible, which is cheap, else from a real parse.
-    fn of(text: &str, limits: &Limits) -> Result<Self, DecodeError> {
-        let sniffed = Sniffed::of(text);
-        if let (Some(api_version), Some(kind)) = (sniffed.api_version, sniffed.kind) {
-            return Ok(Self {
-                api_version: api_version.to_owned(),
-                kind: kind.to_owned(),
-                name: NamespacedName::new(
-                    sniffed.namespace.unwrap_or_default(),
-                    sniffed.name.unwrap_or_default(),
-                ),
-                secret: kind == Kind::Secret.as_str()
-                    || sniffed.ambiguous && sniff::may_be_secret(text),
-            });
-        }
-        let fail = |line, reason| DecodeError::new(line, None, reason);
-        if text.len() > limits.list_bytes {
-            return Err(fail(
-                1,
-                Reason::too_large("document", text.len(), limits.list_bytes),
-            ));
-        }
-        let options = yaml::options(limits);
-        let peek: Peek = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| yaml::error(&error, None, sniff::may_be_secret(text)))?;
-        let Peek {
+    /// From the lines at the margin, where that is possible, and whether an error could quote a Secret.
+    fn sniffed(text: &str) -> Option<(Self, bool)> {
+        let Sniffed {
             api_version,
             kind,
-            metadata,
-        } = peek;
-        let kind = kind.ok_or_else(|| fail(1, Reason::missing("kind")))?;
+            namespace,
+            name,
+            ambiguous,
+        } = Sniffed::of(text);
+        let (api_version, kind) = (api_version?, kind?);
+        let head = Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            name: NamespacedName::new(namespace.unwrap_or_default(), name.unwrap_or_default()),
+        };
+        let secret = kind == Kind::Secret.as_str()
+            || (ambiguous || head.is_list()) && sniff::may_be_secret(text);
+        Some((head, secret))
+    }
+
+    /// From what it really holds; `typed` is what it is if it does not say so itself.
+    fn of(tree: &Node, typed: Option<(&str, &str)>) -> Result<Self, Reason> {
+        if !matches!(tree.value, Value::Map(_)) {
+            return Err(Reason::Invalid(
+                "expected a mapping with `apiVersion`, `kind` and `metadata`".to_owned(),
+            ));
+        }
+        let text = |field| match tree.get(field).map(|node| &node.value) {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::Text(text)) => Ok(text.as_ref()),
+            Some(_) => Err(Reason::Invalid(format!("`{field}` is not text"))),
+        };
+        let mut api_version = text("apiVersion")?;
+        let mut kind = text("kind")?;
+        if let ("", "", Some(typed)) = (api_version, kind, typed) {
+            (api_version, kind) = typed;
+        }
+        for (field, value) in [("kind", kind), ("apiVersion", api_version)] {
+            if value.is_empty() {
+                return Err(Reason::missing(field));
+            }
+        }
+        // That they are text is for the type to say, with their place.
+        let metadata = |field| {
+            let node = tree
+                .get("metadata")
+                .and_then(|metadata| metadata.get(field));
+            node.and_then(Node::text).unwrap_or_default()
+        };
         Ok(Self {
-            api_version: api_version.ok_or_else(|| fail(1, Reason::missing("apiVersion")))?,
-            secret: kind == Kind::Secret.as_str(),
-            kind,
-            name: NamespacedName::new(
-                &metadata.namespace.unwrap_or_default(),
-                &metadata.name.unwrap_or_default(),
-            ),
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            name: NamespacedName::new(metadata("namespace"), metadata("name")),
         })
     }
 
@@ -187,222 +238,96 @@ fn scoped(kind: Kind, given: &str) -> &str {
     }
 }
 
-fn decode_object(text: &str, head: &Head, limits: &Limits) -> Result<Decoded, DecodeError> {
-    let kind = head
-        .known()
-        .map_err(|reason| DecodeError::new(1, None, reason))?;
-    let key = head.key(kind);
-    if text.len() > limits.object_bytes {
-        let reason = Reason::too_large("document", text.len(), limits.object_bytes);
-        return Err(DecodeError::new(1, key, reason));
-    }
-    let mut unknown_fields = Vec::new();
-    let envelope = serde_saphyr::with_deserializer_from_str_with_options(
-        text,
-        yaml::options(limits),
-        |from| envelope(kind, from, &mut unknown_fields),
-    )
-    .map_err(|error| yaml::error(&error, key.clone(), head.secret))?;
-    let line = split::first_line(text);
-    if envelope.kind != head.kind || envelope.api_version != head.api_version {
-        // The margin lied: what looked like a key stands inside a value.
-        let reason = Reason::Invalid(
-            "`kind` and `apiVersion` cannot be told from the text; indent the values of the document"
-                .to_owned(),
-        );
-        return Err(DecodeError::new(line, None, reason));
-    }
-    finish(kind, envelope, unknown_fields, line)
-        .map_err(|reason| DecodeError::new(line, key, reason))
-}
-
-/// One item of a list, with the line that it starts on.
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct List {
-    items: Vec<serde_saphyr::Spanned<serde_json::Value>>,
-}
-
-fn decode_list(text: &str, list: &Head, limits: &Limits) -> Vec<Result<Decoded, DecodeError>> {
+fn decode_list(list: &Node, head: &Head) -> Vec<Result<Decoded, DecodeError>> {
     let fail = |reason| vec![Err(DecodeError::new(1, None, reason))];
-    let item_kind = list.kind.strip_suffix("List").unwrap_or_default();
+    let item_kind = head.kind.strip_suffix("List").unwrap_or_default();
     let untyped = item_kind.is_empty();
-    if untyped && list.api_version != "v1"
-        || !untyped && Kind::find(&list.api_version, item_kind).is_none()
+    if untyped && head.api_version != "v1"
+        || !untyped && Kind::find(&head.api_version, item_kind).is_none()
     {
         return fail(Reason::Unsupported {
-            api_version: list.api_version.clone(),
-            kind: list.kind.clone(),
+            api_version: head.api_version.clone(),
+            kind: head.kind.clone(),
         });
     }
-    if text.len() > limits.list_bytes {
-        return fail(Reason::too_large("list", text.len(), limits.list_bytes));
-    }
-    let parsed: List = match serde_saphyr::from_str_with_options(text, yaml::options(limits)) {
-        Ok(list) => list,
-        Err(error) => {
-            return vec![Err(yaml::error(&error, None, sniff::may_be_secret(text)))];
-        }
+    let items: &[Node] = match list.get("items").map(|items| &items.value) {
+        Some(Value::List(items)) => items,
+        None | Some(Value::Null) => &[],
+        Some(_) => return fail(Reason::Invalid("`items` is not a list".to_owned())),
     };
-    let decode = |item: serde_saphyr::Spanned<serde_json::Value>| {
-        let line = usize::try_from(item.referenced.line()).unwrap_or(1).max(1);
-        decode_item(
-            item.value,
-            (!untyped).then_some((list.api_version.as_str(), item_kind)),
-            // As text again: each way to read the types is a megabyte of code.
-            |kind, value, unknown_fields| {
-                serde_saphyr::with_deserializer_from_str_with_options(
-                    &value.to_string(),
-                    yaml::options(limits),
-                    |from| envelope(kind, from, unknown_fields),
-                )
-                .map_err(|error| *yaml::error(&error, None, kind == Kind::Secret).reason)
-            },
-        )
-        .map(|decoded| Decoded { line, ..decoded })
-        .map_err(|error| DecodeError { line, ..error })
-    };
-    parsed.items.into_iter().map(decode).collect()
+    let typed = (!untyped).then_some((head.api_version.as_str(), item_kind));
+    items
+        .iter()
+        .map(|item| decode_item(item, typed).map_err(|error| *error))
+        .collect()
 }
 
-/// Decodes a value; `typed` is what it is if it does not say so itself, and `read` turns it into the type.
-fn decode_item(
-    item: serde_json::Value,
-    typed: Option<(&str, &str)>,
-    read: impl FnOnce(Kind, serde_json::Value, &mut Vec<String>) -> Result<Envelope, Reason>,
-) -> Result<Decoded, DecodeError> {
-    let text = |value: Option<&serde_json::Value>| {
-        value
-            .and_then(serde_json::Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let metadata = item.get("metadata");
-    let mut head = Head {
-        api_version: text(item.get("apiVersion")),
-        kind: text(item.get("kind")),
-        name: NamespacedName {
-            namespace: text(metadata.and_then(|metadata| metadata.get("namespace"))),
-            name: text(metadata.and_then(|metadata| metadata.get("name"))),
-        },
-        secret: false,
-    };
-    if let (true, true, Some((api_version, kind))) =
-        (head.api_version.is_empty(), head.kind.is_empty(), typed)
-    {
-        api_version.clone_into(&mut head.api_version);
-        kind.clone_into(&mut head.kind);
-    }
-    let fail = |object, reason| DecodeError::new(1, object, reason);
+/// Decodes an item of a list; `typed` is what it is if it does not say so itself.
+fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<DecodeError>> {
+    let line = usize::try_from(item.line).unwrap_or(1).max(1);
+    let fail = |reason| Box::new(DecodeError::new(line, None, reason));
+    let head = Head::of(item, typed).map_err(fail)?;
     if head.is_list() {
-        return Err(fail(
-            None,
-            Reason::Invalid("a list inside a list is not read".to_owned()),
-        ));
+        return Err(fail(Reason::Invalid(
+            "a list inside a list is not read".to_owned(),
+        )));
     }
-    if head.kind.is_empty() || head.api_version.is_empty() {
-        let field = if head.kind.is_empty() {
-            "kind"
-        } else {
-            "apiVersion"
-        };
-        return Err(fail(None, Reason::missing(field)));
-    }
-    let kind = head.known().map_err(|reason| fail(None, reason))?;
-    let key = head.key(kind);
-    let mut unknown_fields = Vec::new();
-    let envelope =
-        read(kind, item, &mut unknown_fields).map_err(|reason| fail(key.clone(), reason))?;
-    finish(kind, envelope, unknown_fields, 1).map_err(|reason| fail(key, reason))
+    decode_node(item, &head, line)
 }
 
-/// Decodes an object of a known kind and notes what is not modelled.
-fn envelope<'de, D: Deserializer<'de>>(
-    kind: Kind,
-    from: D,
-    unknown_fields: &mut Vec<String>,
-) -> Result<Envelope, D::Error> {
-    use serde::de::DeserializeSeed;
-    // One path for all kinds: the types are many, and each way to read them is a megabyte of code.
-    let mut note = |path: Path<'_>| {
-        // A hostile document must not fill the report.
-        if kind.is_gateway_api() && unknown_fields.len() < 32 && !is_known(&path) {
-            unknown_fields.push(path_text(&path));
-        }
+/// Decodes an object that starts on the line.
+fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
+    let kind = head
+        .known()
+        .map_err(|reason| DecodeError::new(line, None, reason))?;
+    let fail = |at: Option<u32>, reason| {
+        let at = at
+            .and_then(|at| usize::try_from(at).ok())
+            .filter(|at| *at > 0);
+        Box::new(DecodeError::new(at.unwrap_or(line), head.key(kind), reason))
     };
-    EnvelopeSeed(kind).deserialize(serde_ignored::Deserializer::new(from, &mut note))
-}
-
-/// What stands in every object and is not for us.
-fn is_known(path: &Path<'_>) -> bool {
-    match path {
-        Path::Root => false,
-        Path::Map {
-            parent: Path::Root,
-            key,
-        } => key == "status" || key == "metadata",
-        Path::Map { parent, .. }
-        | Path::Seq { parent, .. }
-        | Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => is_known(parent),
-    }
-}
-
-fn path_text(path: &Path<'_>) -> String {
-    match path {
-        Path::Root => String::new(),
-        Path::Map { parent, key } => {
-            let parent = path_text(parent);
-            let key: String = key.chars().take(64).collect();
-            if parent.is_empty() {
-                key
-            } else {
-                format!("{parent}.{key}")
-            }
-        }
-        Path::Seq { parent, index } => format!("{}[{index}]", path_text(parent)),
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => path_text(parent),
-    }
-}
-
-/// Checks what the types cannot say, and settles the namespace.
-fn finish(
-    kind: Kind,
-    envelope: Envelope,
-    unknown_fields: Vec<String>,
-    line: usize,
-) -> Result<Decoded, Reason> {
-    let Envelope {
-        api_version: _,
-        kind: _,
-        has_spec,
-        mut object,
-    } = envelope;
+    let notes = Notes {
+        beside: &["apiVersion", "kind", "status"],
+        is_modelled: kind.is_gateway_api(),
+        ..Notes::default()
+    };
+    let mut object = typed::read(kind, node, &notes).map_err(|fault| {
+        let (at, reason) = fault.into_reason(kind == Kind::Secret);
+        fail(at, reason)
+    })?;
+    let Unknown {
+        fields,
+        more: (harmless, protecting),
+    } = notes.unknown.into_inner();
     let Metadata {
         name, namespace, ..
     } = object.metadata();
     if name.is_empty() {
-        return Err(Reason::missing("metadata.name"));
+        return Err(fail(None, Reason::missing("metadata.name")));
     }
+    let has_spec = node
+        .get("spec")
+        .is_some_and(|spec| !matches!(spec.value, Value::Null));
     if kind.is_gateway_api() && !has_spec {
-        return Err(Reason::missing("spec"));
+        return Err(fail(None, Reason::missing("spec")));
     }
-    let wanted = scoped(kind, namespace);
-    if wanted != namespace {
-        let wanted = wanted.to_owned();
-        object.metadata_mut().namespace = wanted;
-    }
-    names::check(&object)?;
+    let namespace = scoped(kind, namespace).to_owned();
+    let metadata = object.metadata_mut();
+    metadata.namespace = namespace;
+    let unknown = fields.iter().map(|(_, field)| field.clone()).collect();
+    metadata.unknown = UnknownFields::new(unknown, harmless, protecting > 0);
+    names::check(&object).map_err(|reason| {
+        let at = match &reason {
+            Reason::Name { field, .. } => node.line_of(field),
+            _ => None,
+        };
+        fail(at, reason)
+    })?;
+    let of_line = |at: u32| usize::try_from(at).unwrap_or(line).max(1);
+    let unknown_fields = fields.into_iter().map(|(at, field)| (of_line(at), field));
     Ok(Decoded {
         object,
         line,
-        unknown_fields,
+        unknown_fields: unknown_fields.collect(),
     })
 }
-
-/// A value that is read past.
-type Skipped = IgnoredAny;

@@ -1,6 +1,12 @@
 //! Objects as an API server sends them: values rather than text.
 
-use super::{DecodeError, Decoded, Reason, decode_item, envelope, yaml};
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+
+use super::notes::Notes;
+use super::tree::Node;
+use super::{DecodeError, Decoded, decode_item, typed};
 use crate::world::Kind;
 
 /// Decodes an object of a known kind. An API server leaves `apiVersion` and `kind` out of the items of its lists.
@@ -9,17 +15,12 @@ pub fn decode_value(
     kind: Kind,
     api_version: &str,
 ) -> Result<Decoded, DecodeError> {
-    decode_item(
-        value,
-        Some((api_version, kind.as_str())),
-        |kind, value, unknown_fields| {
-            envelope(kind, value, unknown_fields).map_err(|error| {
-                Reason::Invalid(if kind == Kind::Secret {
-                    yaml::WITHHELD.to_owned()
-                } else {
-                    error.to_string()
-                })
-            })
-        },
-    )
+    decode_item(&value.into(), Some((api_version, kind.as_str()))).map_err(|error| *error)
+}
+
+/// Reads a value of a type that is none of the kinds which resolution reads, by the same rules. It must hold no secret.
+pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
+    let node = Node::from(value);
+    typed::read(PhantomData::<T>, &node, &Notes::default())
+        .map_err(|fault| fault.into_reason(false).1.to_string())
 }

@@ -289,3 +289,31 @@ fn more_listeners_than_a_gateway_may_have_are_refused_one_by_one() {
         Said::False(Reason::TooManyListeners)
     );
 }
+
+#[test]
+fn a_namespace_with_many_listeners_takes_none_from_one_with_few() {
+    let listeners = |from: usize, count: usize| -> String {
+        let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
+        (0..count).map(one).collect::<Vec<_>>().join(", ")
+    };
+    // By their names, those of the greedy namespace are first.
+    let greedy: String = (0..9)
+        .map(|i| set("greedy", &format!("a{i}"), &listeners(i * 64, 64)))
+        .collect();
+    let modest = set("modest", "b0", &listeners(2000, 3));
+    let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &greedy + &modest));
+    let modest = &status(&resolution, "modest", "b0").conditions;
+    assert_eq!(said(modest, ConditionType::Accepted), Said::True);
+    assert_eq!(resolution.gateways[0].snapshot.ports.len(), 512);
+    let last = &status(&resolution, "greedy", "a8").listeners[0].conditions;
+    let refused = last
+        .iter()
+        .find(|condition| condition.type_ == ConditionType::Accepted)
+        .expect("it is judged");
+    assert_eq!(refused.reason, Reason::TooManyListeners);
+    assert!(
+        refused.message.contains("508 listeners"),
+        "{}",
+        refused.message
+    );
+}

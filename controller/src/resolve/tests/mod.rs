@@ -1,5 +1,6 @@
 //! Resolution as a whole: objects as YAML in, and then what requests get and what statuses say.
 
+mod last_good;
 mod listener_sets;
 mod policies;
 mod properties;

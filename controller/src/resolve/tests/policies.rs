@@ -184,14 +184,14 @@ fn mirrors_and_every_gateway_heed_policies_and_names_differ_by_client_key() {
 }
 
 #[test]
-fn only_tls_that_ends_here_heeds_policies() {
+fn all_but_tls_that_is_passed_through_heeds_policies() {
     let listeners = "- {name: end, port: 1, protocol: TLS, tls: {mode: Terminate, certificateRefs: [{name: x}]}}\n\
                      - {name: pass, port: 2, protocol: TLS, tls: {mode: Passthrough}}\n\
                      - {name: tcp, port: 3, protocol: TCP}";
     for (kind, section, heeds) in [
         ("TLSRoute", "end", true),
         ("TLSRoute", "pass", false),
-        ("TCPRoute", "tcp", false),
+        ("TCPRoute", "tcp", true),
     ] {
         let hostnames = if kind == "TLSRoute" {
             "hostnames: [a.test], "
@@ -224,9 +224,10 @@ fn a_policy_has_room_for_sixteen_gateways_and_applies_to_more() {
         parents.join(", ")
     );
     let resolution = resolved(&(gateways + &route("r", &spec) + &policy("p", "name: a", SYSTEM)));
-    assert_eq!(ancestors(&resolution, "p").len(), 16);
+    // Who writes the status knows which of them are in it already.
+    assert_eq!(ancestors(&resolution, "p").len(), 17);
     assert_eq!(resolution.problems.len(), 1);
-    assert_eq!(resolution.problems[0].object.name.name, "gw26");
+    assert_eq!(resolution.problems[0].object.name.name, "p");
     assert_eq!(resolution.gateways.len(), 17);
     assert!(
         resolution

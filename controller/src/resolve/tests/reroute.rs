@@ -25,7 +25,8 @@ pub(crate) const OBJECTS: &str = r"
   {name: other, port: 81, protocol: HTTP}]}}
 ---
 {apiVersion: gateway.networking.k8s.io/v1, kind: ListenerSet, metadata: {name: set},
- spec: {parentRef: {name: wide}, listeners: [{name: more, port: 82, protocol: HTTP, hostname: '*.b.example.com'}]}}
+ spec: {parentRef: {name: wide}, listeners: [{name: more, port: 82, protocol: HTTP, hostname: '*.b.example.com'},
+  {name: taken, port: 80, protocol: HTTP, hostname: x.b.example.com}]}}
 ---
 {apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy, metadata: {name: policy},
  spec: {targetRefs: [{group: '', kind: Service, name: s2}], validation: {hostname: s2, wellKnownCACertificates: System}}}
@@ -84,6 +85,15 @@ pub(crate) fn any_place() -> impl Strategy<Value = String> {
     })
 }
 
+fn matched_path(kind: &str, path: &str) -> String {
+    let value = if kind == "type: RegularExpression" {
+        "'[ab]{1400}'"
+    } else {
+        path
+    };
+    format!("{{path: {{{kind}, value: {value}}}}}")
+}
+
 /// Rules of either kind of route; most are valid, and most send to one Service.
 pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let backends = prop_oneof![
@@ -95,13 +105,18 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     ];
     let header = mostly(&["a", "b"], "'no header'");
     let path = mostly(&["/", "/a", "/a/b", "/c", "/d"], "no path");
-    let rule = (backends, header, path, any::<bool>()).prop_map(|(backends, header, path, exact)| {
-        let kind = if exact { "type: Exact, " } else { "" };
+    let kind = prop_oneof![
+        4 => Just("type: PathPrefix"),
+        4 => Just("type: Exact"),
+        // A few of these are all that there is room for in a virtual host.
+        2 => Just("type: RegularExpression"),
+    ];
+    let rule = (backends, header, path, kind).prop_map(|(backends, header, path, kind)| {
         let filters = format!(
             "filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: {header}, value: v}}]}}}}]"
         );
         [
-            format!("{{path: {{{kind}value: {path}}}}}"),
+            matched_path(kind, path),
             format!("{{headers: [{{name: x, value: {path}}}]}}"),
         ]
         .map(|matched| format!("{{matches: [{matched}], {filters}, backendRefs: [{backends}]}}"))

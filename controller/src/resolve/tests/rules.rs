@@ -1,5 +1,6 @@
 //! Backends, filters and what becomes of invalid rules.
 
+use sesame_proto::expressions;
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{AppProtocol, Forward};
 
@@ -384,4 +385,66 @@ fn endpoints_are_the_ready_ones_of_all_slices_or_else_the_terminating_that_serve
          conditions: {ready: false, serving: false, terminating: true}}]",
     );
     assert_eq!(addresses(&ending), ["10.0.0.3"]);
+}
+
+/// 128 matches that RE2 cannot remember the states of: a header of 59 KB kept a worker busy for 41 seconds.
+#[test]
+fn expressions_that_would_stall_a_worker_are_refused() {
+    use std::fmt::Write as _;
+
+    let rules = (0..2).fold(String::new(), |mut rules, rule| {
+        let _ = write!(rules, "- backendRefs: [{{name: a, port: 80}}]\n  matches:\n");
+        for i in 0..64 {
+            let _ = writeln!(
+                rules,
+                "  - headers: [{{type: RegularExpression, name: x-{rule}-{i}, value: '[ab]*a[ab]{{900}}c'}}]"
+            );
+        }
+        rules
+    });
+    let resolution = with_rules(&rules);
+    let conditions = resolution.route_conditions("r");
+    assert_eq!(
+        said(conditions, ConditionType::Accepted),
+        Said::False(Reason::UnsupportedValue)
+    );
+    let message = &conditions[0].message;
+    assert!(message.contains("116736 instructions"), "{message}");
+    assert!(message.contains("3000"), "{message}");
+    assert_eq!(answer_to(&resolution, "/"), "404");
+}
+
+/// Of as many routes as there may be on one hostname, together no more is looked at than a virtual host may cost.
+#[test]
+fn the_largest_set_of_expressions_that_is_taken_is_bounded() {
+    let routes: String = (0..50)
+        .map(|i| {
+            let rule = |j: usize| {
+                format!(
+                    "- matches: [{{path: {{type: RegularExpression, value: '/{i}/{j}/[ab]*a[ab]{{900}}c'}}}}]\n  \
+                     backendRefs: [{{name: a, port: 80}}]\n"
+                )
+            };
+            route(&format!("r{i:02}"), &format!("hostnames: [a.test]\nrules:\n{}{}{}", rule(0), rule(1), rule(2)))
+        })
+        .collect();
+    let resolution = resolved(&(gateway(HTTP) + &routes));
+    let snapshot = &resolution.gateways[0].snapshot;
+    for host in snapshot
+        .route_tables
+        .iter()
+        .flat_map(|table| &table.virtual_hosts)
+    {
+        let cost: u64 = host.routes.iter().map(expressions::of_route).sum();
+        assert!(
+            cost <= expressions::MOST_OF_VIRTUAL_HOST,
+            "{}: {cost}",
+            host.domain
+        );
+    }
+    // The oldest have room, and the others are told.
+    let told = |name: &str| said(resolution.route_conditions(name), ConditionType::Displaced);
+    assert_eq!((told("r00"), told("r01")), (Said::Absent, Said::Absent));
+    assert_eq!((told("r02"), told("r49")), (Said::True, Said::True));
+    assert_eq!(resolution.problems.len(), 48);
 }

@@ -7,12 +7,12 @@ use super::{Said, gateway, indent, resolved, route, said};
 use crate::resolve::{Options, Resolver};
 use crate::status::{ConditionType, Reason};
 
-struct Pem {
-    certificate: String,
-    key: String,
+pub(super) struct Pem {
+    pub(super) certificate: String,
+    pub(super) key: String,
 }
 
-fn certificate(names: &[&str]) -> Pem {
+pub(super) fn certificate(names: &[&str]) -> Pem {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
     Pem {
@@ -21,7 +21,7 @@ fn certificate(names: &[&str]) -> Pem {
     }
 }
 
-fn secret(namespace: &str, name: &str, certificate: &str, key: &str) -> String {
+pub(super) fn secret(namespace: &str, name: &str, certificate: &str, key: &str) -> String {
     format!(
         "---\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {{name: {name}, namespace: {namespace}}}\nstringData:\n  \
          tls.crt: |\n{}\n  tls.key: |\n{}\n",
@@ -35,10 +35,29 @@ fn good_secret(name: &str) -> String {
     secret("web", name, &pem.certificate, &pem.key)
 }
 
-fn https(name: &str, hostname: &str, secrets: &str) -> String {
+pub(super) fn https(name: &str, hostname: &str, secrets: &str) -> String {
     format!(
         "- {{name: {name}, port: 443, protocol: HTTPS, hostname: '{hostname}', tls: {{certificateRefs: [{secrets}]}}}}\n"
     )
+}
+
+#[test]
+fn what_is_passed_through_is_no_host_of_the_https_listener_beside_it() {
+    let listeners = https("wild", "*.example.org", "{name: s}")
+        + "- {name: pass, port: 443, protocol: TLS, hostname: pass.example.org, tls: {mode: Passthrough}}\n";
+    let on_wild = "parentRefs: [{name: gw, sectionName: wild}]\nhostnames: ['*.example.org', pass.example.org]\n\
+                   rules: [{backendRefs: [{name: a, port: 80}]}]";
+    let resolution = resolved(&(gateway(&listeners) + &good_secret("s") + &route("r", on_wild)));
+    for (host, expected) in [("a.example.org", "web/a/80"), ("pass.example.org", "421")] {
+        let request = Request {
+            port: 443,
+            sni: "a.example.org",
+            host,
+            ..GET
+        };
+        let said = answer(&resolution.gateways[0].snapshot, &request);
+        assert_eq!(said, expected, "{host}");
+    }
 }
 
 #[test]

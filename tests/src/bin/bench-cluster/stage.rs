@@ -14,6 +14,7 @@ use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
 use sesame_tests::envoy::workspace;
 use sesame_tests::network;
 use sesame_tests::processes::{cpu_seconds, memory_mib};
+use sesame_tests::reports::allow_hosts;
 
 use super::client::Client;
 use super::figures::Settled;
@@ -49,6 +50,7 @@ impl Stage {
             .apply(&rbac)
             .await
             .map_err(|error| anyhow::anyhow!("the agent's rights: {error}"))?;
+        allow_hosts(&cluster, &["bench"]).await;
         let controller = ControllerUnderTest::start(&cluster, &[]).await;
         controller.wait_ready().await;
         let user = User::service_account(NAMESPACE, "sesame-agent");

@@ -23,10 +23,15 @@ pub(crate) fn measure(manifests: &Path) -> anyhow::Result<(f64, f64)> {
         addresses: vec![[127, 0, 0, 1].into()],
         port_map: [(80, 8080)].into(),
         subscription_budget: 100,
+        limits: sesame_agent::limits::Limits::default(),
         layout: XdsLayout::new("/run/bench"),
         admin_socket: "/run/bench/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: render::EndpointRules {
+            local: true,
+            ..render::EndpointRules::default()
+        },
     };
     let mut resolver = Resolver::default();
     let (mut resolve, mut rendered) = (Vec::new(), Vec::new());

@@ -11,6 +11,7 @@ use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::cluster::{Channel, Guard, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
 use sesame_tests::envoy::workspace;
+use sesame_tests::reports::allow_hosts;
 use sesame_tests::wait::eventually;
 
 use super::{ChannelArg, leftovers, progress};
@@ -56,6 +57,7 @@ impl Stage {
             let applied = cluster.apply(&text).await;
             applied.map_err(|error| anyhow::anyhow!("{error}"))?;
         }
+        allow_hosts(&cluster, &["node"]).await;
         let controller = ControllerUnderTest::start(&cluster, &["--lease-seconds", "15"]).await;
         controller.wait_ready().await;
         let agent = follow(&cluster).await;

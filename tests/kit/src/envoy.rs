@@ -20,10 +20,10 @@ pub fn envoy_binary() -> PathBuf {
 
 /// The top of the source tree.
 pub fn workspace() -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests
-        .parent()
-        .expect("the tests crate is in the workspace")
+    let kit = Path::new(env!("CARGO_MANIFEST_DIR"));
+    kit.ancestors()
+        .nth(2)
+        .expect("this crate is in the workspace")
         .to_path_buf()
 }
 

@@ -14,7 +14,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio_rustls::TlsAcceptor;
 
-use crate::manifests::NAMESPACE;
+/// The namespace of the Secrets and ConfigMaps.
+const NAMESPACE: &str = "default";
 
 /// A certificate authority.
 pub struct Authority {
@@ -46,8 +47,26 @@ impl Authority {
 
     /// A certificate for these names and URIs, with a fresh key.
     pub fn issue_with_uris(&self, names: &[&str], uris: &[&str]) -> Leaf {
+        self.issue_from(Self::params(names), uris)
+    }
+
+    /// A certificate that expires after so many days, counted from the begin of today; it was issued long ago.
+    pub fn issue_until(&self, names: &[&str], days: i64) -> Leaf {
+        let mut params = Self::params(names);
+        let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
+        let end = end.to_zoned(jiff::tz::TimeZone::UTC).date();
+        let (month, day) = (end.month().unsigned_abs(), end.day().unsigned_abs());
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(end.year().into(), month, day);
+        self.issue_from(params, &[])
+    }
+
+    fn params(names: &[&str]) -> CertificateParams {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let mut params = CertificateParams::new(names).expect("host names");
+        CertificateParams::new(names).expect("host names")
+    }
+
+    fn issue_from(&self, mut params: CertificateParams, uris: &[&str]) -> Leaf {
         let uris = uris
             .iter()
             .map(|uri| SanType::URI((*uri).try_into().expect("ASCII")));

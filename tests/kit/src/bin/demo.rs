@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::{demo, envoy, processes};
+use sesame_kit::{demo, envoy, processes};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -107,8 +107,8 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
-        // Whoever presses Ctrl-C does not want to wait for kept connections.
-        .args(["--drain-seconds", "1"])
+        // Whoever presses Ctrl-C wants all of it to end, and not to wait for kept connections.
+        .args(["--on-stop", "drain", "--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)

@@ -1,0 +1,15 @@
+//! The file of the shares: beside the transactions, because Envoy refuses nothing in it and shares of another moment harm
+//! nobody. It must be there before an Envoy is, and ahead of more listeners and backends.
+
+use bytes::Bytes;
+
+use super::request::ApplyError;
+use super::transaction::Applier;
+
+impl Applier {
+    /// Writes the shares, unless the file says so already.
+    pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
+        let written = self.files.share_out(shares);
+        written.map_err(|source| self.io("writing the shares", source))
+    }
+}

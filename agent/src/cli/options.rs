@@ -1,0 +1,159 @@
+//! Which command takes which options. Those of [`AgentArgs`] stand before or after the name of every command that talks
+//! to an agent; a command that talks to none refuses them, unless it declares an option of the same name itself.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
+
+use super::Cli;
+use super::agent::AgentArgs;
+
+/// The commands that talk to no agent.
+const WITHOUT_AGENT: [&str; 5] = ["run", "render", "validate", "launcher", "launch-envoy"];
+
+/// Parses a command line.
+pub(super) fn parse(
+    arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    if let Some((name, given)) = matches.subcommand()
+        && WITHOUT_AGENT.contains(&name)
+    {
+        for option in &foreign(&Cli::command(), name) {
+            let option = option.get_id().as_str();
+            if named(given, option) {
+                return Err(command.error(
+                    ErrorKind::UnknownArgument,
+                    format!(
+                        "--{} is for commands that talk to a running agent; `sesame-agent {name}` does not",
+                        option.replace('_', "-")
+                    ),
+                ));
+            }
+        }
+    }
+    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    cli.agent.runtime_dir_named = named(&matches, "runtime_dir");
+    Ok(cli)
+}
+
+/// Whether the command line itself, and no variable, gives the option.
+fn named(matches: &clap::ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// Returns the command line's description. What a command refuses is not in its help.
+fn command() -> clap::Command {
+    WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
+        let hidden = foreign(&command, name);
+        command.mut_subcommand(name, |alone| {
+            alone.args(
+                hidden
+                    .into_iter()
+                    .map(|option| option.global(false).hide(true)),
+            )
+        })
+    })
+}
+
+/// Returns the options of [`AgentArgs`] that the command does not declare itself.
+fn foreign(command: &clap::Command, name: &str) -> Vec<clap::Arg> {
+    let Some(alone) = command.find_subcommand(name) else {
+        return Vec::new();
+    };
+    let agent = AgentArgs::augment_args(clap::Command::new("agent"));
+    let own = |option: &&clap::Arg| {
+        let ids = alone.get_arguments().map(clap::Arg::get_id);
+        ids.into_iter().all(|id| id != option.get_id())
+    };
+    agent.get_arguments().filter(own).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn the_declarations_fit_together() {
+        super::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_an_agent_stand_before_or_after_the_command() {
+        let options = [
+            "--runtime-dir",
+            "/r",
+            "--output",
+            "json",
+            "--gateway",
+            "a/b",
+        ];
+        let commands: [&[&str]; 8] = [
+            &["status"],
+            &["restart"],
+            &["drain"],
+            &["history"],
+            &["diff", "1", "2"],
+            &["rollback", "1"],
+            &["resume"],
+            &["accept"],
+        ];
+        for command in commands {
+            let program = &["sesame-agent"][..];
+            for line in [
+                [program, command, &options].concat(),
+                [program, &options, command].concat(),
+            ] {
+                let cli = parse(line.iter().copied()).expect("understood");
+                assert_eq!(cli.agent.runtime_dir.to_string_lossy(), "/r", "{line:?}");
+                assert!(cli.agent.runtime_dir_named, "{line:?}");
+                let gateway = cli.agent.gateway.expect("named");
+                assert_eq!(gateway.to_string(), "a/b", "{line:?}");
+                assert_eq!(cli.agent.output, crate::cli::output::Format::Json);
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_that_talks_to_no_agent_refuses_what_it_would_not_use() {
+        let good: [&[&str]; 3] = [
+            &["run", "--manifests", "/m", "--runtime-dir", "/r"],
+            &["render", "--manifests", "/m", "--gateway", "a/b"],
+            &["validate", "--manifests", "/m", "--output", "json"],
+        ];
+        let bad: [(&[&str], &str); 5] = [
+            (
+                &["run", "--manifests", "/m", "--output", "json"],
+                "--output",
+            ),
+            (
+                &["--output", "json", "run", "--manifests", "/m"],
+                "--output",
+            ),
+            (
+                &["render", "--manifests", "/m", "--runtime-dir", "/r"],
+                "--runtime-dir",
+            ),
+            (
+                &["validate", "--manifests", "/m", "--gateway", "a/b"],
+                "--gateway",
+            ),
+            (
+                &["--gateway", "a/b", "validate", "--manifests", "/m"],
+                "--gateway",
+            ),
+        ];
+        let line = |arguments: &[&'static str]| [&["sesame-agent"][..], arguments].concat();
+        for arguments in good {
+            parse(line(arguments)).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        }
+        for (arguments, option) in bad {
+            let error = parse(line(arguments)).expect_err("refused").to_string();
+            let message = format!("{option} is for commands that talk to a running agent");
+            assert!(error.contains(&message), "{arguments:?}: {error}");
+        }
+    }
+}

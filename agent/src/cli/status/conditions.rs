@@ -1,0 +1,84 @@
+//! The conditions of one object's status, read from the JSON that the agent answers with. Pure.
+
+use serde_json::Value;
+use sesame_controller::status::{ConditionStatus, ConditionType};
+
+use crate::run::report::ObjectReport;
+
+/// One condition, and the part of the object's status that it stands in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    /// The listener, parent or ancestor; empty for the object itself.
+    pub(super) section: String,
+    pub(super) type_: String,
+    pub(super) status: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl Condition {
+    /// Whether it says that something is wrong. Of a type that is not known here nothing is assumed.
+    pub(super) fn is_fault(&self) -> bool {
+        let status = match self.status.as_str() {
+            "True" => ConditionStatus::True,
+            "False" => ConditionStatus::False,
+            _ => ConditionStatus::Unknown,
+        };
+        ConditionType::parse(&self.type_).is_some_and(|type_| type_.is_fault(status))
+    }
+}
+
+/// Whether a condition of the object says that something is wrong.
+pub(super) fn is_wrong(object: &ObjectReport) -> bool {
+    conditions(object).iter().any(Condition::is_fault)
+}
+
+/// Returns all conditions: of the object itself, of its listeners, of its parents or ancestors.
+pub(super) fn conditions(object: &ObjectReport) -> Vec<Condition> {
+    let mut all = Vec::new();
+    let mut add = |section: String, holder: &Value| {
+        for condition in list(holder, "conditions") {
+            all.push(Condition {
+                section: section.clone(),
+                type_: word(condition, "type"),
+                status: word(condition, "status"),
+                reason: word(condition, "reason"),
+                message: word(condition, "message"),
+            });
+        }
+    };
+    add(String::new(), &object.status);
+    for listener in list(&object.status, "listeners") {
+        add(word(listener, "name"), listener);
+    }
+    for parent in list(&object.status, "parents") {
+        add(reference(&parent["parentRef"]), parent);
+    }
+    for ancestor in list(&object.status, "ancestors") {
+        add(reference(&ancestor["ancestorRef"]), ancestor);
+    }
+    all
+}
+
+/// Returns the name that a reference holds, with its section and port.
+fn reference(reference: &Value) -> String {
+    let mut section = word(reference, "name");
+    for extra in ["sectionName", "port"] {
+        match &reference[extra] {
+            Value::Null => {}
+            Value::String(text) => section.extend(["/", text]),
+            other => section.extend(["/", &other.to_string()]),
+        }
+    }
+    section
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns a text on one line, as tables need it.
+fn word(value: &Value, key: &str) -> String {
+    let text = value[key].as_str().unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,128 @@
+//! `sesame-agent status`: asks the running agent what is wrong and what is served.
+
+mod conditions;
+mod selection;
+mod text;
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use self::conditions::is_wrong;
+use self::selection::Selection;
+use super::agent::{self, AgentArgs};
+use super::output::{self, Format};
+use super::{EXIT_USAGE, EXIT_WRONG};
+use crate::run::report::{GatewayState, Report};
+
+/// The time between two questions of `--watch`.
+const EVERY: Duration = Duration::from_secs(1);
+/// Clears a terminal and begins at its top.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// First what is wrong, then the Gateways, then how many objects of each kind are served. The exit code is 0 when nothing
+/// is wrong with what was asked for, and 1 when something is.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Only these objects, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in any case, singular or
+    /// plural; a namespace may stand before the name (httproute/default/web). Objects that are named are shown with all
+    /// of their conditions.
+    #[arg(value_name = "OBJECT")]
+    objects: Vec<String>,
+    /// Only objects of this namespace.
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// Every condition of every object, and everything that is wrong.
+    #[arg(long)]
+    all: bool,
+    /// Show it again whenever it changes, until Ctrl-C.
+    #[arg(long, short)]
+    watch: bool,
+}
+
+pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
+    let StatusArgs {
+        objects,
+        namespace,
+        all,
+        watch,
+    } = args;
+    let gateway = agent.gateway.as_ref().map(ToString::to_string);
+    let selection = match Selection::parse(objects, namespace.clone(), gateway, *all) {
+        Ok(selection) => selection,
+        Err(error) => {
+            output::error(&error);
+            return Ok(EXIT_USAGE);
+        }
+    };
+    if *watch {
+        return follow(agent, &selection);
+    }
+    let report = ask(agent, &selection)?;
+    agent
+        .output
+        .write(&report, || text::text(&report, &selection))?;
+    let missing = selection.missing(&report);
+    for name in &missing {
+        output::error(&anyhow::anyhow!("there is no {name} with a status here"));
+    }
+    let well = is_well(&report, &selection) && missing.is_empty();
+    Ok(if well { 0 } else { EXIT_WRONG })
+}
+
+/// Returns what the agent says of the selected objects.
+fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<Report> {
+    let socket = agent.socket();
+    let answer = agent::ask(&socket, "/status")?;
+    let answer = answer.ok_or_else(|| agent::not_running(&socket))?;
+    let report = serde_json::from_slice(&answer)
+        .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
+    selection.apply(report)
+}
+
+/// Prints the status whenever it changes; ends when nobody reads any more.
+fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
+    let clears = agent.output == Format::Table && std::io::stdout().is_terminal();
+    let (mut shown, mut failed) = (None, None);
+    loop {
+        match ask(agent, selection) {
+            Ok(report) if shown.as_ref() != Some(&report) => {
+                let text = || {
+                    let text = text::text(&report, selection);
+                    // A blank line stands between two where nothing is cleared.
+                    format!("{}{text}\n", if clears { CLEAR } else { "" })
+                };
+                if !agent.output.write_next(&report, text)? {
+                    return Ok(0);
+                }
+                (shown, failed) = (Some(report), None);
+            }
+            Ok(_) => failed = None,
+            Err(error) => {
+                let words = format!("{error:#}");
+                if failed.as_ref() != Some(&words) {
+                    output::error(&error);
+                    failed = Some(words);
+                }
+                // What comes after it is shown, even if it is what was there before.
+                shown = None;
+            }
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+/// Whether nothing is wrong: with the agent as a whole, or with what was selected.
+fn is_well(report: &Report, selection: &Selection) -> bool {
+    if selection.is_everything() {
+        return report.healthy;
+    }
+    let serves = |gateways: &[crate::run::report::GatewayReport]| {
+        gateways
+            .iter()
+            .all(|gateway| gateway.state == GatewayState::Serving)
+    };
+    (selection.names_objects() || serves(&report.gateways)) && !report.objects.iter().any(is_wrong)
+}

@@ -1,0 +1,274 @@
+//! The objects that `status` is asked about, named as kubectl's users name them. Pure.
+
+use anyhow::bail;
+use sesame_controller::world::Kind;
+
+use crate::run::report::{ObjectReport, ProblemReport, Report};
+
+/// The kinds that have a status.
+const KINDS: [Kind; 9] = [
+    Kind::GatewayClass,
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+    Kind::TlsRoute,
+    Kind::TcpRoute,
+    Kind::UdpRoute,
+    Kind::BackendTlsPolicy,
+];
+
+/// The objects that are shown, and how much of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selection {
+    wanted: Vec<Wanted>,
+    namespace: Option<String>,
+    gateway: Option<String>,
+    /// Whether every condition is shown.
+    pub(super) all: bool,
+}
+
+/// A kind, or one object of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    kind: Kind,
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+impl Selection {
+    /// Reads `KIND[,KIND]`, `KIND NAME...` or `KIND/NAME...`, where a name may have its namespace before it.
+    pub(super) fn parse(
+        objects: &[String],
+        namespace: Option<String>,
+        gateway: Option<String>,
+        all: bool,
+    ) -> anyhow::Result<Self> {
+        let mut wanted = Vec::new();
+        match objects {
+            [] => {}
+            [first, ..] if first.contains('/') => {
+                for object in objects {
+                    let Some((kind, name)) = object.split_once('/') else {
+                        bail!("{object:?}: expected KIND/NAME, as in the object before it");
+                    };
+                    wanted.push(Wanted::named(self::kind(kind)?, name)?);
+                }
+            }
+            [first, names @ ..] => {
+                let kinds: Vec<Kind> = first.split(',').map(kind).collect::<Result<_, _>>()?;
+                for kind in kinds {
+                    if names.is_empty() {
+                        wanted.push(Wanted {
+                            kind,
+                            namespace: None,
+                            name: None,
+                        });
+                    }
+                    for name in names {
+                        wanted.push(Wanted::named(kind, name)?);
+                    }
+                }
+            }
+        }
+        Ok(Self {
+            wanted,
+            namespace,
+            gateway,
+            all,
+        })
+    }
+
+    /// Whether nothing is left out.
+    pub(super) fn is_everything(&self) -> bool {
+        !self.names_objects() && self.gateway.is_none()
+    }
+
+    /// Whether objects were asked for, rather than the agent with all of its Gateways.
+    pub(super) fn names_objects(&self) -> bool {
+        !self.wanted.is_empty() || self.namespace.is_some()
+    }
+
+    /// Whether a kind was asked for, so that all of it that is wrong is shown.
+    pub(super) fn names_kind(&self, kind: &str) -> bool {
+        self.wanted
+            .iter()
+            .any(|wanted| wanted.kind.as_str() == kind)
+    }
+
+    /// Whether every condition of the object is shown.
+    pub(super) fn shows_all_of(&self, object: &ObjectReport) -> bool {
+        let named = |wanted: &Wanted| wanted.name.is_some() && wanted.is(object);
+        self.all || self.wanted.iter().any(named)
+    }
+
+    /// Returns the report without the objects and Gateways that were not asked for.
+    pub(super) fn apply(&self, mut report: Report) -> anyhow::Result<Report> {
+        if let Some(name) = &self.gateway {
+            report.gateways.retain(|gateway| gateway.gateway == *name);
+            report
+                .objects
+                .retain(|object| object.gateways.contains(name));
+            if report.gateways.is_empty() && report.objects.is_empty() {
+                bail!("no Gateway {name} is served here");
+            }
+        }
+        report.objects.retain(|object| self.takes(object));
+        Ok(report)
+    }
+
+    fn takes(&self, object: &ObjectReport) -> bool {
+        let namespace = self.namespace.as_ref();
+        namespace.is_none_or(|namespace| *namespace == object.namespace)
+            && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.is(object)))
+    }
+
+    /// Whether a problem of the source is about something that was asked for.
+    pub(super) fn concerns(&self, problem: &ProblemReport, report: &Report) -> bool {
+        let name = |object: &ObjectReport| {
+            let parts = [&object.kind, &object.namespace, &object.name];
+            let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
+            parts
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join("/")
+        };
+        self.is_everything()
+            || problem
+                .object
+                .as_ref()
+                .is_some_and(|of| report.objects.iter().any(|object| name(object) == *of))
+    }
+
+    /// Returns the objects that were named and are not there.
+    pub(super) fn missing(&self, report: &Report) -> Vec<String> {
+        self.wanted
+            .iter()
+            .filter(|wanted| !report.objects.iter().any(|object| wanted.is(object)))
+            .filter_map(|wanted| {
+                let Wanted {
+                    kind,
+                    namespace,
+                    name,
+                } = wanted;
+                let name = name.as_ref()?;
+                Some(match namespace {
+                    Some(namespace) => format!("{kind} {namespace}/{name}"),
+                    None => format!("{kind} {name}"),
+                })
+            })
+            .collect()
+    }
+}
+
+impl Wanted {
+    fn named(kind: Kind, name: &str) -> anyhow::Result<Self> {
+        let (namespace, name) = match name.split('/').collect::<Vec<_>>().as_slice() {
+            [name] if !name.is_empty() => (None, *name),
+            [namespace, name] if !namespace.is_empty() && !name.is_empty() => {
+                (Some((*namespace).to_owned()), *name)
+            }
+            _ => bail!("{name:?}: expected NAME or NAMESPACE/NAME of a {kind}"),
+        };
+        Ok(Self {
+            kind,
+            namespace,
+            name: Some(name.to_owned()),
+        })
+    }
+
+    fn is(&self, object: &ObjectReport) -> bool {
+        let Self {
+            kind,
+            namespace,
+            name,
+        } = self;
+        let of = |wanted: &Option<String>, found: &str| {
+            wanted.as_deref().is_none_or(|wanted| wanted == found)
+        };
+        object.kind == kind.as_str() && of(namespace, &object.namespace) && of(name, &object.name)
+    }
+}
+
+/// Returns a kind by its name in any case, singular or plural.
+fn kind(text: &str) -> anyhow::Result<Kind> {
+    let text_is = |name: &str| name.eq_ignore_ascii_case(text);
+    let found = KINDS
+        .iter()
+        .find(|kind| text_is(kind.as_str()) || text_is(&plural(kind.as_str())));
+    if let Some(kind) = found {
+        return Ok(*kind);
+    }
+    let known: Vec<&str> = KINDS.iter().map(|kind| kind.as_str()).collect();
+    bail!(
+        "{text:?}: expected a kind that has a status: {}",
+        known.join(", ")
+    )
+}
+
+/// Returns the plural of a kind.
+pub(super) fn plural(kind: &str) -> String {
+    match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with('s') => format!("{kind}es"),
+        None => format!("{kind}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> anyhow::Result<Selection> {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        Selection::parse(&words, None, None, false)
+    }
+
+    fn object(kind: &str, namespace: &str, name: &str) -> ObjectReport {
+        ObjectReport {
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            gateways: Vec::new(),
+            status: serde_json::Value::Null,
+        }
+    }
+
+    #[test]
+    fn kinds_and_names_are_written_as_for_kubectl() {
+        let route = object("HTTPRoute", "default", "web");
+        let policy = object("BackendTLSPolicy", "default", "web");
+        let class = object("GatewayClass", "", "sesame");
+        for (words, takes) in [
+            (&[][..], [true, true, true]),
+            (&["httproute"], [true, false, false]),
+            (&["HTTPRoutes,gatewayclasses"], [true, false, true]),
+            (&["backendtlspolicies"], [false, true, false]),
+            (&["httproute", "web", "api"], [true, false, false]),
+            (&["httproute", "api"], [false, false, false]),
+            (
+                &["httproute/web", "gatewayclass/sesame"],
+                [true, false, true],
+            ),
+            (&["httproute/default/web"], [true, false, false]),
+            (&["httproute/other/web"], [false, false, false]),
+        ] {
+            let selection = parse(words).expect("understood");
+            let taken = [&route, &policy, &class].map(|object| selection.takes(object));
+            assert_eq!(taken, takes, "{words:?}");
+        }
+        for (words, said) in [
+            (
+                &["pod"][..],
+                "expected a kind that has a status: GatewayClass",
+            ),
+            (&["httproute/web", "api"], "expected KIND/NAME"),
+            (&["httproute/a/b/c"], "expected NAME or NAMESPACE/NAME"),
+            (&["httproute/"], "expected NAME"),
+        ] {
+            let error = parse(words).expect_err("refused").to_string();
+            assert!(error.contains(said), "{words:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The status as people read it: first what is wrong, then the Gateways, then how many objects of each kind are served.
+//! Pure; its colours are taken out again where there is no terminal.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use clap::builder::styling::{AnsiColor, Style};
+use comfy_table::{Table, presets};
+
+use super::conditions::{conditions, is_wrong};
+use super::selection::{Selection, plural};
+use crate::run::report::{GatewayState, ObjectReport, Report};
+
+/// The most objects of a kind whose faults are listed, unless that kind is asked for.
+const MAX_LISTED: usize = 20;
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const WARNING: Style = AnsiColor::Yellow.on_default();
+const WRONG: Style = AnsiColor::Red.on_default();
+
+/// Returns the text. Writing to a String cannot fail, so the results are let go.
+pub(super) fn text(report: &Report, selection: &Selection) -> String {
+    let mut text = String::new();
+    if selection.is_everything() {
+        headline(report, &mut text);
+    }
+    let wrong = wrong(report, selection);
+    if !wrong.is_empty() {
+        let _ = writeln!(text, "{wrong}");
+    }
+    if !selection.names_objects() {
+        let _ = writeln!(text, "{}", gateways(report));
+        let available = if report.source.available {
+            "available"
+        } else {
+            "not available"
+        };
+        let _ = writeln!(text, "source: {}, {available}\n", report.source.title());
+    }
+    let shown = report.objects.iter();
+    let shown: Vec<_> = shown.filter(|o| selection.shows_all_of(o)).collect();
+    if !shown.is_empty() {
+        let _ = writeln!(text, "{}", objects(&shown));
+    }
+    if report.objects.is_empty() {
+        text.push_str("no objects\n");
+    }
+    for line in summary(report) {
+        let _ = writeln!(text, "{line}");
+    }
+    if selection.is_everything() {
+        if !report.warnings.is_empty() {
+            let _ = writeln!(text, "\n{WARNING}soon wrong:{WARNING:#}");
+        }
+        for warning in &report.warnings {
+            let _ = writeln!(text, "  {warning}");
+        }
+        for hint in &report.hints {
+            let _ = writeln!(text, "\nhint: {hint}");
+        }
+    }
+    text
+}
+
+fn headline(report: &Report, text: &mut String) {
+    if report.healthy {
+        let _ = writeln!(text, "{GOOD}healthy{GOOD:#}\n");
+        return;
+    }
+    let _ = writeln!(text, "{WRONG}not healthy:{WRONG:#}");
+    for reason in &report.reasons {
+        let _ = writeln!(text, "  {reason}");
+    }
+    text.push('\n');
+}
+
+/// Returns everything that is wrong, a line each: in the source, what Envoy refuses, and conditions of objects.
+fn wrong(report: &Report, selection: &Selection) -> String {
+    let mut text = String::new();
+    let problems = report.source.problems.iter();
+    for problem in problems.filter(|problem| selection.concerns(problem, report)) {
+        let place = match (problem.file.as_str(), problem.line) {
+            ("", _) => String::new(),
+            (file, 0) => format!("{file}: "),
+            (file, line) => format!("{file}:{line}: "),
+        };
+        let object = problem.object.as_deref();
+        let object = object.map_or_else(String::new, |object| format!("{object}: "));
+        let (style, severity) = match problem.severity.as_str() {
+            "error" => (WRONG, "error"),
+            _ => (WARNING, "warning"),
+        };
+        let message = &problem.message;
+        let _ = writeln!(text, "{style}{severity}{style:#}: {place}{object}{message}");
+    }
+    if !selection.names_objects() {
+        for gateway in &report.gateways {
+            for refused in &gateway.refused {
+                let since = refused.since;
+                let _ = writeln!(
+                    text,
+                    "{WRONG}error{WRONG:#}: Envoy refuses {refused} (since {since})"
+                );
+            }
+            for words in &gateway.refusal {
+                let name = &gateway.gateway;
+                let _ = writeln!(
+                    text,
+                    "{WRONG}error{WRONG:#}: Envoy refuses the newest change of {name}: {words}"
+                );
+            }
+        }
+    }
+    let mut listed: BTreeMap<&str, usize> = BTreeMap::new();
+    for object in report.objects.iter().filter(|object| is_wrong(object)) {
+        let count = listed.entry(object.kind.as_str()).or_default();
+        *count += 1;
+        if *count > MAX_LISTED && !selection.all && !selection.names_kind(&object.kind) {
+            continue;
+        }
+        for condition in conditions(object).iter().filter(|c| c.is_fault()) {
+            let section = if condition.section.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", condition.section)
+            };
+            let _ = writeln!(
+                text,
+                "{WRONG}{} {}{WRONG:#}{section}: {}={} {}: {}",
+                object.kind,
+                name(object),
+                condition.type_,
+                condition.status,
+                condition.reason,
+                condition.message
+            );
+        }
+    }
+    for (kind, count) in listed {
+        let more = count.saturating_sub(MAX_LISTED);
+        if more > 0 && !selection.all && !selection.names_kind(kind) {
+            let _ = writeln!(
+                text,
+                "… and {} with something wrong: `sesame-agent status {}` lists them",
+                counted(more, kind),
+                kind.to_ascii_lowercase()
+            );
+        }
+    }
+    text
+}
+
+fn gateways(report: &Report) -> String {
+    let header = [
+        "GATEWAY",
+        "STATE",
+        "ADDRESSES",
+        "WANTED",
+        "APPLIED",
+        "ENVOY",
+    ];
+    let rows = report.gateways.iter().map(|gateway| {
+        let envoy = &gateway.envoy;
+        let style = match gateway.state {
+            GatewayState::Serving => GOOD,
+            GatewayState::Applying | GatewayState::Degraded => WARNING,
+            GatewayState::Down => WRONG,
+        };
+        let row = vec![
+            gateway.gateway.clone(),
+            gateway.state.as_str().to_owned(),
+            gateway.addresses.join(","),
+            short(either(&gateway.wanted_revision, &gateway.wanted)),
+            short(either(&gateway.applied_revision, &gateway.applied)),
+            format!("{} {} (pid {})", envoy.version, envoy.state, envoy.pid),
+        ];
+        (style, row)
+    });
+    table(&header, rows.collect())
+}
+
+/// Returns every condition of the objects, a row each.
+fn objects(shown: &[&ObjectReport]) -> String {
+    let header = [
+        "KIND",
+        "NAMESPACE",
+        "NAME",
+        "SECTION",
+        "CONDITION",
+        "STATUS",
+        "REASON",
+        "MESSAGE",
+    ];
+    let mut rows = Vec::new();
+    for object in shown {
+        for condition in conditions(object) {
+            let style = if condition.is_fault() {
+                WRONG
+            } else {
+                Style::new()
+            };
+            let row = vec![
+                object.kind.clone(),
+                object.namespace.clone(),
+                object.name.clone(),
+                condition.section,
+                condition.type_,
+                condition.status,
+                condition.reason,
+                condition.message,
+            ];
+            rows.push((style, row));
+        }
+    }
+    table(&header, rows)
+}
+
+/// Returns a line for each kind, in the order of the objects.
+fn summary(report: &Report) -> Vec<String> {
+    let mut kinds: Vec<(&str, usize, usize)> = Vec::new();
+    for object in &report.objects {
+        let wrong = usize::from(is_wrong(object));
+        match kinds.last_mut().filter(|(kind, ..)| *kind == object.kind) {
+            Some((_, all, bad)) => (*all, *bad) = (*all + 1, *bad + wrong),
+            None => kinds.push((&object.kind, 1, wrong)),
+        }
+    }
+    let line = |(kind, all, wrong): (&str, usize, usize)| {
+        let well = match kind {
+            "GatewayClass" | "BackendTLSPolicy" => "accepted",
+            _ => "served",
+        };
+        let count = counted(all, kind);
+        match (all, wrong) {
+            (1, 0) => format!("{count}, {GOOD}{well}{GOOD:#}"),
+            (_, 0) => format!("{count}, {GOOD}all {well}{GOOD:#}"),
+            (1, _) => format!("{count}, {WRONG}with something wrong{WRONG:#}"),
+            _ => format!(
+                "{count}: {} {well}, {WRONG}{} with something wrong{WRONG:#}",
+                grouped(all - wrong),
+                grouped(wrong)
+            ),
+        }
+    };
+    kinds.into_iter().map(line).collect()
+}
+
+fn counted(count: usize, kind: &str) -> String {
+    match count {
+        1 => format!("1 {kind}"),
+        _ => format!("{} {}", grouped(count), plural(kind)),
+    }
+}
+
+/// Returns a number with a comma before each three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+fn name(object: &ObjectReport) -> String {
+    if object.namespace.is_empty() {
+        object.name.clone()
+    } else {
+        format!("{}/{}", object.namespace, object.name)
+    }
+}
+
+fn either<'a>(first: &'a str, second: &'a str) -> &'a str {
+    if first.is_empty() { second } else { first }
+}
+
+fn short(digest: &str) -> String {
+    digest.get(..12).unwrap_or(digest).to_owned()
+}
+
+/// Lays out the rows, then colours their lines: a colour must not count for a column's width.
+fn table(header: &[&str], rows: Vec<(Style, Vec<String>)>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    let mut styles = vec![Style::new()];
+    for (style, row) in rows {
+        styles.push(style);
+        table.add_row(row);
+    }
+    let mut text = String::new();
+    for (line, style) in table.lines().zip(styles) {
+        let _ = writeln!(text, "{style}{}{style:#}", line.trim());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn report(routes: usize, wrong: usize) -> Report {
+        let text = include_str!("../../../../tests/data/status.json");
+        let mut report: Report = serde_json::from_str(text).expect("a report");
+        let objects = (0..routes).map(|index| {
+            let status = if index < wrong { "False" } else { "True" };
+            let condition = json!({"type": "Accepted", "status": status, "reason": "R", "message": "why\nnot"});
+            ObjectReport {
+                kind: "HTTPRoute".to_owned(),
+                namespace: "default".to_owned(),
+                name: format!("r-{index:04}"),
+                gateways: Vec::new(),
+                status: json!({"parents": [{"parentRef": {"name": "edge"}, "conditions": [condition]}]}),
+            }
+        });
+        report.objects = objects.collect();
+        report
+    }
+
+    fn plain(report: &Report, words: &[&str], all: bool) -> String {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        let selection = Selection::parse(&words, None, None, all).expect("understood");
+        let text = text(report, &selection);
+        anstream::adapter::strip_str(&text).to_string()
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first_and_what_is_served_is_counted() {
+        let text = plain(&report(1000, 0), &[], false);
+        assert!(text.ends_with("\n1,000 HTTPRoutes, all served\n"), "{text}");
+        assert!(text.lines().count() < 12, "{text}");
+
+        let text = plain(&report(1000, 1), &[], false);
+        let lines: Vec<&str> = text.lines().collect();
+        let fault = "HTTPRoute default/r-0000 (edge): Accepted=False R: why not";
+        let place = |wanted: &str| lines.iter().position(|line| line.starts_with(wanted));
+        assert!(place("not healthy:") < place(fault), "{text}");
+        assert!(place(fault) < place("GATEWAY"), "{text}");
+        assert_eq!(
+            lines.last(),
+            Some(&"1,000 HTTPRoutes: 999 served, 1 with something wrong")
+        );
+
+        let text = plain(&report(1000, 100), &[], false);
+        assert!(
+            text.contains("… and 80 HTTPRoutes with something wrong"),
+            "{text}"
+        );
+        let text = plain(&report(1000, 100), &["httproutes"], false);
+        assert!(text.contains("default/r-0099 (edge)"), "{text}");
+        assert!(!text.contains("GATEWAY"), "{text}");
+    }
+
+    #[test]
+    fn every_condition_is_shown_of_what_is_named_and_on_demand() {
+        let rows = |text: &str| {
+            text.lines()
+                .filter(|line| line.starts_with("HTTPRoute  "))
+                .count()
+        };
+        assert_eq!(rows(&plain(&report(30, 1), &[], false)), 0);
+        assert_eq!(rows(&plain(&report(30, 1), &[], true)), 30);
+        let report = report(30, 1);
+        assert_eq!(rows(&plain(&report, &["httproute", "r-0003"], false)), 1);
+    }
+}

@@ -1,0 +1,85 @@
+//! Gateways whose GatewayClass is gone from the manifests while they themselves are still there: they are not withdrawn
+//! before it is known that this is meant. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sesame_controller::api::NamespacedName;
+use sesame_controller::world::World;
+
+use crate::run::wanted::{Offer, WantedGateways};
+
+/// Returns the Gateways that were served, are still declared, and name a class that is not there.
+pub(super) fn orphans(
+    world: &World,
+    before: &WantedGateways,
+    offers: &[Offer],
+) -> BTreeSet<NamespacedName> {
+    let offered: BTreeSet<&NamespacedName> =
+        offers.iter().map(|offer| offer.packed.gateway()).collect();
+    before
+        .keys()
+        .filter(|name| !offered.contains(name))
+        .filter(|name| {
+            class_of(world, name)
+                .is_some_and(|class| world.gateway_classes.get("", class).is_none())
+        })
+        .cloned()
+        .collect()
+}
+
+/// Says which classes these Gateways have lost; none if there are no Gateways.
+pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Option<String> {
+    let classes: BTreeSet<&str> = orphans
+        .iter()
+        .filter_map(|name| class_of(world, name))
+        .collect();
+    let classes: Vec<String> = classes
+        .into_iter()
+        .map(|class| format!("{class:?}"))
+        .collect();
+    let gateways: Vec<String> = orphans.iter().map(ToString::to_string).collect();
+    (!gateways.is_empty()).then(|| {
+        format!(
+            "the manifests hold no GatewayClass {} any more, but Gateways of it ({})",
+            classes.join(", "),
+            gateways.join(", ")
+        )
+    })
+}
+
+/// Offers them as they were.
+pub(super) fn as_before<'a>(
+    orphans: &'a BTreeSet<NamespacedName>,
+    before: &'a WantedGateways,
+) -> impl Iterator<Item = Offer> + 'a {
+    orphans
+        .iter()
+        .filter_map(|name| before.get(name))
+        .map(|wanted| Offer {
+            packed: Arc::clone(&wanted.packed),
+            snapshot: None,
+            manifest_revision: wanted.manifest_revision.clone(),
+        })
+}
+
+/// Takes over what was wanted of them as it is, where its addresses are the same: what was accepted before the agent
+/// started is nothing newer.
+pub(super) fn keep(
+    orphans: &BTreeSet<NamespacedName>,
+    before: &WantedGateways,
+    gateways: &mut WantedGateways,
+) {
+    for name in orphans {
+        if let (Some(old), Some(new)) = (before.get(name), gateways.get_mut(name))
+            && old.assignment == new.assignment
+        {
+            *new = Arc::clone(old);
+        }
+    }
+}
+
+fn class_of<'w>(world: &'w World, gateway: &NamespacedName) -> Option<&'w str> {
+    let gateway = world.gateways.get(&gateway.namespace, &gateway.name)?;
+    Some(&gateway.spec.gateway_class_name)
+}

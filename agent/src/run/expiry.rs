@@ -1,0 +1,53 @@
+//! Certificates that are served and expire: what is said of them, in the log and in `status`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sesame_controller::api::NamespacedName;
+use sesame_controller::expiry::Warning;
+use tokio::sync::watch;
+
+use super::seen::Seen;
+
+/// How often the clock is looked at.
+const TICK: Duration = Duration::from_secs(5);
+
+/// What is to be said of the certificates that Envoy serves of each Gateway.
+pub(super) fn warnings<'a>(
+    seen: impl IntoIterator<Item = (&'a NamespacedName, &'a Seen)>,
+    now: Timestamp,
+) -> BTreeSet<(NamespacedName, Warning)> {
+    let mut found = BTreeSet::new();
+    for (gateway, seen) in seen {
+        let expiries = seen
+            .applied
+            .iter()
+            .flat_map(|wanted| wanted.packed.expiries());
+        found.extend(
+            expiries
+                .filter_map(|expiry| expiry.warning(now))
+                .map(|warning| (gateway.clone(), warning)),
+        );
+    }
+    found
+}
+
+/// Logs each warning once, for as long as the task lives.
+pub(super) async fn log(seen: watch::Receiver<BTreeMap<NamespacedName, watch::Receiver<Seen>>>) {
+    let mut told = BTreeSet::new();
+    let mut ticks = tokio::time::interval(TICK);
+    loop {
+        ticks.tick().await;
+        let newest: BTreeMap<NamespacedName, Seen> = seen
+            .borrow()
+            .iter()
+            .map(|(name, seen)| (name.clone(), seen.borrow().clone()))
+            .collect();
+        let now = warnings(&newest, Timestamp::now());
+        for (gateway, warning) in now.difference(&told) {
+            tracing::warn!(%gateway, "{}", warning.message);
+        }
+        told = now;
+    }
+}

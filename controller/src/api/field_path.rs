@@ -1,0 +1,64 @@
+//! Where in an object a field is: `spec.rules[2].backendRefs[0].weight`.
+
+use std::fmt;
+
+/// One step down into an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// To a field, or the entry of a map.
+    Field(Box<str>),
+    /// To an element of a list, from 0.
+    Index(usize),
+}
+
+/// The steps from the object to one of its fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldPath(pub Box<[Step]>);
+
+/// A key comes from outside: of a longer one only the start is told.
+const MOST_OF_A_KEY: usize = 64;
+
+impl FieldPath {
+    /// The names of the fields on the way, without places in lists.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|step| match step {
+            Step::Field(name) => Some(name.as_ref()),
+            Step::Index(_) => None,
+        })
+    }
+
+    /// The place in the list `spec.<list>` that it leads through.
+    pub fn element_of(&self, list: &str) -> Option<usize> {
+        match self.0.as_ref() {
+            [Step::Field(spec), Step::Field(name), Step::Index(index), ..]
+                if spec.as_ref() == "spec" && name.as_ref() == list =>
+            {
+                Some(*index)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Field(name) => {
+                    if i > 0 {
+                        f.write_str(".")?;
+                    }
+                    let mut letters = name.chars();
+                    for letter in letters.by_ref().take(MOST_OF_A_KEY) {
+                        write!(f, "{}", letter.escape_debug())?;
+                    }
+                    if letters.next().is_some() {
+                        f.write_str("…")?;
+                    }
+                }
+                Step::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! When certificates expire, and from when on that is said. Pure: it is told the time.
+//!
+//! Resolution knows no clock, and an expired certificate is served like any other: whether clients still take it is for
+//! them to say, and a closed port helps nobody. So everybody who has a clock asks here what to tell.
+
+use jiff::Timestamp;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use sesame_proto::keys::KeyPair;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// An expiry is said this long before.
+const WARNING: i64 = 14 * 24 * 60 * 60;
+
+/// The time for which a certificate is valid, in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The key pair that it belongs to: `Secret/namespace/name`.
+    pub name: String,
+    /// From when on it is valid.
+    pub not_before: i64,
+    /// Until when.
+    pub not_after: i64,
+}
+
+/// What is to be said of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Warning {
+    /// In a sentence.
+    pub message: String,
+    /// Whether clients refuse it now.
+    pub refused: bool,
+}
+
+impl Expiry {
+    /// Of the leaf of a pair; none if it cannot be read.
+    pub fn of(pair: &KeyPair) -> Option<Self> {
+        let leaf = CertificateDer::from_pem_slice(&pair.certificate_chain).ok()?;
+        let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
+        Some(Self {
+            name: pair.name.clone(),
+            not_before: leaf.validity().not_before.timestamp(),
+            not_after: leaf.validity().not_after.timestamp(),
+        })
+    }
+
+    /// What is to be said of it now: that it is not valid, or that it soon will not be. Soon is 14 days, or the last third
+    /// of a shorter life.
+    pub fn warning(&self, now: Timestamp) -> Option<Warning> {
+        let Self {
+            name,
+            not_before,
+            not_after,
+        } = self;
+        let now = now.as_second();
+        let life = not_after.saturating_sub(*not_before).max(0);
+        let from = not_after.saturating_sub(WARNING.min(life / 3));
+        let (start, end) = (time(*not_before), time(*not_after));
+        let (message, refused) = if now > *not_after {
+            (
+                format!("the certificate of {name} has expired at {end}; clients refuse it"),
+                true,
+            )
+        } else if now < *not_before {
+            (
+                format!("the certificate of {name} is not valid before {start}; clients refuse it"),
+                true,
+            )
+        } else if now >= from {
+            (format!("the certificate of {name} expires at {end}"), false)
+        } else {
+            return None;
+        };
+        Some(Warning { message, refused })
+    }
+}
+
+fn time(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 24 * 60 * 60;
+
+    #[test]
+    fn it_is_said_two_weeks_before_or_in_the_last_third_of_a_short_life() {
+        for (life, quiet, said) in [
+            (90 * DAY, 75 * DAY, 76 * DAY),
+            (6 * DAY, 4 * DAY - 1, 4 * DAY),
+        ] {
+            let expiry = Expiry {
+                name: "Secret/ns/a".to_owned(),
+                not_before: 1_000,
+                not_after: 1_000 + life,
+            };
+            let at = |age: i64| {
+                let now = Timestamp::from_second(1_000 + age).expect("a time");
+                expiry.warning(now).map(|warning| warning.refused)
+            };
+            assert_eq!(at(-1), Some(true));
+            assert_eq!(at(0), None);
+            assert_eq!(at(quiet), None);
+            assert_eq!(at(said), Some(false));
+            assert_eq!(at(life), Some(false));
+            assert_eq!(at(life + 1), Some(true));
+        }
+    }
+
+    #[test]
+    fn the_time_is_that_of_the_leaf() {
+        let made =
+            rcgen::generate_simple_self_signed(["a.test".to_owned()]).expect("a certificate");
+        let mut pair = KeyPair {
+            name: "Secret/ns/a".to_owned(),
+            certificate_chain: made.cert.pem().into_bytes(),
+            private_key: Vec::new(),
+        };
+        let expiry = Expiry::of(&pair).expect("a certificate");
+        assert!(expiry.not_before < expiry.not_after);
+        pair.certificate_chain = b"none".to_vec();
+        assert_eq!(Expiry::of(&pair), None);
+    }
+}

@@ -1,0 +1,290 @@
+//! Holds a GatewayClass while a Gateway uses it: the API's finalizer has a class that is deleted wait until its last
+//! Gateway is gone, so that no slip withdraws all Gateways of a class at once.
+//!
+//! The finalizer is added and removed by the leader alone, only on classes that name this controller, and only when all
+//! classes and Gateways are known. Nothing else of a class is ever written here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::api::NamespacedName;
+use crate::serve::Metrics;
+use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
+use crate::world::Kind;
+
+/// The finalizer that the Gateway API defines for this.
+const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
+const API_VERSION: &str = "gateway.networking.k8s.io/v1";
+const FIELD_MANAGER: &str = "sesame-controller";
+/// How long one write may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// A write that failed is tried again after this, and a watch that ended is started again.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Everything the task owns.
+pub(crate) struct Finalizer {
+    pub(crate) client: Client,
+    pub(crate) controller_name: String,
+    pub(crate) leading: watch::Receiver<bool>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// A GatewayClass as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Class {
+    version: String,
+    controller: String,
+    finalizers: Vec<String>,
+    deleted: bool,
+}
+
+/// A class or a Gateway, by name.
+#[derive(Debug)]
+enum Object {
+    Class(String, Class),
+    /// The class that it names.
+    Gateway(NamespacedName, String),
+}
+
+/// What the watches have seen.
+#[derive(Debug, Default)]
+struct Known {
+    listed: BTreeSet<Kind>,
+    classes: BTreeMap<String, Class>,
+    gateways: BTreeMap<NamespacedName, String>,
+}
+
+impl Finalizer {
+    /// Runs until there is nothing to wait for any more.
+    pub(crate) async fn run(mut self) {
+        let (events, mut seen) = mpsc::unbounded_channel();
+        let mut watches = JoinSet::new();
+        for kind in [Kind::GatewayClass, Kind::Gateway] {
+            watches.spawn(self.watch(kind, events.clone()));
+        }
+        drop(events);
+        let mut known = Known::default();
+        let mut retries: BTreeMap<String, Instant> = BTreeMap::new();
+        loop {
+            let next_try = retries.values().min().copied();
+            tokio::select! {
+                event = seen.recv() => match event {
+                    Some((kind, event)) => known.take(kind, event),
+                    None => return,
+                },
+                changed = self.leading.changed() => if changed.is_err() { return },
+                () = until(next_try) => {}
+            }
+            while let Ok((kind, event)) = seen.try_recv() {
+                known.take(kind, event);
+            }
+            if known.listed.len() < 2 {
+                continue;
+            }
+            let now = Instant::now();
+            retries.retain(|_, at| *at > now);
+            for (name, finalizers) in known.plan(&self.controller_name) {
+                if retries.contains_key(&name) || !*self.leading.borrow_and_update() {
+                    continue;
+                }
+                match self.write(&name, &known, &finalizers).await {
+                    Ok(Object::Class(name, class)) => {
+                        known.classes.insert(name, class);
+                    }
+                    Ok(Object::Gateway(..)) => {}
+                    Err(why) => {
+                        tracing::warn!(
+                            class = name,
+                            "its finalizer cannot be written and is tried again: {why}"
+                        );
+                        retries.insert(name, Instant::now() + PAUSE);
+                    }
+                }
+            }
+        }
+    }
+
+    fn watch(
+        &self,
+        kind: Kind,
+        events: UnboundedSender<(Kind, Seen<Object>)>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let api: Api<Incoming> =
+            Api::all_with(self.client.clone(), &api_resource(kind, API_VERSION));
+        let metrics = Arc::clone(&self.metrics);
+        async move {
+            let take = |seen| events.send((kind, seen)).is_ok();
+            let keep = move |incoming: Incoming| Object::of(kind, &incoming);
+            let fail = |error: &watcher::Error| {
+                metrics.watch_failed(kind.as_str());
+                tracing::warn!(kind = kind.as_str(), %error, "the watch of which GatewayClasses are in use failed; it is started again");
+            };
+            while follow(watcher(api.clone(), watch_config()), keep, take, fail).await {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Replaces the finalizers of a class that nobody else has changed meanwhile; returns the class as it is then.
+    async fn write(
+        &self,
+        name: &str,
+        known: &Known,
+        finalizers: &[String],
+    ) -> Result<Object, String> {
+        let version = known.classes.get(name).map(|class| class.version.as_str());
+        let resource = api_resource(Kind::GatewayClass, API_VERSION);
+        let api: Api<Incoming> = Api::all_with(self.client.clone(), &resource);
+        let body = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(&body);
+        self.metrics.published(Kind::GatewayClass.as_str(), "patch");
+        match tokio::time::timeout(TIMEOUT, api.patch(name, &parameters, &patch)).await {
+            Ok(Ok(stored)) => Ok(Object::of(Kind::GatewayClass, &stored)),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer in {TIMEOUT:?}")),
+        }
+    }
+}
+
+impl Object {
+    fn of(kind: Kind, incoming: &Incoming) -> Self {
+        let NamespacedName { namespace, name } = incoming.name();
+        let text = |pointer: &str| {
+            let value = incoming.value.pointer(pointer).and_then(Value::as_str);
+            value.unwrap_or_default().to_owned()
+        };
+        if kind == Kind::Gateway {
+            let class = text("/spec/gatewayClassName");
+            return Self::Gateway(NamespacedName { namespace, name }, class);
+        }
+        let finalizers = incoming.value.pointer("/metadata/finalizers");
+        let finalizers = finalizers.and_then(Value::as_array).into_iter().flatten();
+        let class = Class {
+            version: incoming.version().to_owned(),
+            controller: text("/spec/controllerName"),
+            finalizers: finalizers
+                .filter_map(|name| name.as_str().map(str::to_owned))
+                .collect(),
+            deleted: incoming
+                .value
+                .pointer("/metadata/deletionTimestamp")
+                .is_some(),
+        };
+        Self::Class(name, class)
+    }
+}
+
+impl Known {
+    fn take(&mut self, kind: Kind, seen: Seen<Object>) {
+        match seen {
+            Seen::All(all) => {
+                match kind {
+                    Kind::Gateway => self.gateways.clear(),
+                    _ => self.classes.clear(),
+                }
+                self.listed.insert(kind);
+                for object in all {
+                    self.put(object);
+                }
+            }
+            Seen::One(object) => self.put(object),
+            Seen::Gone(Object::Class(name, _)) => {
+                self.classes.remove(&name);
+            }
+            Seen::Gone(Object::Gateway(name, _)) => {
+                self.gateways.remove(&name);
+            }
+        }
+    }
+
+    fn put(&mut self, object: Object) {
+        match object {
+            Object::Class(name, class) => {
+                let number = |class: &Class| class.version.parse::<u64>().unwrap_or(0);
+                let known = self.classes.get(&name);
+                // An answer to a write may overtake what the watch says.
+                if known.is_none_or(|known| number(known) <= number(&class)) {
+                    self.classes.insert(name, class);
+                }
+            }
+            Object::Gateway(name, class) => {
+                self.gateways.insert(name, class);
+            }
+        }
+    }
+
+    /// Returns the finalizers of each class that has to have others. Those of others stay, in their order.
+    fn plan(&self, controller_name: &str) -> Vec<(String, Vec<String>)> {
+        let used: BTreeSet<&String> = self.gateways.values().collect();
+        let ours = self.classes.iter();
+        let ours = ours.filter(|(_, class)| class.controller == controller_name);
+        ours.filter_map(|(name, class)| {
+            let has = class.finalizers.iter().any(|held| held == FINALIZER);
+            let mut finalizers = class.finalizers.clone();
+            match (used.contains(name), has) {
+                // The API adds none to what is being deleted.
+                (true, false) if !class.deleted => finalizers.push(FINALIZER.to_owned()),
+                (false, true) => finalizers.retain(|held| held != FINALIZER),
+                _ => return None,
+            }
+            Some((name.clone(), finalizers))
+        })
+        .collect()
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_of_ours_is_held_while_a_gateway_uses_it_and_no_other_is_touched() {
+        let class = |controller: &str, finalizers: &[&str], deleted| Class {
+            version: "1".to_owned(),
+            controller: controller.to_owned(),
+            finalizers: finalizers.iter().map(ToString::to_string).collect(),
+            deleted,
+        };
+        let mut known = Known::default();
+        for (name, class) in [
+            ("used", class("ours", &["other"], false)),
+            ("held", class("ours", &[FINALIZER], true)),
+            ("late", class("ours", &["other"], true)),
+            ("free", class("ours", &[FINALIZER, "other"], false)),
+            ("theirs", class("theirs", &[FINALIZER], false)),
+        ] {
+            known.classes.insert(name.to_owned(), class);
+        }
+        for name in ["used", "held", "late"] {
+            let gateway = NamespacedName::new("default", name);
+            known.gateways.insert(gateway, name.to_owned());
+        }
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let wanted = [
+            ("free".to_owned(), texts(&["other"])),
+            ("used".to_owned(), texts(&["other", FINALIZER])),
+        ];
+        assert_eq!(known.plan("ours"), wanted);
+    }
+}

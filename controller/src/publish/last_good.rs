@@ -1,0 +1,65 @@
+//! The keys that were published last, read once: after a restart the memory of what was good.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use sesame_proto::keys::{self, KeyPair};
+
+use crate::cluster::published::{KEYS_ENTRY, PART_LABEL, Part};
+use crate::watch::{Incoming, api_resource};
+use crate::world::{Kind, LastGoodKeys};
+
+/// How long one list may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// After one that failed.
+const PAUSE: Duration = Duration::from_millis(500);
+/// As many Secrets at a time.
+const PAGE: u32 = 50;
+
+/// Reads them. Without an answer nothing is known of before, so there is no other end.
+pub(crate) async fn last_good(client: &Client, namespace: &str) -> LastGoodKeys {
+    loop {
+        match tokio::time::timeout(TIMEOUT, list(client, namespace)).await {
+            Ok(Ok(pairs)) => return LastGoodKeys::of_pairs(pairs),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the keys that were published last cannot be read yet");
+            }
+            Err(_) => tracing::warn!(
+                "the keys that were published last cannot be read yet: no answer in {TIMEOUT:?}"
+            ),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<KeyPair>> {
+    let resource = api_resource(Kind::Secret, "v1");
+    let api: Api<Incoming> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let label = format!("{PART_LABEL}={}", Part::Keys.as_str());
+    let mut parameters = ListParams::default().labels(&label).limit(PAGE);
+    let mut pairs = Vec::new();
+    loop {
+        let page = api.list(&parameters).await?;
+        for secret in page.items {
+            pairs.extend(pairs_of(&secret));
+        }
+        match page.metadata.continue_ {
+            Some(token) if !token.is_empty() => parameters = parameters.continue_token(&token),
+            _ => return Ok(pairs),
+        }
+    }
+}
+
+/// The pairs of a published Secret; none if it is not as it was published.
+fn pairs_of(secret: &Incoming) -> Vec<KeyPair> {
+    let entry = secret
+        .value
+        .get("data")
+        .and_then(|data| data.get(KEYS_ENTRY));
+    let bytes = entry.and_then(|entry| STANDARD.decode(entry.as_str()?).ok());
+    let pairs = bytes.and_then(|bytes| keys::decode(&bytes).ok());
+    pairs.unwrap_or_default()
+}

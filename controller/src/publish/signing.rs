@@ -1,0 +1,112 @@
+//! Signs what is published, and judges what is there. Who may write ConfigMaps does not decide what hosts serve.
+
+use std::sync::Arc;
+
+use sesame_proto::signature::{Piece, SigningKeys, Statement};
+
+use super::objects::{Object, Owner};
+use crate::cluster::published::{KEY_SECRETS_ENTRY, Part};
+
+/// The keys to sign with, if there are any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Signing(pub(crate) Option<Arc<SigningKeys>>);
+
+/// Whether an object that is there is signed as it should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Seal {
+    /// It need not be.
+    #[default]
+    None,
+    /// By each of our keys, with this stamp.
+    Good(u64),
+    /// It is not.
+    Bad,
+}
+
+/// An object that is there, as far as a signature is over it.
+pub(super) struct Sealed<'a> {
+    pub(super) part: Part,
+    pub(super) name: &'a str,
+    /// `namespace/name`.
+    pub(super) gateway: &'a str,
+    pub(super) fleet: &'a str,
+    pub(super) key_secrets: &'a str,
+    pub(super) content: &'a [u8],
+    pub(super) signature: Option<&'a [u8]>,
+}
+
+impl Signing {
+    /// Whether anything is signed.
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The signature of an object that is about to be written.
+    pub(super) fn sign(&self, object: &Object, owner: &Owner, stamp: u64) -> Option<Vec<u8>> {
+        let keys = self.0.as_ref()?;
+        let key_secrets = object.summary.get(KEY_SECRETS_ENTRY);
+        let gateway = full_name(&owner.gateway.to_string());
+        let piece = piece(
+            object.part,
+            &object.name,
+            &owner.fleet,
+            key_secrets.map_or("0", String::as_str),
+        )?;
+        let statement = Statement {
+            gateway: &gateway,
+            piece,
+            content: &object.bytes,
+        };
+        Some(keys.sign(&statement, stamp))
+    }
+
+    /// What a write with this stamp leaves.
+    pub(super) fn written(&self, part: Part, stamp: u64) -> Seal {
+        match part {
+            Part::Manifest | Part::Endpoints if self.is_on() => Seal::Good(stamp),
+            _ => Seal::None,
+        }
+    }
+
+    /// Judges what is there.
+    pub(super) fn seen(&self, found: &Sealed<'_>) -> Seal {
+        let Sealed {
+            part,
+            name,
+            gateway,
+            fleet,
+            key_secrets,
+            content,
+            signature,
+        } = found;
+        let (Some(keys), Part::Manifest | Part::Endpoints) = (&self.0, part) else {
+            return Seal::None;
+        };
+        let gateway = full_name(gateway);
+        let stamp = piece(*part, name, fleet, key_secrets).and_then(|piece| {
+            let statement = Statement {
+                gateway: &gateway,
+                piece,
+                content,
+            };
+            keys.verify_all(&statement, (*signature)?)
+        });
+        stamp.map_or(Seal::Bad, Seal::Good)
+    }
+}
+
+/// As snapshots call a Gateway.
+fn full_name(gateway: &str) -> String {
+    format!("Gateway/{gateway}")
+}
+
+fn piece<'a>(part: Part, name: &'a str, fleet: &'a str, key_secrets: &str) -> Option<Piece<'a>> {
+    match part {
+        Part::Manifest => Some(Piece::Manifest {
+            fleet,
+            key_secrets: key_secrets.parse().ok()?,
+        }),
+        Part::Endpoints => Some(Piece::Endpoints { name }),
+        Part::Config | Part::Keys => None,
+    }
+}

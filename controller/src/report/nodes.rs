@@ -1,0 +1,158 @@
+//! At which addresses a host may say that it serves: those of its Node, and those that the administrator has declared.
+//!
+//! A host that was taken over must not send the clients of its Gateways to somebody else's addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::core::ApiResource;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::agents::News;
+use crate::api::Network;
+use crate::serve::Metrics;
+use crate::watch::{Incoming, Keep, Kept, PAGE, Seen, follow, is_forbidden, watch_config};
+
+/// How long to wait after a watch that is not served.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// How many addresses of a Node are kept.
+const MAX_ADDRESSES: usize = 64;
+
+/// A Node by name, and its addresses.
+pub(super) type Found = (String, Addresses);
+
+/// What is kept of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Addresses(BTreeSet<IpAddr>);
+
+impl Keep for Addresses {
+    fn keep(incoming: Incoming) -> Self {
+        let all = incoming.value.pointer("/status/addresses");
+        let all = all.and_then(Value::as_array).into_iter().flatten();
+        let ips = all.filter_map(|address| address["address"].as_str()?.parse().ok());
+        Self(ips.take(MAX_ADDRESSES).collect())
+    }
+}
+
+/// All Nodes.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    /// None before they were listed.
+    known: Option<BTreeMap<String, Addresses>>,
+    declared: Vec<Network>,
+}
+
+impl Nodes {
+    /// None is known yet; hosts of any name may serve at the `declared` addresses.
+    pub(super) fn new(declared: Vec<Network>) -> Self {
+        Self {
+            known: None,
+            declared,
+        }
+    }
+
+    /// There are none that we may read; what was known stays.
+    pub(super) fn none(&mut self) {
+        self.known.get_or_insert_default();
+    }
+
+    /// Whether it is known which Nodes there are.
+    pub(super) fn listed(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// Takes what the watch saw; says whether any address came or went.
+    pub(super) fn take(&mut self, seen: Seen<Found>) -> bool {
+        if let Seen::All(all) = seen {
+            let all = Some(all.into_iter().collect());
+            let other = self.known != all;
+            self.known = all;
+            return other;
+        }
+        let known = self.known.get_or_insert_default();
+        match seen {
+            Seen::One((name, addresses)) => {
+                known.insert(name, addresses.clone()) != Some(addresses)
+            }
+            Seen::Gone((name, _)) => known.remove(&name).is_some(),
+            Seen::All(_) => false,
+        }
+    }
+
+    /// Whether this host may serve at this address.
+    pub(super) fn allow(&self, host: &str, ip: IpAddr) -> bool {
+        let node = self.known.as_ref().and_then(|known| known.get(host));
+        node.is_some_and(|Addresses(all)| all.contains(&ip))
+            || self.declared.iter().any(|network| network.holds(ip))
+    }
+}
+
+/// Watches Nodes until nobody listens.
+pub(super) async fn watch(client: Client, metrics: Arc<Metrics>, news: UnboundedSender<News>) {
+    let resource = ApiResource::erase::<Node>(&());
+    let api: Api<Kept<Addresses>> = Api::all_with(client, &resource);
+    let keep = |node: Kept<Addresses>| (node.name().name, node.kept);
+    let fail = |error: &watcher::Error| {
+        metrics.watch_failed("Node");
+        tracing::warn!(%error, "the watch of Nodes failed; it is started again");
+        if is_forbidden(error) {
+            // An older ClusterRole: no host is a Node then.
+            let _ = news.send(News::NoNodes);
+        }
+    };
+    let take = |seen| news.send(News::Nodes(seen)).is_ok();
+    loop {
+        let watch = watcher(api.clone(), watch_config().page_size(PAGE));
+        if !follow(watch, keep, take, fail).await {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(addresses: &[&str]) -> Addresses {
+        let addresses: Vec<Value> = addresses
+            .iter()
+            .map(|address| json!({"type": "InternalIP", "address": address}))
+            .collect();
+        let node = json!({"metadata": {"name": "a"}, "status": {"addresses": addresses}});
+        Addresses::keep(serde_json::from_value(node).expect("an object"))
+    }
+
+    #[test]
+    fn a_host_serves_at_the_addresses_of_its_node_and_at_declared_ones() {
+        let mut nodes = Nodes::new(vec!["198.51.100.0/24".parse().expect("a network")]);
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert!(!nodes.listed());
+        let a = node(&["192.0.2.1", "a.example.com", "2001:db8::1"]);
+        let b = node(&["192.0.2.2"]);
+        let all = || {
+            Seen::All(vec![
+                ("a".to_owned(), a.clone()),
+                ("b".to_owned(), b.clone()),
+            ])
+        };
+        assert!(nodes.take(all()));
+        assert!(!nodes.take(all()));
+        assert!(nodes.allow("a", ip("192.0.2.1")) && nodes.allow("a", ip("2001:db8::1")));
+        assert!(!nodes.allow("a", ip("192.0.2.2")));
+        assert!(!nodes.allow("c", ip("192.0.2.2")));
+        assert!(nodes.allow("c", ip("198.51.100.9")));
+        assert!(!nodes.take(Seen::One(("b".to_owned(), b.clone()))));
+        assert!(nodes.take(Seen::One(("b".to_owned(), a.clone()))));
+        assert!(nodes.take(Seen::Gone(("a".to_owned(), a.clone()))));
+        assert!(!nodes.allow("a", ip("192.0.2.1")));
+    }
+}

@@ -1,0 +1,144 @@
+//! A Secret that is broken: its last good certificate goes on being served, unless it is gone or may not be used.
+
+use super::tls::{Pem, certificate, https, secret};
+use super::{Said, gateway, said};
+use crate::api::NamespacedName;
+use crate::resolve::{Options, Resolution, Resolver, resolve};
+use crate::status::{Condition, ConditionType, Reason};
+use crate::world::{LastGoodKeys, World};
+
+/// A listener that refers to the Secret `far/s`, by a grant.
+fn https_gateway() -> String {
+    gateway(&https("x", "example.org", "{name: s, namespace: far}"))
+}
+
+const GRANT: &str = "---\nkind: ReferenceGrant\nmetadata: {name: g, namespace: far}\nspec:\n  from: [{group: \
+                     gateway.networking.k8s.io, kind: Gateway, namespace: web}]\n  to: [{group: '', kind: Secret}]\n";
+
+fn after(before: &LastGoodKeys, objects: &str) -> World {
+    let mut world = super::world(&(https_gateway() + objects));
+    world.last_good = before.clone();
+    world
+}
+
+fn of(pem: &Pem) -> String {
+    secret("far", "s", &pem.certificate, &pem.key)
+}
+
+fn served(resolution: &Resolution) -> Option<String> {
+    let gateway = resolution.gateways.first()?;
+    let open = gateway.snapshot.ports.iter().any(|port| port.port == 443);
+    let key = gateway.keys.first()?;
+    let chain = String::from_utf8(key.certificate_chain.clone()).expect("text");
+    open.then(|| chain.lines().collect())
+}
+
+fn refs(resolution: &Resolution) -> &Condition {
+    let conditions = resolution.listener_conditions("x");
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == ConditionType::ResolvedRefs)
+        .expect("a condition")
+}
+
+#[test]
+fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_longer_granted() {
+    let (pem, other) = (certificate(&["example.org"]), certificate(&["example.org"]));
+    let lines = |pem: &Pem| Some(pem.certificate.lines().collect::<String>());
+    let options = Options::default();
+    let mut resolver = Resolver::default();
+    let world = after(&LastGoodKeys::default(), &(of(&pem) + GRANT));
+    let mut resolution = resolver.resolve(&world, &options);
+    assert_eq!(served(&resolution), lines(&pem));
+    let end = resolution.gateways[0].snapshot.keys[0].not_after;
+    let end = jiff::Timestamp::from_second(end)
+        .expect("a time")
+        .to_string();
+
+    let broken = [
+        (
+            "another's key",
+            secret("far", "s", &pem.certificate, &other.key),
+        ),
+        ("no key", of(&pem).replace("tls.key", "key")),
+        ("cut off", of(&pem).replace("-----END CERTIFICATE-----", "")),
+        (
+            "of another type",
+            of(&pem).replace("kubernetes.io/tls", "Opaque"),
+        ),
+        ("nonsense", secret("far", "s", "nonsense", "nonsense")),
+    ];
+    for (what, broken) in &broken {
+        // At first sight there is nothing to keep.
+        let first = after(&LastGoodKeys::default(), &(broken.clone() + GRANT));
+        assert_eq!(served(&resolve(&first, &options)), None, "{what}");
+
+        let world = after(&resolution.last_good, &(broken.clone() + GRANT));
+        resolution = resolver.resolve(&world, &options);
+        assert_eq!(
+            resolution,
+            resolve(&world, &options),
+            "{what}: without memory"
+        );
+        assert_eq!(served(&resolution), lines(&pem), "{what}");
+        let conditions = resolution.listener_conditions("x");
+        let invalid = Said::False(Reason::InvalidCertificateRef);
+        assert_eq!(
+            said(conditions, ConditionType::ResolvedRefs),
+            invalid,
+            "{what}"
+        );
+        assert_eq!(
+            said(conditions, ConditionType::Programmed),
+            Said::Unknown,
+            "{what}"
+        );
+        let message = &refs(&resolution).message;
+        assert!(message.contains("its last good certificate"), "{message}");
+        assert!(message.contains(&end), "{message}");
+    }
+    let kept = resolution.last_good.clone();
+    let (_, broken) = &broken[0];
+
+    // Another good one takes its place, and is then the one that is kept.
+    let world = after(&kept, &(of(&other) + GRANT));
+    let mended = resolver.resolve(&world, &options);
+    assert_eq!(served(&mended), lines(&other));
+    let world = after(&mended.last_good, &(broken.clone() + GRANT));
+    assert_eq!(served(&resolver.resolve(&world, &options)), lines(&other));
+
+    // A grant that is gone takes it back, and so does a Secret that is; neither comes back by itself.
+    for without in [broken.clone(), GRANT.to_owned()] {
+        let world = after(&kept, &without);
+        let withdrawn = resolver.resolve(&world, &options);
+        assert_eq!(served(&withdrawn), None);
+        assert!(!refs(&withdrawn).message.contains("last good"));
+        let world = after(&withdrawn.last_good, &(broken.clone() + GRANT));
+        assert_eq!(served(&resolver.resolve(&world, &options)), None);
+    }
+
+    // One of which nobody knows whether it is there is not gone.
+    let mut world = after(&kept, GRANT);
+    world
+        .last_good
+        .set_unread(&NamespacedName::new("far", "s"), true);
+    let unread = resolver.resolve(&world, &options);
+    assert_eq!(served(&unread), lines(&pem));
+    assert!(refs(&unread).message.contains("cannot be read"));
+}
+
+#[test]
+fn what_was_published_is_the_memory_after_a_restart_if_it_still_is_a_pair() {
+    let (pem, other) = (certificate(&["example.org"]), certificate(&["example.org"]));
+    let options = Options::default();
+    let world = after(&LastGoodKeys::default(), &(of(&pem) + GRANT));
+    let published = resolve(&world, &options).gateways.remove(0).keys;
+    let broken = secret("far", "s", &pem.certificate, &other.key) + GRANT;
+    let world = after(&LastGoodKeys::of_pairs(published.clone()), &broken);
+    assert!(served(&resolve(&world, &options)).is_some());
+
+    let mut forged = published;
+    forged[0].private_key = other.key.into_bytes();
+    let world = after(&LastGoodKeys::of_pairs(forged), &broken);
+    assert_eq!(served(&resolve(&world, &options)), None);
+}

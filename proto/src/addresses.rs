@@ -1,0 +1,245 @@
+//! The addresses that no endpoint may have: the host itself, its neighbours on the link, and what a cloud tells its
+//! machines there (credentials among it). Pure.
+//!
+//! One table for the controller, which leaves them out of snapshots, and for the agent, which does not take a snapshot's
+//! word for it. An IPv6 address that stands for an IPv4 address is as good as that one, whoever translates it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses that are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// As people write it.
+    pub network: &'static str,
+    /// What is there.
+    pub what: &'static str,
+    /// Who says so.
+    pub source: &'static str,
+    first: IpAddr,
+    bits: u32,
+}
+
+const fn v4(
+    network: &'static str,
+    octets: [u8; 4],
+    bits: u32,
+    what: &'static str,
+    source: &'static str,
+) -> Refused {
+    let [a, b, c, d] = octets;
+    Refused {
+        network,
+        what,
+        source,
+        first: IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+        bits,
+    }
+}
+
+#[expect(clippy::many_single_char_names, reason = "eight parts of an address")]
+const fn v6(
+    network: &'static str,
+    segments: [u16; 8],
+    bits: u32,
+    what: &'static str,
+    source: &'static str,
+) -> Refused {
+    let [a, b, c, d, e, f, g, h] = segments;
+    Refused {
+        network,
+        what,
+        source,
+        first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)),
+        bits,
+    }
+}
+
+/// All of them. The more general are behind.
+#[rustfmt::skip]
+pub const TABLE: &[Refused] = &[
+    v4("100.100.100.200/32", [100, 100, 100, 200], 32, "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
+    v4("168.63.129.16/32", [168, 63, 129, 16], 32, "Azure's wire server", "Azure: IP address 168.63.129.16"),
+    v4("192.0.0.192/32", [192, 0, 0, 192], 32, "metadata of Oracle Cloud", "Oracle Cloud: classic instance metadata"),
+    v4("255.255.255.255/32", [255, 255, 255, 255], 32, "broadcast", "RFC 919"),
+    v4("0.0.0.0/8", [0, 0, 0, 0], 8, "this host", "RFC 1122 3.2.1.3"),
+    v4("127.0.0.0/8", [127, 0, 0, 0], 8, "loopback", "RFC 1122 3.2.1.3"),
+    v4("169.254.0.0/16", [169, 254, 0, 0], 16, "link-local, where most clouds have their metadata", "RFC 3927"),
+    v4("224.0.0.0/4", [224, 0, 0, 0], 4, "multicast", "RFC 5771"),
+    v6("::1/128", [0, 0, 0, 0, 0, 0, 0, 1], 128, "loopback", "RFC 4291 2.5.3"),
+    v6("::/128", [0, 0, 0, 0, 0, 0, 0, 0], 128, "unspecified", "RFC 4291 2.5.2"),
+    v6("fd00:42::42/128", [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42], 128, "metadata of Scaleway", "Scaleway: instance metadata"),
+    v6("fd20:ce::254/128", [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128, "metadata of Google Cloud", "Google Cloud: metadata server over IPv6"),
+    v6("fd00:ec2::/32", [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0], 32, "metadata of Amazon EC2 (fd00:ec2::254) and credentials of its Pods (fd00:ec2::23)", "Amazon EC2: instance metadata; EKS Pod Identity"),
+    v6("fe80::/10", [0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, "link-local", "RFC 4291 2.5.6"),
+    v6("fec0::/10", [0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, "site-local, which is no more", "RFC 3879"),
+    v6("ff00::/8", [0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "multicast", "RFC 4291 2.7"),
+];
+
+impl Refused {
+    fn holds(&self, ip: IpAddr) -> bool {
+        match (self.first, ip) {
+            (IpAddr::V4(first), IpAddr::V4(ip)) => {
+                (u32::from(first) ^ u32::from(ip)).leading_zeros() >= self.bits
+            }
+            (IpAddr::V6(first), IpAddr::V6(ip)) => {
+                (u128::from(first) ^ u128::from(ip)).leading_zeros() >= self.bits
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Why an endpoint may not have this address; none if it may.
+pub fn refused(ip: IpAddr) -> Option<&'static Refused> {
+    let of = |ip: IpAddr| TABLE.iter().find(|refused| refused.holds(ip));
+    match ip {
+        IpAddr::V4(_) => of(ip),
+        IpAddr::V6(v6) => of(ip).or_else(|| translated(v6).find_map(|v4| of(v4.into()))),
+    }
+}
+
+/// The IPv4 addresses that an IPv6 address may stand for. A prefix of a network's own (RFC 6052) cannot be known.
+fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+    let bits = u128::from(ip);
+    let bytes = ip.octets();
+    let at = |first: usize| {
+        let mut v4 = [0; 4];
+        // Byte 8 is no part of an address (RFC 6052 2.2).
+        let places = (first..).filter(|place| first >= 9 || *place != 8);
+        for (byte, place) in v4.iter_mut().zip(places) {
+            *byte = bytes.get(place).copied().unwrap_or_default();
+        }
+        Ipv4Addr::from(v4)
+    };
+    // With another length these bytes are zeros more often than not, and would be taken for "this host".
+    let whole = |v4: Ipv4Addr| (v4.octets()[0] != 0).then_some(v4);
+    let local = |first: usize| {
+        let begins = (bits ^ 0x0064_ff9b_0001 << 80).leading_zeros() >= 48;
+        begins.then(|| whole(at(first))).flatten()
+    };
+    let begins =
+        |prefix: u128, length: u32| (bits ^ prefix << (128 - length)).leading_zeros() >= length;
+    let last = at(12);
+    [
+        // Mapped and compatible (RFC 4291 2.5.5), and translated (RFC 2765).
+        begins(0xffff, 96).then_some(last),
+        begins(0, 96).then_some(last),
+        begins(0xffff_0000, 96).then_some(last),
+        // NAT64: the well-known prefix, and the local one with whatever length is in use (RFC 6052, RFC 8215).
+        begins(0x0064_ff9b_0000_0000_0000_0000, 96).then_some(last),
+        local(6),
+        local(7),
+        local(9),
+        local(12),
+        // 6to4 (RFC 3056), ISATAP (RFC 5214), and Teredo, whose client is hidden (RFC 4380).
+        begins(0x2002, 16).then_some(at(2)),
+        (bits >> 32 & 0xfdff_ffff == 0x5efe).then_some(last),
+        begins(0x2001_0000, 32).then_some(Ipv4Addr::from(!u32::from(last))),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap_or_else(|_| panic!("{text}"))
+    }
+
+    #[test]
+    fn every_network_is_what_it_is_called_and_nothing_beside_it() {
+        for refused in TABLE {
+            let (first, bits) = refused.network.split_once('/').unwrap();
+            assert_eq!((ip(first), bits.parse()), (refused.first, Ok(refused.bits)));
+            assert_eq!(
+                super::refused(refused.first).map(|r| r.network),
+                Some(refused.network)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_other_machine_is_refused_in_every_form() {
+        for (address, network) in [
+            ("127.0.0.1", "127.0.0.0/8"),
+            ("127.1.2.3", "127.0.0.0/8"),
+            ("0.0.0.0", "0.0.0.0/8"),
+            ("0.1.2.3", "0.0.0.0/8"),
+            ("169.254.169.254", "169.254.0.0/16"),
+            ("169.254.170.2", "169.254.0.0/16"),
+            ("100.100.100.200", "100.100.100.200/32"),
+            ("192.0.0.192", "192.0.0.192/32"),
+            ("168.63.129.16", "168.63.129.16/32"),
+            ("224.0.0.1", "224.0.0.0/4"),
+            ("239.255.255.255", "224.0.0.0/4"),
+            ("255.255.255.255", "255.255.255.255/32"),
+            ("::1", "::1/128"),
+            ("::", "::/128"),
+            ("fe80::1", "fe80::/10"),
+            ("fe80::a9fe:a9fe", "fe80::/10"),
+            ("fec0::1", "fec0::/10"),
+            ("ff02::1", "ff00::/8"),
+            ("fd00:ec2::254", "fd00:ec2::/32"),
+            ("fd00:ec2::23", "fd00:ec2::/32"),
+            ("fd20:ce::254", "fd20:ce::254/128"),
+            ("fd00:42::42", "fd00:42::42/128"),
+            // Mapped, compatible, translated.
+            ("::ffff:127.0.0.1", "127.0.0.0/8"),
+            ("::ffff:169.254.169.254", "169.254.0.0/16"),
+            ("::127.0.0.1", "127.0.0.0/8"),
+            ("::ffff:0:127.0.0.1", "127.0.0.0/8"),
+            // NAT64.
+            ("64:ff9b::127.0.0.1", "127.0.0.0/8"),
+            ("64:ff9b::a9fe:a9fe", "169.254.0.0/16"),
+            ("64:ff9b::6464:64c8", "100.100.100.200/32"),
+            ("64:ff9b:1::169.254.169.254", "169.254.0.0/16"),
+            ("64:ff9b:1:a9fe:a9:fe00::", "169.254.0.0/16"),
+            ("64:ff9b:1:a9:fe:a9fe::", "169.254.0.0/16"),
+            ("64:ff9b:1:aa:a9:fea9:fe00:0", "169.254.0.0/16"),
+            // 6to4, ISATAP, Teredo.
+            ("2002:7f00:1::1", "127.0.0.0/8"),
+            ("2002:a9fe:a9fe::1", "169.254.0.0/16"),
+            ("2001:db8::5efe:127.0.0.1", "127.0.0.0/8"),
+            ("2001:db8::200:5efe:127.0.0.1", "127.0.0.0/8"),
+            ("2001:0:1234::80ff:fffe", "127.0.0.0/8"),
+        ] {
+            assert_eq!(
+                refused(ip(address)).map(|refused| refused.network),
+                Some(network),
+                "{address}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_machines_are_not_refused_in_any_form() {
+        for address in [
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.0.1",
+            "192.0.0.191",
+            "192.0.2.1",
+            "100.64.0.1",
+            "100.100.100.199",
+            "168.63.129.17",
+            "126.255.255.255",
+            "128.0.0.1",
+            "223.255.255.255",
+            "240.0.0.1",
+            "2001:db8::1",
+            "2600:1f00::1",
+            "fd00::1",
+            "fd00:ec3::254",
+            "fd20:ce::253",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a00:1",
+            "64:ff9b:1:a00:0:100:a00:1",
+            "2002:a00:1::1",
+            "2001:db8::5efe:a00:1",
+        ] {
+            assert_eq!(refused(ip(address)), None, "{address}");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What the regular expressions of a snapshot may cost: one measure, for who resolves a route and for who renders it.
+//!
+//! RE2 is linear in what it reads, times the size of its program where it cannot remember all states: `[ab]*a[ab]{900}c`
+//! looks at each byte of a long header 900 times, and a worker that does so serves nobody else. So the size of a program
+//! is bounded, and the sum for a route and for a virtual host, all of whose expressions one request may meet. The size
+//! is counted here from the syntax, never below what RE2 itself counts: a test compares it with the real Envoy.
+
+use regex_syntax::ast::parse::Parser;
+use regex_syntax::ast::{
+    Ast, ClassBracketed, ClassSet, ClassSetItem, GroupKind, Literal, Repetition, RepetitionKind,
+    RepetitionRange,
+};
+
+use crate::schema::{
+    CorsOrigin, Route, StringMatch, cors_origin, path_match, route::Action, string_match,
+};
+
+/// Instructions of one expression.
+pub const MOST_INSTRUCTIONS: u64 = 1_500;
+/// Instructions of all expressions of one route, with all its rules and matches.
+pub const MOST_OF_ROUTE: u64 = 3_000;
+/// Instructions of all expressions that a request to one virtual host may meet.
+pub const MOST_OF_VIRTUAL_HOST: u64 = 6_000;
+
+/// Instructions of all origins of a route together, which may have to be one expression: 64 of 253 characters.
+pub const MOST_OF_ORIGINS: u64 = 17_500;
+
+/// What RE2 adds to every program.
+const ALWAYS: u64 = 5;
+/// Ranges of bytes of any category or script: the proxy gives RE2 bytes, so that no class has more than 256 members.
+const UNICODE_CLASS: u64 = 20;
+/// Ranges of bytes of `\w`, `\s`, `[:punct:]` and the like.
+const NAMED_CLASS: u64 = 4;
+/// Longer ones are not looked at.
+const MOST_BYTES: usize = 16 * 1024;
+
+/// The size of an expression's program, at least as RE2 counts it; none if it does not parse, or is far too long.
+pub fn instructions(pattern: &str) -> Option<u64> {
+    if pattern.len() > MOST_BYTES {
+        return None;
+    }
+    let ast = Parser::new().parse(pattern).ok()?;
+    let counter = Counter {
+        folds: folds(pattern),
+    };
+    Some(counter.of(&ast).saturating_add(ALWAYS))
+}
+
+/// Whether some part of it may be told to ignore case.
+fn folds(pattern: &str) -> bool {
+    pattern.split("(?").skip(1).any(|group| {
+        group
+            .bytes()
+            .take_while(|byte| byte.is_ascii_alphabetic() || *byte == b'-')
+            .any(|byte| byte == b'i')
+    })
+}
+
+struct Counter {
+    folds: bool,
+}
+
+impl Counter {
+    fn of(&self, ast: &Ast) -> u64 {
+        let sum = |parts: &[Ast]| {
+            parts
+                .iter()
+                .map(|part| self.of(part))
+                .fold(0, u64::saturating_add)
+        };
+        match ast {
+            Ast::Empty(_) | Ast::Flags(_) => 1,
+            Ast::Literal(it) => literal(it),
+            Ast::Dot(_) | Ast::Assertion(_) => 2,
+            Ast::ClassUnicode(_) => UNICODE_CLASS,
+            Ast::ClassPerl(_) => NAMED_CLASS + 1,
+            Ast::ClassBracketed(class) => self.class(class),
+            Ast::Repetition(it) => self.repetition(it),
+            Ast::Group(group) => {
+                let inner = self.of(&group.ast);
+                match group.kind {
+                    GroupKind::NonCapturing(_) => inner,
+                    GroupKind::CaptureIndex(_) | GroupKind::CaptureName { .. } => {
+                        inner.saturating_add(2)
+                    }
+                }
+            }
+            Ast::Alternation(it) => sum(&it.asts).saturating_add(count(it.asts.len())),
+            Ast::Concat(it) => sum(&it.asts),
+        }
+    }
+
+    /// RE2 repeats the program of what is repeated.
+    fn repetition(&self, it: &Repetition) -> u64 {
+        let one = self.of(&it.ast);
+        let loops = |times: u32| {
+            one.saturating_mul(u64::from(times.max(1)))
+                .saturating_add(4)
+        };
+        match &it.op.kind {
+            RepetitionKind::ZeroOrOne => one.saturating_add(2),
+            RepetitionKind::ZeroOrMore | RepetitionKind::OneOrMore => loops(1),
+            RepetitionKind::Range(RepetitionRange::Exactly(times)) => {
+                one.saturating_mul(u64::from(*times)).max(2)
+            }
+            RepetitionKind::Range(RepetitionRange::AtLeast(times)) => loops(*times),
+            RepetitionKind::Range(RepetitionRange::Bounded(least, most)) => {
+                let optional = u64::from(most.saturating_sub(*least));
+                one.saturating_mul(u64::from(*least))
+                    .saturating_add(one.saturating_add(2).saturating_mul(optional))
+                    .max(2)
+            }
+        }
+    }
+
+    fn class(&self, class: &ClassBracketed) -> u64 {
+        let ranges = ranges(&class.kind);
+        // `[X-c]` is three ranges where case does not count.
+        let ranges = if self.folds {
+            ranges.saturating_mul(3)
+        } else {
+            ranges
+        };
+        ranges.saturating_add(u64::from(class.negated))
+    }
+}
+
+fn literal(it: &Literal) -> u64 {
+    if it.c.is_ascii() {
+        1
+    } else {
+        // Each byte of it, in both cases.
+        2 * count(it.c.len_utf8())
+    }
+}
+
+/// Ranges of bytes in a class, those that touch taken together.
+fn ranges(set: &ClassSet) -> u64 {
+    let mut written = Vec::new();
+    let named = collect(set, &mut written);
+    written.sort_unstable();
+    let mut apart = 0_u64;
+    let mut end = None;
+    for (first, last) in written {
+        if end.is_none_or(|end: u32| first > end.saturating_add(1)) {
+            apart = apart.saturating_add(1);
+        }
+        end = end.max(Some(last));
+    }
+    named.saturating_add(apart).max(1)
+}
+
+/// Collects what is written as characters; counts the ranges of what has a name.
+fn collect(set: &ClassSet, written: &mut Vec<(u32, u32)>) -> u64 {
+    match set {
+        ClassSet::Item(item) => collect_item(item, written),
+        ClassSet::BinaryOp(op) => {
+            collect(&op.lhs, written).saturating_add(collect(&op.rhs, written))
+        }
+    }
+}
+
+fn collect_item(item: &ClassSetItem, written: &mut Vec<(u32, u32)>) -> u64 {
+    match item {
+        ClassSetItem::Empty(_) => 0,
+        ClassSetItem::Literal(it) => {
+            written.push((it.c.into(), it.c.into()));
+            0
+        }
+        ClassSetItem::Range(range) => {
+            written.push((range.start.c.into(), range.end.c.into()));
+            0
+        }
+        ClassSetItem::Ascii(_) | ClassSetItem::Perl(_) => NAMED_CLASS + 1,
+        ClassSetItem::Unicode(_) => UNICODE_CLASS,
+        ClassSetItem::Bracketed(class) => ranges(&class.kind).saturating_add(1),
+        ClassSetItem::Union(union) => union
+            .items
+            .iter()
+            .map(|item| collect_item(item, written))
+            .fold(0, u64::saturating_add),
+    }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+/// What a request is answered with, as far as it says how often its match is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A backend's answer.
+    Forwarded,
+    /// A redirect: one for requests that name a port, and one for the others.
+    Redirected,
+    /// An answer of the proxy's own.
+    Direct,
+}
+
+impl Answer {
+    /// How often a match is looked at. Where the proxy answers by itself, requests of other origins, and preflights,
+    /// have routes of their own.
+    pub fn looks(self, cors: bool) -> u64 {
+        match (self, cors) {
+            (Self::Forwarded | Self::Direct, false) => 1,
+            (Self::Forwarded, true) | (Self::Redirected, false) => 2,
+            (Self::Direct, true) => 3,
+            (Self::Redirected, true) => 5,
+        }
+    }
+}
+
+/// Whether this is an expression that origins are allowed by: literal text in which at most one part is open.
+/// Of such RE2 remembers all states, so that they count for nothing in a sum.
+pub fn is_of_origins(pattern: &str) -> bool {
+    let open = pattern
+        .bytes()
+        .filter(|byte| matches!(byte, b'+' | b'*'))
+        .count();
+    open <= 1 && !pattern.contains(['(', ')', '{', '?', '|'])
+}
+
+/// The size of one expression that takes all these origins.
+pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
+    origins
+        .iter()
+        .map(|CorsOrigin { kind }| match kind {
+            Some(cors_origin::Kind::Exact(origin)) => count(origin.len()),
+            Some(cors_origin::Kind::Regex(pattern)) => instructions(pattern).unwrap_or(u64::MAX),
+            None => 0,
+        })
+        .map(|size| size.saturating_add(1))
+        .fold(ALWAYS, u64::saturating_add)
+}
+
+/// What the expressions of a route cost; as much as there is for one that cannot be counted.
+pub fn of_route(route: &Route) -> u64 {
+    let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
+        Some(path_match::Kind::Regex(pattern)) => instructions(pattern).unwrap_or(u64::MAX),
+        _ => 0,
+    };
+    let values = route.headers.iter().chain(&route.query_params);
+    let own = values
+        .map(|StringMatch { name: _, kind }| match kind {
+            Some(string_match::Kind::Regex(pattern)) => instructions(pattern).unwrap_or(u64::MAX),
+            _ => 0,
+        })
+        .fold(path, u64::saturating_add);
+    let answer = match &route.action {
+        Some(Action::Forward(_)) => Answer::Forwarded,
+        Some(Action::Redirect(_)) => Answer::Redirected,
+        Some(Action::DirectResponse(_)) | None => Answer::Direct,
+    };
+    answer.looks(route.cors.is_some()).saturating_mul(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_count_as_often_as_they_repeat() {
+        for (pattern, expected) in [
+            ("a", 6),
+            ("abc", 8),
+            ("[ab]*a[ab]{900}c", 912),
+            ("(a{100}){10}", 1025),
+            ("((a{10}){10}){10}", 1225),
+            ("(?i)[ab]", 9),
+            ("[^a-z0-9_]", 9),
+            (r"[\w.]", 11),
+            ("é", 9),
+        ] {
+            assert_eq!(instructions(pattern), Some(expected), "{pattern}");
+        }
+        assert!(instructions("(((a{1000}){1000}){1000}){1000}").is_some_and(|n| n > 1 << 39));
+        assert_eq!(instructions("("), None);
+        assert_eq!(instructions(&"a".repeat(MOST_BYTES + 1)), None);
+    }
+
+    #[test]
+    fn origins_are_text_with_one_open_part() {
+        for good in [
+            ".*",
+            r"^https://[^:/]+\.a\.com:8443$",
+            r"https://.*\.a\.com",
+            "^http://[^:/]+$",
+        ] {
+            assert!(is_of_origins(good), "{good}");
+        }
+        for bad in ["[ab]*a+", "a{900}", "(a|b)+", "a+b+", "a?", "a|b"] {
+            assert!(!is_of_origins(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_counted_has_room_nowhere() {
+        let unknown = Route {
+            path: Some(crate::schema::PathMatch {
+                kind: Some(path_match::Kind::Regex("(".to_owned())),
+            }),
+            ..Route::default()
+        };
+        assert_eq!(of_route(&unknown), u64::MAX);
+    }
+}

@@ -1,0 +1,94 @@
+//! Names of HTTP fields that nobody who configures routes may write: one table, for who resolves a filter and for who
+//! renders it.
+//!
+//! A field that says where a message ends, or what a connection is used for, belongs to the two ends of that connection.
+//! One that a filter writes makes the proxy and a backend disagree on where a request ends: the rest of its body is then
+//! the next request on a connection that others share (request smuggling). This must stay a closed list of what is
+//! dangerous: every other name is its author's business.
+
+use std::fmt;
+
+/// Why a field is not to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// It says which host a request is for.
+    Host,
+    /// It begins with `:`, and is a part of the request or status line.
+    Pseudo,
+    /// It says where a message ends, or holds for one connection only (RFC 9110, 7.6.1; RFC 9112, 6).
+    Connection,
+}
+
+impl fmt::Display for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "says which host a request is for",
+            Self::Pseudo => "is a pseudo header: a part of the request or status line",
+            Self::Connection => {
+                "says where a message ends or what its connection is used for, which only the proxy may say"
+            }
+        })
+    }
+}
+
+/// Framing and hop-by-hop fields, in lower case.
+const OF_CONNECTIONS: &[&str] = &[
+    "connection",
+    "content-length",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Says why the field of this name is not to be written, whatever the case of its letters; none if it may be.
+///
+/// `_` counts as `-`: there are backends that know no difference.
+pub fn reserved(name: &str) -> Option<Reserved> {
+    if name.starts_with(':') {
+        return Some(Reserved::Pseudo);
+    }
+    let same = |known: &str| {
+        let plain = |byte: u8| match byte {
+            b'_' => b'-',
+            byte => byte.to_ascii_lowercase(),
+        };
+        known.len() == name.len() && known.bytes().eq(name.bytes().map(plain))
+    };
+    if same("host") {
+        return Some(Reserved::Host);
+    }
+    OF_CONNECTIONS
+        .iter()
+        .any(|known| same(known))
+        .then_some(Reserved::Connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_frames_a_message_is_reserved_however_it_is_written() {
+        for (name, expected) in [
+            (":path", Some(Reserved::Pseudo)),
+            (":", Some(Reserved::Pseudo)),
+            ("Host", Some(Reserved::Host)),
+            ("Content-Length", Some(Reserved::Connection)),
+            ("content_length", Some(Reserved::Connection)),
+            ("TRANSFER-ENCODING", Some(Reserved::Connection)),
+            ("te", Some(Reserved::Connection)),
+            ("Trailer", Some(Reserved::Connection)),
+            ("X-Content-Length", None),
+            ("content-length-x", None),
+            ("content-type", None),
+            ("hosts", None),
+            ("", None),
+        ] {
+            assert_eq!(reserved(name), expected, "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Opens files and directories whose content is trusted, and says why one is not to be trusted.
+//!
+//! A name may stand for a link, a pipe or a device, and may stand for something else a moment later. So a file is opened
+//! without waiting for anybody, and what was opened is what is judged: its type, its owner, its mode and its size. It
+//! never follows a link where nobody asked for one, and never reads more than it was told to.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{OFlags, StatVfsMountFlags};
+
+/// Whose a file or directory has to be, and how it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// This process wrote it: it is no link, it is this user's or root's, and nobody else may write it.
+    Own,
+    /// Somebody named it on the command line: as before, but it may be reached by links.
+    Named,
+    /// Somebody put it into a directory that is read: it is no link, it is any user's, and not everybody may write it.
+    Given,
+    /// As before, but it may be reached by links.
+    GivenByLink,
+}
+
+/// Why a file or directory is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The system refuses.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// It is a link.
+    #[error("{path}: is a symbolic link, which is not followed here; put the file itself there")]
+    Link {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is something else than was expected.
+    #[error("{path}: is {found}, expected {expected}")]
+    Type {
+        /// Which.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// Somebody else could change it at any time.
+    #[error(
+        "{path}: belongs to user {owner}, who could change it at any time; `chown {wanted} {path}`, after a look at what is in it"
+    )]
+    Owner {
+        /// Which.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Whose it should be.
+        wanted: u32,
+    },
+    /// Others could change it at any time.
+    #[error(
+        "{path}: {who} may write it (mode {mode:04o}); `chmod {change} {path}`, after a look at what is in it"
+    )]
+    Mode {
+        /// Which.
+        path: PathBuf,
+        /// Who.
+        who: &'static str,
+        /// Its mode.
+        mode: u32,
+        /// What `chmod` is told.
+        change: &'static str,
+    },
+    /// It is larger than it may be.
+    #[error("{path}: larger than {limit} bytes")]
+    TooLarge {
+        /// Which.
+        path: PathBuf,
+        /// What is read at most.
+        limit: u64,
+    },
+}
+
+impl OpenError {
+    /// Whether there is nothing of this name.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        let kind = match &error {
+            OpenError::Io { source, .. } => source.kind(),
+            OpenError::TooLarge { .. } => io::ErrorKind::FileTooLarge,
+            _ => io::ErrorKind::PermissionDenied,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// Reads a whole file.
+pub fn read(path: &Path, rule: Rule, limit: u64) -> Result<Vec<u8>, OpenError> {
+    let (file, metadata) = open(path, rule)?;
+    let too_large = || OpenError::TooLarge {
+        path: path.to_owned(),
+        limit,
+    };
+    if metadata.len() > limit {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1);
+    file.take(limit.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|source| failed(path, source))?;
+    // It may have grown meanwhile.
+    if bytes.len() as u64 > limit {
+        return Err(too_large());
+    }
+    Ok(bytes)
+}
+
+/// Reads a whole file of UTF-8 text.
+pub fn read_text(path: &Path, rule: Rule, limit: u64) -> Result<String, OpenError> {
+    let bytes = read(path, rule, limit)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let why = format!("is not UTF-8 text (at byte {at})");
+        failed(path, io::Error::new(io::ErrorKind::InvalidData, why))
+    })
+}
+
+/// Opens a file for reading; what is known of it was asked of what is open.
+pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
+    open_with(OpenOptions::new().read(true), path, rule)
+}
+
+/// Opens a file as `options` say, which must not truncate: nothing happens to a file before it is judged.
+pub fn open_with(
+    options: &mut OpenOptions,
+    path: &Path,
+    rule: Rule,
+) -> Result<(File, Metadata), OpenError> {
+    let follows = matches!(rule, Rule::Named | Rule::GivenByLink);
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    if !follows {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let opened = options.custom_flags(flags.bits().cast_signed()).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) => {
+            // What cannot be opened is named for what it is: a link, a socket, a pipe that nobody reads.
+            if let Ok(metadata) = fs::symlink_metadata(path)
+                && (!follows || !metadata.is_symlink())
+            {
+                regular(path, &metadata)?;
+            }
+            return Err(failed(path, error));
+        }
+    };
+    let metadata = file.metadata().map_err(|source| failed(path, source))?;
+    regular(path, &metadata)?;
+    judge(path, &file, &metadata, rule)?;
+    Ok((file, metadata))
+}
+
+/// Judges a directory.
+pub fn check_directory(path: &Path, rule: Rule) -> Result<(), OpenError> {
+    let mut flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    if matches!(rule, Rule::Own | Rule::Given) {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(flags.bits().cast_signed());
+    let directory = match options.open(path) {
+        Ok(directory) => directory,
+        Err(source) => {
+            return Err(match fs::symlink_metadata(path) {
+                Ok(found) if found.is_symlink() && flags.contains(OFlags::NOFOLLOW) => {
+                    OpenError::Link {
+                        path: path.to_owned(),
+                    }
+                }
+                Ok(found) if !found.is_dir() && !found.is_symlink() => OpenError::Type {
+                    path: path.to_owned(),
+                    found: kind(&found),
+                    expected: "a directory",
+                },
+                _ => failed(path, source),
+            });
+        }
+    };
+    let metadata = directory
+        .metadata()
+        .map_err(|source| failed(path, source))?;
+    judge(path, &directory, &metadata, rule)
+}
+
+fn regular(path: &Path, metadata: &Metadata) -> Result<(), OpenError> {
+    if metadata.is_symlink() {
+        return Err(OpenError::Link {
+            path: path.to_owned(),
+        });
+    }
+    if metadata.is_file() {
+        return Ok(());
+    }
+    Err(OpenError::Type {
+        path: path.to_owned(),
+        found: kind(metadata),
+        expected: "a regular file",
+    })
+}
+
+fn kind(metadata: &Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        "a file"
+    } else if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a fifo"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+fn judge(path: &Path, file: &File, metadata: &Metadata, rule: Rule) -> Result<(), OpenError> {
+    let mode = metadata.mode() & 0o7777;
+    let refused = |who, change| OpenError::Mode {
+        path: path.to_owned(),
+        who,
+        mode,
+        change,
+    };
+    match rule {
+        Rule::Own | Rule::Named => {
+            let wanted = rustix::process::geteuid().as_raw();
+            if metadata.uid() != wanted && metadata.uid() != 0 {
+                return Err(OpenError::Owner {
+                    path: path.to_owned(),
+                    owner: metadata.uid(),
+                    wanted,
+                });
+            }
+            match mode & 0o022 {
+                0 => Ok(()),
+                0o020 => Err(refused("its group", "g-w")),
+                _ => Err(refused("everybody", "go-w")),
+            }
+        }
+        // The root of a volume that Kubernetes mounts is everybody's to write, on a mount that nobody writes to.
+        Rule::Given | Rule::GivenByLink if mode & 0o002 != 0 && !is_read_only(file) => {
+            Err(refused("everybody", "o-w"))
+        }
+        Rule::Given | Rule::GivenByLink => Ok(()),
+    }
+}
+
+fn is_read_only(file: &File) -> bool {
+    rustix::fs::fstatvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+fn failed(path: &Path, source: io::Error) -> OpenError {
+    OpenError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    const RULES: [Rule; 4] = [Rule::Own, Rule::Named, Rule::Given, Rule::GivenByLink];
+
+    fn with_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Whether each rule lets it be read.
+    fn read_by(path: &Path) -> [bool; 4] {
+        RULES.map(|rule| read(path, rule, 10).is_ok())
+    }
+
+    #[test]
+    fn who_may_write_decides_who_is_believed() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        fs::write(&file, "0123456789").unwrap();
+        for (mode, expected) in [
+            (0o600, [true; 4]),
+            (0o644, [true; 4]),
+            (0o664, [false, false, true, true]),
+            (0o646, [false; 4]),
+            (0o666, [false; 4]),
+        ] {
+            with_mode(&file, mode);
+            assert_eq!(read_by(&file), expected, "{mode:o}");
+        }
+        with_mode(&file, 0o666);
+        let error = read(&file, Rule::Own, 10).unwrap_err().to_string();
+        assert!(
+            error.contains("everybody may write it (mode 0666); `chmod go-w "),
+            "{error}"
+        );
+        with_mode(&file, 0o600);
+        let error = read(&file, Rule::Own, 9).unwrap_err();
+        assert!(
+            matches!(error, OpenError::TooLarge { limit: 9, .. }),
+            "{error}"
+        );
+        assert!(
+            read(&root.path().join("none"), Rule::Own, 9)
+                .unwrap_err()
+                .is_not_found()
+        );
+
+        let link = root.path().join("link");
+        symlink("file", &link).unwrap();
+        assert_eq!(read_by(&link), [false, true, false, true]);
+        let error = read(&link, Rule::Own, 10).unwrap_err();
+        assert!(matches!(error, OpenError::Link { .. }), "{error}");
+    }
+
+    #[test]
+    fn directories_are_judged_alike() {
+        let root = tempfile::tempdir().unwrap();
+        let judged = |path: &Path| RULES.map(|rule| check_directory(path, rule).is_ok());
+        for (mode, expected) in [
+            (0o700, [true; 4]),
+            (0o770, [false, false, true, true]),
+            (0o777, [false; 4]),
+            (0o1777, [false; 4]),
+        ] {
+            with_mode(root.path(), mode);
+            assert_eq!(judged(root.path()), expected, "{mode:o}");
+        }
+        with_mode(root.path(), 0o700);
+        let (link, file) = (root.path().join("link"), root.path().join("file"));
+        symlink(".", &link).unwrap();
+        assert_eq!(judged(&link), [false, true, false, true]);
+        fs::write(&file, "").unwrap();
+        assert_eq!(judged(&file), [false; 4]);
+        let error = check_directory(&file, Rule::Own).unwrap_err().to_string();
+        assert!(
+            error.ends_with("is a file, expected a directory"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_another_users_is_not_believed() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        fs::write(&file, "").unwrap();
+        if std::os::unix::fs::chown(&file, Some(12345), None).is_err() {
+            // Only root can give files away.
+            return;
+        }
+        assert_eq!(read_by(&file), [false, false, true, true]);
+        let error = read(&file, Rule::Own, 10).unwrap_err().to_string();
+        assert!(error.contains("belongs to user 12345"), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_waited_for_that_is_no_file() {
+        let root = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (root.path().join("fifo"), root.path().join("socket"));
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, found) in [
+            (fifo.as_path(), "a fifo"),
+            (&socket, "a socket"),
+            (root.path(), "a directory"),
+            (Path::new("/dev/null"), "a device"),
+        ] {
+            for rule in RULES {
+                let error = read(path, rule, 10).unwrap_err().to_string();
+                assert!(error.contains(found), "{error}");
+            }
+            let write = open_with(OpenOptions::new().write(true), path, Rule::Own);
+            assert!(write.is_err(), "{found}");
+        }
+    }
+}

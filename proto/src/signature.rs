@@ -1,0 +1,494 @@
+//! Signatures over what a host takes from others: who may write there is not who decides what is served.
+//!
+//! Two things are signed: a manifest, whose digests vouch for all of a revision, and an endpoint shard, which lives apart
+//! from it. A signature says of which Gateway, and which of its pieces, the content is, so that none serves in another's
+//! place; and it has a stamp that grows, so that none serves again after a later one. Several keys may sign one thing,
+//! and several be trusted: that is how one is replaced by another. No private key leaves this module.
+
+use std::fmt;
+
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
+use sha2::{Digest as _, Sha256};
+
+use crate::keys::hex;
+
+/// What a signature is of, so that none of another program's is taken for ours.
+const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
+/// The version of the stored form.
+const VERSION: u8 = 1;
+/// The most keys that sign, or are trusted, at a time.
+pub const MAX_KEYS: usize = 8;
+/// Of a public key, what says which it is.
+const ID: usize = 8;
+const SIGNATURE: usize = 64;
+/// What an Ed25519 public key begins with in its usual form (RFC 8410).
+const PREFIX: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
+
+/// What is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statement<'a> {
+    /// `Gateway/namespace/name`.
+    pub gateway: &'a str,
+    /// Which piece of it.
+    pub piece: Piece<'a>,
+    /// Its bytes as they are stored.
+    pub content: &'a [u8],
+}
+
+/// A piece that is signed, with everything that is believed of it beside its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// The manifest.
+    Manifest {
+        /// The hosts that it is for; empty outside a cluster.
+        fleet: &'a str,
+        /// How many key Secrets there are; 0 outside a cluster.
+        key_secrets: usize,
+    },
+    /// Endpoints.
+    Endpoints {
+        /// The name of the object or file.
+        name: &'a str,
+    },
+}
+
+impl Statement<'_> {
+    /// What the keys sign: no two statements have the same bytes.
+    fn message(&self, stamp: u64) -> Vec<u8> {
+        let Self {
+            gateway,
+            piece,
+            content,
+        } = self;
+        let (kind, name, key_secrets) = match piece {
+            Piece::Manifest { fleet, key_secrets } => (1, fleet, *key_secrets),
+            Piece::Endpoints { name } => (2, name, 0),
+        };
+        let mut message = DOMAIN.to_vec();
+        message.push(kind);
+        for text in [gateway, name] {
+            message.extend((text.len() as u64).to_be_bytes());
+            message.extend(text.as_bytes());
+        }
+        message.extend((key_secrets as u64).to_be_bytes());
+        message.extend(stamp.to_be_bytes());
+        message.extend(Sha256::digest(content));
+        message
+    }
+}
+
+/// Why keys cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The file is something else.
+    #[error("holds no {expected}; {how}")]
+    None {
+        /// What was expected.
+        expected: &'static str,
+        /// How to make one.
+        how: &'static str,
+    },
+    /// One of its keys cannot be used.
+    #[error("its key {number} is no Ed25519 key; {how}")]
+    NotEd25519 {
+        /// Which, from 1.
+        number: usize,
+        /// How to make one.
+        how: &'static str,
+    },
+    /// There are more keys than anybody needs.
+    #[error("holds more than {MAX_KEYS} keys")]
+    TooMany,
+}
+
+/// Why content is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    /// There is none.
+    #[error("is not signed, and only what is signed is taken (--trusted-key)")]
+    Missing,
+    /// What should be a signature is something else.
+    #[error("its signature is {length} bytes of something else")]
+    Malformed {
+        /// How long it is.
+        length: usize,
+    },
+    /// It is others who signed.
+    #[error("is signed by key {signers}, and none of them is trusted here (trusted: {trusted})")]
+    Stranger {
+        /// Who.
+        signers: String,
+        /// Who is trusted.
+        trusted: String,
+    },
+    /// It was signed, but not this.
+    #[error(
+        "its signature by key {key} is of other content, of another Gateway or of another piece"
+    )]
+    Wrong {
+        /// Who signed.
+        key: String,
+    },
+    /// A later one is known.
+    #[error("is older than what was taken before (stamp {found}, before {known})")]
+    Older {
+        /// Its stamp.
+        found: u64,
+        /// The one that was taken.
+        known: u64,
+    },
+}
+
+/// The keys of who publishes.
+pub struct SigningKeys(Vec<Ed25519KeyPair>);
+
+impl fmt::Debug for SigningKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKeys({})", self.trusted().names())
+    }
+}
+
+const HOW_PRIVATE: &str = "make one with `openssl genpkey -algorithm ed25519`";
+const HOW_PUBLIC: &str = "take it from the private key with `openssl pkey -in KEY -pubout`";
+
+impl SigningKeys {
+    /// All private keys of a PEM text (PKCS#8).
+    pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
+        let mut keys = Vec::new();
+        for (index, der) in PrivatePkcs8KeyDer::pem_slice_iter(pem).enumerate() {
+            let number = index + 1;
+            let refused = KeyError::NotEd25519 {
+                number,
+                how: HOW_PRIVATE,
+            };
+            let der = der.map_err(|_| refused.clone())?;
+            let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_pkcs8_der());
+            keys.push(pair.map_err(|_| refused)?);
+            if number > MAX_KEYS {
+                return Err(KeyError::TooMany);
+            }
+        }
+        if keys.is_empty() {
+            return Err(KeyError::None {
+                expected: "PEM private key (PKCS#8)",
+                how: HOW_PRIVATE,
+            });
+        }
+        Ok(Self(keys))
+    }
+
+    /// Their public keys.
+    pub fn trusted(&self) -> TrustedKeys {
+        let keys = self.0.iter().map(|pair| {
+            let mut public = [0; 32];
+            public.copy_from_slice(pair.public_key().as_ref());
+            public
+        });
+        TrustedKeys(keys.collect())
+    }
+
+    /// The stored form of a signature by each key.
+    pub fn sign(&self, statement: &Statement<'_>, stamp: u64) -> Vec<u8> {
+        let message = statement.message(stamp);
+        let mut stored = vec![VERSION];
+        stored.extend(stamp.to_be_bytes());
+        for pair in &self.0 {
+            stored.extend(id(pair.public_key().as_ref()));
+            stored.extend(pair.sign(&message).as_ref());
+        }
+        stored
+    }
+
+    /// Whether this is a signature by each key and nobody else, and its stamp.
+    pub fn verify_all(&self, statement: &Statement<'_>, stored: &[u8]) -> Option<u64> {
+        let (stamp, signatures) = parse(stored).ok()?;
+        let good = self.sign(statement, stamp) == stored && signatures.len() == self.0.len();
+        good.then_some(stamp)
+    }
+}
+
+/// The public keys of who is believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedKeys(Vec<[u8; 32]>);
+
+impl TrustedKeys {
+    /// All public keys of a PEM text, in addition.
+    pub fn add_pem(&mut self, pem: &[u8]) -> Result<(), KeyError> {
+        let before = self.0.len();
+        for (index, der) in SubjectPublicKeyInfoDer::pem_slice_iter(pem).enumerate() {
+            let refused = KeyError::NotEd25519 {
+                number: index + 1,
+                how: HOW_PUBLIC,
+            };
+            let der = der.map_err(|_| refused.clone())?;
+            let key = der.as_ref().strip_prefix(&PREFIX);
+            let key = key.and_then(|key| key.try_into().ok()).ok_or(refused)?;
+            if !self.0.contains(&key) {
+                self.0.push(key);
+            }
+            if self.0.len() > MAX_KEYS {
+                return Err(KeyError::TooMany);
+            }
+        }
+        if self.0.len() == before && SubjectPublicKeyInfoDer::from_pem_slice(pem).is_err() {
+            return Err(KeyError::None {
+                expected: "PEM public key",
+                how: HOW_PUBLIC,
+            });
+        }
+        Ok(())
+    }
+
+    /// What says which keys they are.
+    pub fn names(&self) -> String {
+        list(self.0.iter().map(|key| hex(&id(key))))
+    }
+
+    /// Whether somebody who is trusted signed this; the stamp.
+    pub fn verify(
+        &self,
+        statement: &Statement<'_>,
+        stored: Option<&[u8]>,
+    ) -> Result<u64, SignatureError> {
+        let stored = stored.ok_or(SignatureError::Missing)?;
+        let (stamp, signatures) = parse(stored)?;
+        let message = statement.message(stamp);
+        let mut wrong = None;
+        for (signer, signature) in &signatures {
+            for key in self.0.iter().filter(|key| id(&key[..]) == *signer) {
+                match UnparsedPublicKey::new(&ED25519, key).verify(&message, signature) {
+                    Ok(()) => return Ok(stamp),
+                    Err(_) => wrong = Some(hex(&id(key))),
+                }
+            }
+        }
+        Err(match wrong {
+            Some(key) => SignatureError::Wrong { key },
+            None => SignatureError::Stranger {
+                signers: list(signatures.iter().map(|(signer, _)| hex(signer))),
+                trusted: self.names(),
+            },
+        })
+    }
+}
+
+/// Whether something with this stamp may follow what was taken before.
+pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
+    match known {
+        Some(known) if found < known => Err(SignatureError::Older { found, known }),
+        _ => Ok(()),
+    }
+}
+
+/// The stamp, and who signed what.
+type Parsed<'a> = (u64, Vec<([u8; ID], &'a [u8])>);
+
+fn parse(stored: &[u8]) -> Result<Parsed<'_>, SignatureError> {
+    let malformed = SignatureError::Malformed {
+        length: stored.len(),
+    };
+    let read = || {
+        let (version, rest) = stored.split_first()?;
+        let (stamp, rest) = rest.split_first_chunk::<8>()?;
+        let each = rest.chunks_exact(ID + SIGNATURE);
+        let whole = *version == VERSION && each.remainder().is_empty() && !rest.is_empty();
+        if !whole || each.len() > MAX_KEYS {
+            return None;
+        }
+        let signatures = each.filter_map(|one| one.split_first_chunk::<ID>());
+        let signatures = signatures.map(|(id, signature)| (*id, signature));
+        Some((u64::from_be_bytes(*stamp), signatures.collect()))
+    };
+    read().ok_or(malformed)
+}
+
+fn id(public: &[u8]) -> [u8; ID] {
+    let digest = Sha256::digest(public);
+    let mut id = [0; ID];
+    id.copy_from_slice(&digest[..ID]);
+    id
+}
+
+fn list(names: impl Iterator<Item = String>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made with `openssl genpkey -algorithm ed25519`, and its public key with `openssl pkey -pubout`.
+    const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
+        MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+        -----END PRIVATE KEY-----\n";
+    const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\n\
+        MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+        -----END PUBLIC KEY-----\n";
+    const OTHER: &str = "-----BEGIN PRIVATE KEY-----\n\
+        MC4CAQAwBQYDK2VwBCIEIEzNCJsoXb2Wlk8vptbPp2xE6nuXazJ27Jqmp6w4pvW4\n\
+        -----END PRIVATE KEY-----\n";
+
+    /// What `openssl pkeyutl -sign -rawin` makes of the same message is the signature here.
+    const GOLDEN: &str = "01000000000102030421fe31dfa154a261d4adddaa5518887537f14bebc225f37c37621a315d8f3b1af20cd0322fa198\
+        a92a9546f7ee6caa30ce5dbd1270b5b94716148ebb71d3c0523cc31d94df41b101";
+    const GOLDEN_MESSAGE: &str = "736573616d6520736e617073686f74207369676e61747572652076310a010000000000000014476174657761792f6465\
+        6661756c742f65646765000000000000000764656661756c740000000000000001000000000000000105b3abf2579a5e\
+        b66403cd78be557fd860633a1fe2103c7642030defe32c657f";
+
+    const MANIFEST: Statement<'_> = Statement {
+        gateway: "Gateway/default/edge",
+        piece: Piece::Manifest {
+            fleet: "default",
+            key_secrets: 1,
+        },
+        content: b"manifest",
+    };
+
+    fn keys(pem: &[&str]) -> SigningKeys {
+        SigningKeys::from_pem(pem.concat().as_bytes()).unwrap()
+    }
+
+    fn trusted(pem: &[&str]) -> TrustedKeys {
+        keys(pem).trusted()
+    }
+
+    /// What is signed never changes: hosts and controllers of different versions meet.
+    #[test]
+    fn the_bytes_of_a_signature_are_these() {
+        let stored = keys(&[PRIVATE]).sign(&MANIFEST, 0x0102_0304);
+        assert_eq!(hex(&MANIFEST.message(1)), GOLDEN_MESSAGE);
+        assert_eq!(hex(&stored), GOLDEN);
+        let mut public = TrustedKeys::default();
+        public.add_pem(PUBLIC.as_bytes()).unwrap();
+        assert_eq!(public, trusted(&[PRIVATE]));
+        assert_eq!(public.verify(&MANIFEST, Some(&stored)), Ok(0x0102_0304));
+    }
+
+    #[test]
+    fn nothing_else_is_taken_for_what_was_signed() {
+        let signer = keys(&[PRIVATE]);
+        let stored = signer.sign(&MANIFEST, 7);
+        let trusted = signer.trusted();
+        let piece = |fleet, key_secrets| Piece::Manifest { fleet, key_secrets };
+        for other in [
+            Statement {
+                gateway: "Gateway/default/edg",
+                ..MANIFEST
+            },
+            Statement {
+                content: b"manifesT",
+                ..MANIFEST
+            },
+            Statement {
+                piece: piece("defaults", 1),
+                ..MANIFEST
+            },
+            Statement {
+                piece: piece("default", 2),
+                ..MANIFEST
+            },
+            Statement {
+                piece: Piece::Endpoints { name: "default" },
+                ..MANIFEST
+            },
+        ] {
+            let error = trusted.verify(&other, Some(&stored)).unwrap_err();
+            assert!(
+                matches!(error, SignatureError::Wrong { .. }),
+                "{other:?}: {error}"
+            );
+            assert_eq!(signer.verify_all(&other, &stored), None);
+        }
+        for place in 0..stored.len() {
+            let mut other = stored.clone();
+            other[place] ^= 1;
+            assert!(
+                trusted.verify(&MANIFEST, Some(&other)).is_err(),
+                "byte {place}"
+            );
+        }
+        for length in 0..stored.len() {
+            let error = trusted
+                .verify(&MANIFEST, Some(&stored[..length]))
+                .unwrap_err();
+            assert_eq!(error, SignatureError::Malformed { length });
+        }
+        assert_eq!(
+            trusted.verify(&MANIFEST, None),
+            Err(SignatureError::Missing)
+        );
+    }
+
+    #[test]
+    fn keys_are_replaced_with_overlap() {
+        let (old, new) = (keys(&[PRIVATE]), keys(&[OTHER]));
+        let both = keys(&[PRIVATE, OTHER]);
+        let verify = |by: &TrustedKeys, stored: &[u8]| by.verify(&MANIFEST, Some(stored)).is_ok();
+        let stored = both.sign(&MANIFEST, 1);
+        // Who signs with both is believed by who knows either.
+        assert!(verify(&old.trusted(), &stored) && verify(&new.trusted(), &stored));
+        // Who trusts both believes either.
+        assert!(verify(&both.trusted(), &old.sign(&MANIFEST, 1)));
+        assert!(verify(&both.trusted(), &new.sign(&MANIFEST, 1)));
+        assert!(!verify(&new.trusted(), &old.sign(&MANIFEST, 1)));
+        // What is signed by too few, or by too many, is signed anew.
+        assert_eq!(both.verify_all(&MANIFEST, &stored), Some(1));
+        assert_eq!(both.verify_all(&MANIFEST, &old.sign(&MANIFEST, 1)), None);
+        assert_eq!(new.verify_all(&MANIFEST, &stored), None);
+        let error = new
+            .trusted()
+            .verify(&MANIFEST, Some(&old.sign(&MANIFEST, 1)));
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(&old.trusted().names()), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_key_is_told_and_nothing_private_is_printed() {
+        for (pem, word) in [
+            ("", "holds no PEM private key"),
+            (PUBLIC, "holds no PEM private key"),
+            (
+                "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+                "no Ed25519 key",
+            ),
+        ] {
+            let error = SigningKeys::from_pem(pem.as_bytes())
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        for (pem, word) in [
+            ("", "holds no PEM public key"),
+            (PRIVATE, "holds no PEM public key"),
+            (
+                "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+                "no Ed25519 key",
+            ),
+        ] {
+            let error = TrustedKeys::default()
+                .add_pem(pem.as_bytes())
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        let mut twice = trusted(&[PRIVATE]);
+        assert_eq!(twice.add_pem(PUBLIC.as_bytes()), Ok(()));
+        assert_eq!(twice, trusted(&[PRIVATE]));
+        let printed = format!("{:?}", keys(&[PRIVATE]));
+        assert_eq!(printed, format!("SigningKeys({})", twice.names()));
+    }
+
+    #[test]
+    fn an_older_one_does_not_follow() {
+        assert_eq!(follows(5, None), Ok(()));
+        assert_eq!(follows(5, Some(5)), Ok(()));
+        assert_eq!(
+            follows(4, Some(5)),
+            Err(SignatureError::Older { found: 4, known: 5 })
+        );
+    }
+}

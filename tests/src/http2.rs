@@ -1,0 +1,89 @@
+//! A hand-made HTTP/2 client that sends what no library would: requests without an end, whose headers repeat one entry
+//! of the table of headers.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// An empty SETTINGS frame.
+const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+const HEADERS: u8 = 1;
+const END_HEADERS: u8 = 4;
+/// An entry that fills the table of 4,096 bytes, with the host's beside it.
+const VALUE: usize = 3_800;
+
+/// A connection that stays open as long as this value.
+pub struct Repeater {
+    stream: TcpStream,
+}
+
+impl Repeater {
+    /// Opens so many requests for `host` over one connection, each with the same long header so many times.
+    pub async fn open(
+        address: SocketAddr,
+        host: &str,
+        requests: u32,
+        times: usize,
+    ) -> Result<Self> {
+        let mut stream = TcpStream::connect(address).await?;
+        let mut bytes = [PREFACE, &SETTINGS].concat();
+        for request in 0..requests {
+            let mut block = if request == 0 {
+                first(host)
+            } else {
+                // POST, http, /, and the host from the table.
+                vec![0x83, 0x86, 0x84, 0xbf]
+            };
+            // The newest entry of the table.
+            block.extend(std::iter::repeat_n(0xbe, times));
+            frame(HEADERS, END_HEADERS, 2 * request + 1, &block, &mut bytes);
+        }
+        stream.write_all(&bytes).await?;
+        Ok(Self { stream })
+    }
+
+    /// How many bytes have come back until now, at most as many as fit into a buffer; none if it was closed.
+    pub async fn answered(&mut self) -> Option<usize> {
+        let mut buffer = [0; 4096];
+        match self.stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => None,
+            Ok(length) => Some(length),
+        }
+    }
+}
+
+/// The headers of the first request, which puts the host and the long header into the table.
+fn first(host: &str) -> Vec<u8> {
+    let mut block = vec![0x83, 0x86, 0x84, 0x41];
+    integer(host.len(), &mut block);
+    block.extend_from_slice(host.as_bytes());
+    block.extend_from_slice(&[0x40, 1, b'x']);
+    integer(VALUE, &mut block);
+    block.extend(std::iter::repeat_n(b'a', VALUE));
+    block
+}
+
+/// An integer with a prefix of seven bits.
+fn integer(value: usize, to: &mut Vec<u8>) {
+    let Some(mut rest) = value.checked_sub(127) else {
+        to.push(u8::try_from(value).unwrap_or(126));
+        return;
+    };
+    to.push(127);
+    while rest >= 128 {
+        to.push(u8::try_from(rest % 128).unwrap_or(0) | 128);
+        rest /= 128;
+    }
+    to.push(u8::try_from(rest).unwrap_or(0));
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], to: &mut Vec<u8>) {
+    let length = u32::try_from(payload.len()).unwrap_or(0).to_be_bytes();
+    to.extend_from_slice(&length[1..]);
+    to.extend_from_slice(&[kind, flags]);
+    to.extend_from_slice(&stream.to_be_bytes());
+    to.extend_from_slice(payload);
+}

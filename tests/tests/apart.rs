@@ -1,0 +1,260 @@
+//! An agent and its Envoy in two containers: the end of the agent's, however it comes, does not reach Envoy.
+//!
+//! What stands for a container is what all of its processes have from the first one, and no other: a variable of their
+//! environment. At the end of a container nothing is left of it, as the kernel and container runtimes see to.
+
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::backend::Backend;
+use sesame_tests::envoy::envoy_binary;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::processes;
+use sesame_tests::seeded::count;
+use sesame_tests::wait::eventually;
+
+const HOST: &str = "apart.test";
+const CONTAINER: &str = "SESAME_TEST_CONTAINER";
+
+fn mark(container: &str) -> String {
+    format!("{CONTAINER}={container}-{}", std::process::id())
+}
+
+/// The processes of a container.
+fn inside(container: &str) -> Vec<i32> {
+    let mark = mark(container);
+    let is_inside = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == mark.as_bytes())
+    };
+    let all = std::fs::read_dir("/proc").expect("/proc is there");
+    all.flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(is_inside)
+        .collect()
+}
+
+/// SIGKILL to all of it.
+async fn end(container: &str) {
+    eventually("nothing of the container is left", SOON, async || {
+        let left = inside(container);
+        for pid in &left {
+            processes::kill9(*pid);
+        }
+        left.is_empty()
+            .then_some(())
+            .ok_or_else(|| format!("{left:?}"))
+    })
+    .await;
+}
+
+/// The container in which Envoys are.
+struct Launcher(Child);
+
+impl Launcher {
+    fn start(agent: &AgentUnderTest) -> Self {
+        Self::start_by(&["env", &mark("envoy")], agent)
+    }
+
+    fn start_by(command: &[&str], agent: &AgentUnderTest) -> Self {
+        let child = Command::new(command[0])
+            .args(&command[1..])
+            .arg(agent_binary())
+            .args(["launcher", "--drain-seconds=1", "--runtime-dir"])
+            .arg(agent.runtime())
+            .arg("--envoy")
+            .arg(envoy_binary())
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("the agent's binary runs");
+        Self(child)
+    }
+
+    fn signal(&self) {
+        let pid = i32::try_from(self.0.id()).expect("a process id");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("the launcher is our child");
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        eventually("the launcher ends", SOON, async || {
+            let status = self.0.try_wait().map_err(|error| error.to_string())?;
+            status.ok_or_else(|| "it runs".to_owned())
+        })
+        .await
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn version(backend: &Backend, number: usize) -> String {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    let matches = [
+        path("Exact", "/always"),
+        path("Exact", &format!("/{number}")),
+    ];
+    objects.push(http_route("app", &[HOST], &[rule_to("app", &matches)]));
+    yaml(&objects)
+}
+
+async fn wait_version(agent: &AgentUnderTest, number: usize) {
+    let request = agent.get(80, HOST, &format!("/{number}"));
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+async fn live(agent: &AgentUnderTest) {
+    agent
+        .wait_status("Envoy is live", |status| {
+            status["gateways"][0]["envoy"]["state"] == "Live"
+        })
+        .await;
+}
+
+fn install(at: &Path) {
+    let new = at.with_extension("new");
+    std::fs::copy(agent_binary(), &new).expect("copy the agent");
+    std::fs::rename(new, at).expect("rename the agent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_agents_container_does_not_reach_envoy() {
+    let backend = Backend::start("a").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let installed = directory.path().join("sesame-agent");
+    install(&installed);
+    let mut agent = Setup::with_ports(&[80])
+        .agent(&installed)
+        .flag("--launcher")
+        .wrapper(&["env", &mark("agent")])
+        .prepare();
+    agent.write("all.yaml", &version(&backend, 0));
+    // Containers start in any order.
+    agent.restart();
+    agent
+        .wait_status("the launcher is missed", |status| {
+            status.to_string().contains("no launcher at")
+        })
+        .await;
+    let mut launcher = Launcher::start(&agent);
+    wait_version(&agent, 0).await;
+    live(&agent).await;
+    let envoys = |agent: &AgentUnderTest| -> Vec<i32> {
+        agent.envoys().iter().map(|envoy| envoy.pid).collect()
+    };
+    let before = envoys(&agent);
+    assert!(before.iter().all(|pid| inside("envoy").contains(pid)));
+
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
+    let rounds = count("SESAME_STOPS", 3, 40);
+    for number in 1..=rounds {
+        // A signal, then what is left of it is ended.
+        assert!(agent.stop().success(), "{}", agent.log_tail());
+        end("agent").await;
+        load.pass(50).await;
+        install(&installed);
+        agent.restart();
+        agent.write("all.yaml", &version(&backend, 2 * number - 1));
+        wait_version(&agent, 2 * number - 1).await;
+        // All at once.
+        end("agent").await;
+        agent.kill9();
+        load.pass(50).await;
+        install(&installed);
+        agent.restart();
+        agent.write("all.yaml", &version(&backend, 2 * number));
+        wait_version(&agent, 2 * number).await;
+    }
+    assert_eq!(envoys(&agent), before, "its Envoy is the same");
+    for (strategy, by) in [("hot", "hot restart"), ("handover", "handover")] {
+        live(&agent).await;
+        agent.envoy_is_replaced(strategy, by).await;
+        agent.one_envoy().await;
+        assert!(inside("envoy").contains(&envoys(&agent)[0]));
+        assert!(agent.stop().success(), "{}", agent.log_tail());
+        end("agent").await;
+        load.pass(50).await;
+        agent.restart();
+        live(&agent).await;
+    }
+    load.stop().await.clean(&format!(
+        "the agent's container stopped and killed {rounds} times each"
+    ));
+
+    // The next one of a dead Envoy is there as well.
+    agent.kill9_envoy();
+    wait_version(&agent, 2 * rounds).await;
+    live(&agent).await;
+    assert!(inside("envoy").contains(&envoys(&agent)[0]));
+
+    // The end of a Pod: both are told, one after the other, and all is drained and ended.
+    launcher.signal();
+    assert!(agent.stop().success(), "{}", agent.log_tail());
+    assert!(launcher.ended().await.success());
+    assert_eq!(envoys(&agent), [0; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_launcher_is_the_end_of_its_envoys_and_another_one_takes_its_place() {
+    let backend = Backend::start("a").await;
+    let agent = Setup::with_ports(&[80])
+        .flag("--launcher")
+        .wrapper(&["env", &mark("agent-of-two")])
+        .prepare();
+    let mut launcher = Launcher::start(&agent);
+    let mut agent = agent;
+    agent.write("all.yaml", &version(&backend, 0));
+    agent.restart();
+    wait_version(&agent, 0).await;
+    live(&agent).await;
+    let mut second = Launcher::start(&agent);
+    assert!(!second.ended().await.success(), "one is enough");
+    live(&agent).await;
+
+    launcher.signal();
+    assert!(launcher.ended().await.success());
+    agent
+        .wait_status("its end is told", |status| {
+            status["gateways"][0]["state"] == "Down"
+        })
+        .await;
+    assert!(agent.envoys().is_empty());
+    let _next = Launcher::start(&agent);
+    wait_version(&agent, 0).await;
+}
+
+/// Its numbers of processes are not the agent's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launcher_in_another_process_namespace_is_told_so_and_starts_nothing() {
+    let backend = Backend::start("a").await;
+    let mut agent = Setup::with_ports(&[80]).flag("--launcher").prepare();
+    agent.write("all.yaml", &version(&backend, 0));
+    let unshare = "unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
+    let command: Vec<&str> = unshare.split(' ').collect();
+    let launcher = Launcher::start_by(&command, &agent);
+    agent.restart();
+    agent
+        .wait_status("it is said what to do", |status| {
+            status.to_string().contains("shareProcessNamespace")
+        })
+        .await;
+    assert!(agent.envoys().is_empty());
+    drop(launcher);
+    let _launcher = Launcher::start(&agent);
+    wait_version(&agent, 0).await;
+}

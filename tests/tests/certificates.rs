@@ -1,0 +1,287 @@
+//! Kinds of certificates and private keys: what Envoy takes is served, and what is not says why.
+
+#![allow(clippy::expect_used, reason = "tests end where they cannot go on")]
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sesame_agent::envoy::validate::{Verdict, validate};
+use sesame_agent::layout::XdsLayout;
+use sesame_agent::render;
+use sesame_controller::api::decode::{self, Limits};
+use sesame_controller::resolve::{Options, resolve};
+use sesame_controller::status::ConditionType;
+use sesame_controller::world::World;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::Snapshot;
+use sesame_tests::checks::Checks;
+use sesame_tests::envoy::envoy_binary;
+use sesame_tests::manifests::{edge, https_listener, yaml};
+
+/// Makes NAME.crt and NAME.key of every kind.
+const MAKE: &str = r#"
+key() { name=$1; shift; openssl genpkey "$@" -out "$name.key"; }
+self() { name=$1; shift; openssl req -x509 -new -key "$name.key" -subj /CN=a.example.com -days 30 -out "$name.crt" "$@"; }
+# Another certificate or key file beside what is there: of $2 and $3.
+pair() { cp "$2" "$1.crt"; cp "$3" "$1.key"; }
+ec() { key "$1" -algorithm EC -pkeyopt "ec_paramgen_curve:$2" -pkeyopt ec_param_enc:named_curve; self "$1"; }
+rsa() { key "$1" -algorithm RSA -pkeyopt "rsa_keygen_bits:$2"; self "$1"; }
+
+rsa rsa-2048 2048; rsa rsa-3072 3072; rsa rsa-1024 1024; rsa other 2048
+key rsa-e3 -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -pkeyopt rsa_keygen_pubexp:3; self rsa-e3
+key rsa-pss -algorithm RSA-PSS -pkeyopt rsa_keygen_bits:2048; self rsa-pss
+ec p-256 P-256; ec p-384 P-384; ec p-521 P-521; ec p-224 P-224; ec secp256k1 secp256k1
+key ed25519 -algorithm ED25519; self ed25519
+key ed448 -algorithm ED448; self ed448
+key p-256-explicit -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -pkeyopt ec_param_enc:explicit; self p-256-explicit
+openssl pkey -in p-256.key -ec_conv_form compressed -out p-256-compressed.key; self p-256-compressed
+pair compressed-key-only p-256.crt p-256-compressed.key
+
+openssl req -new -key p-256.key -subj /CN=a.example.com -out v1.csr; cp p-256.key v1.key
+openssl x509 -req -in v1.csr -signkey v1.key -days 30 -out v1.crt
+cp p-256.key critical.key; self critical -addext 1.2.3.4.5=critical,ASN1:UTF8String:x
+cp p-256.key serial-0.key; self serial-0 -set_serial 0
+cp p-256.key serial-negative.key; self serial-negative -set_serial -5
+cp p-256.key serial-long.key; self serial-long -set_serial 0x00ffffffffffffffffffffffffffffffffffffffffffffffffffff
+cp p-256.key broken-extension.key; self broken-extension -addext 2.5.29.17=DER:30:03:82:80:00
+cp p-256.key for-clients.key; self for-clients -addext extendedKeyUsage=clientAuth
+cp p-256.key authority.key; self authority -addext keyUsage=critical,keyCertSign
+cp rsa-2048.key md5.key; self md5 -md5
+cp p-256.key nameless.key; openssl req -x509 -new -key p-256.key -subj / -days 30 -out nameless.crt
+openssl x509 -req -in v1.csr -signkey v1.key -days -1 -out expired.crt; cp v1.key expired.key
+
+openssl ec -in p-256.key -out sec1.key; cp p-256.crt sec1.crt
+(openssl ecparam -name prime256v1; cat sec1.key) > sec1-parameters.key; cp p-256.crt sec1-parameters.crt
+openssl rsa -in rsa-2048.key -traditional -out pkcs1.key; cp rsa-2048.crt pkcs1.crt
+for curve in 256 384 521; do openssl ec -in p-$curve.key -no_public -out no-public-$curve.key; cp p-$curve.crt no-public-$curve.crt; done
+openssl ecparam -genkey -noout -name prime256v1 | openssl ec -no_public -out no-public-other.key; cp p-256.crt no-public-other.crt
+openssl pkey -in rsa-2048.key -aes256 -passout pass:x -out encrypted.key; cp rsa-2048.crt encrypted.crt
+openssl rsa -in rsa-2048.key -traditional -aes128 -passout pass:x -out encrypted-pkcs1.key; cp rsa-2048.crt encrypted-pkcs1.crt
+
+pair another-key rsa-2048.crt other.key
+pair another-kind rsa-2048.crt p-256.key
+openssl genpkey -algorithm ED25519 -out another-ed25519.key; cp ed25519.crt another-ed25519.crt
+cat p-256.crt rsa-2048.crt > order.crt; cp rsa-2048.key order.key
+cat rsa-2048.crt rsa-2048.crt > twice.crt; cp rsa-2048.key twice.key
+cat other.key rsa-2048.key > two-keys.key; cp rsa-2048.crt two-keys.crt
+cat rsa-2048.key rsa-2048.crt > one-file.crt; cp one-file.crt one-file.key
+for file in crt key; do
+  sed 's/$/\r/' rsa-2048.$file > crlf.$file
+  (printf '\357\273\277'; cat rsa-2048.$file) > byte-order-mark.$file
+done
+openssl x509 -in rsa-2048.crt -text > text.crt; cp rsa-2048.key text.key
+openssl x509 -in rsa-2048.crt -trustout -addtrust serverAuth > trusted.crt; cp rsa-2048.key trusted.key
+sed 's/ CERTIFICATE/ X509 CERTIFICATE/' rsa-2048.crt > old-label.crt; cp rsa-2048.key old-label.key
+tr -d '\n' < rsa-2048.crt > one-line.crt; cp rsa-2048.key one-line.key
+head -c 600 rsa-2048.crt > cut-off.crt; cp rsa-2048.key cut-off.key
+head -c 600 rsa-2048.key > cut-off-key.key; cp rsa-2048.crt cut-off-key.crt
+(cat rsa-2048.crt; printf -- '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n') > broken-chain.crt; cp rsa-2048.key broken-chain.key
+cp rsa-2048.crt broken-key.crt; printf -- '-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n' > broken-key.key
+pair certificate-as-key rsa-2048.crt rsa-2048.crt
+"#;
+
+/// What becomes of a pair.
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    /// Envoy takes it.
+    Served,
+    /// Resolution refuses it, and Envoy would; the reason has these words.
+    Refused(&'static str),
+    /// Envoy refuses it, with these words.
+    Judged(&'static str),
+    /// Resolution mends what Envoy would refuse.
+    Mended,
+}
+
+use Expected::{Judged, Mended, Refused, Served};
+
+const KINDS: &[(&str, Expected)] = &[
+    ("rsa-2048", Served),
+    ("rsa-3072", Served),
+    ("rsa-1024", Judged("2048-bit or larger")),
+    ("rsa-e3", Served),
+    ("rsa-pss", Judged("certificate chain")),
+    ("p-256", Served),
+    ("p-384", Served),
+    ("p-521", Served),
+    ("p-224", Judged("certificate chain")),
+    ("secp256k1", Judged("certificate chain")),
+    ("p-256-explicit", Judged("certificate chain")),
+    ("p-256-compressed", Served),
+    ("compressed-key-only", Served),
+    ("ed25519", Served),
+    ("ed448", Judged("certificate chain")),
+    ("v1", Served),
+    ("critical", Served),
+    ("serial-0", Served),
+    ("serial-negative", Served),
+    ("serial-long", Served),
+    ("broken-extension", Served),
+    ("for-clients", Served),
+    ("authority", Judged("certificate chain")),
+    ("md5", Served),
+    ("nameless", Judged("neither subject CN nor SAN")),
+    ("expired", Served),
+    ("sec1", Served),
+    ("sec1-parameters", Served),
+    ("pkcs1", Served),
+    ("no-public-256", Served),
+    ("no-public-384", Served),
+    ("no-public-521", Served),
+    ("no-public-other", Refused("tls.key does not belong to")),
+    ("encrypted", Refused("tls.key is encrypted with a password")),
+    (
+        "encrypted-pkcs1",
+        Refused("tls.key is encrypted with a password"),
+    ),
+    ("another-key", Refused("tls.key does not belong to")),
+    ("another-kind", Refused("tls.key does not belong to")),
+    ("another-ed25519", Refused("tls.key does not belong to")),
+    (
+        "order",
+        Refused("tls.key belongs to certificate 1 of tls.crt"),
+    ),
+    ("twice", Served),
+    ("two-keys", Refused("tls.key does not belong to")),
+    ("one-file", Served),
+    ("crlf", Served),
+    ("byte-order-mark", Mended),
+    ("text", Served),
+    ("trusted", Served),
+    ("old-label", Served),
+    ("one-line", Refused("a PEM section has no END line")),
+    ("cut-off", Refused("tls.crt is cut off")),
+    ("cut-off-key", Refused("tls.key is cut off")),
+    (
+        "broken-chain",
+        Refused("tls.crt certificate 1 is malformed"),
+    ),
+    ("broken-key", Refused("tls.key holds a malformed PKCS#8")),
+    (
+        "certificate-as-key",
+        Refused("tls.key holds no PEM private key"),
+    ),
+];
+
+#[tokio::test]
+async fn what_envoy_takes_is_served_and_what_is_not_says_why() {
+    let envoy = envoy_binary();
+    let directory = tempfile::tempdir().expect("a directory");
+    let made = Command::new("sh")
+        .args(["-euc", MAKE])
+        .current_dir(directory.path())
+        .output()
+        .expect("sh runs; openssl is needed too");
+    let words = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "openssl: {words}");
+    let mut checks = Checks::default();
+    for (kind, expected) in KINDS {
+        let read = |end: &str| {
+            let path = directory.path().join(format!("{kind}.{end}"));
+            std::fs::read(path).expect("what openssl has made")
+        };
+        let (chain, key) = (read("crt"), read("key"));
+        let ours = resolved(&chain, &key);
+        let snapshot = resolved(&chain_of(directory.path()), &key_of(directory.path()))
+            .expect("a good pair")
+            .0;
+        let raw = KeyPair {
+            name: "Secret/default/cert".to_owned(),
+            certificate_chain: chain,
+            private_key: key,
+        };
+        let of_raw = envoy_says(&envoy, directory.path(), &snapshot, raw).await;
+        let of_ours = match &ours {
+            Ok((snapshot, pair)) => {
+                Some(envoy_says(&envoy, directory.path(), snapshot, pair.clone()).await)
+            }
+            Err(_) => None,
+        };
+        let ours = ours.map(|_| ());
+        let (raw_good, as_said) = match expected {
+            Served => (true, ours.is_ok() && of_ours == Some(Ok(()))),
+            Mended => (false, ours.is_ok() && of_ours == Some(Ok(()))),
+            Refused(why) => (
+                false,
+                ours.as_ref().is_err_and(|message| message.contains(why)),
+            ),
+            Judged(why) => (
+                false,
+                matches!(&of_ours, Some(Err(words)) if words.contains(why)),
+            ),
+        };
+        let said =
+            format!("{kind}: {ours:?}, Envoy of ours {of_ours:?}, of the author's {of_raw:?}");
+        checks.same(&said, of_raw.is_ok(), raw_good);
+        checks.same(&said, as_said, true);
+    }
+    checks.finish();
+}
+
+fn chain_of(directory: &Path) -> Vec<u8> {
+    std::fs::read(directory.join("rsa-2048.crt")).expect("a certificate")
+}
+
+fn key_of(directory: &Path) -> Vec<u8> {
+    std::fs::read(directory.join("rsa-2048.key")).expect("a key")
+}
+
+/// A Gateway with this pair and the pair as it is handed on, or why it is not.
+fn resolved(chain: &[u8], key: &[u8]) -> Result<(Snapshot, KeyPair), String> {
+    let mut objects = edge(&[https_listener("https", 443, "", "cert")]);
+    objects.push(serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "cert", "namespace": "default"},
+        "type": "kubernetes.io/tls",
+        "data": {"tls.crt": STANDARD.encode(chain), "tls.key": STANDARD.encode(key)},
+    }));
+    let mut world = World::default();
+    let text = yaml(&objects);
+    for document in decode::split(&text) {
+        for decoded in decode::decode(document.text, &Limits::default()) {
+            world.insert(decoded.expect("valid objects").object);
+        }
+    }
+    let mut resolution = resolve(&world, &Options::default());
+    let gateway = resolution.gateways.pop().expect("a Gateway");
+    if let [pair] = gateway.keys.as_slice() {
+        return Ok((gateway.snapshot, pair.clone()));
+    }
+    let (_, status) = resolution.statuses.gateways.pop_first().expect("a status");
+    let conditions = status.listeners.into_iter().flat_map(|l| l.conditions);
+    let mut refs = conditions.filter(|c| c.type_ == ConditionType::ResolvedRefs);
+    Err(refs.next().expect("a condition").message)
+}
+
+async fn envoy_says(
+    envoy: &Path,
+    directory: &Path,
+    snapshot: &Snapshot,
+    pair: KeyPair,
+) -> Result<(), String> {
+    let options = render::Options {
+        addresses: vec![Ipv4Addr::LOCALHOST.into()],
+        port_map: BTreeMap::new(),
+        subscription_budget: 100,
+        limits: sesame_agent::limits::Limits::default(),
+        endpoints: render::EndpointRules::default(),
+        layout: XdsLayout::new("/run/sesame/xds"),
+        admin_socket: "/run/sesame/admin.sock".into(),
+        trusted_hops: 0,
+        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+    };
+    let rendered = render::render(snapshot, &[pair], &options);
+    let bootstrap = render::static_bootstrap(&rendered).expect("what was rendered");
+    match validate(envoy, directory, &bootstrap)
+        .await
+        .expect("Envoy runs")
+    {
+        Verdict::Valid => Ok(()),
+        Verdict::Invalid { envoy_words } => Err(envoy_words),
+    }
+}

@@ -1,0 +1,87 @@
+//! A GatewayClass that Gateways use cannot be deleted from under them.
+
+#![allow(clippy::expect_used, reason = "a test says what it expects")]
+
+use serde_json::Value;
+use sesame_controller::api::NamespacedName;
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
+use sesame_tests::manifests::{self, edge, http_listener, http_route, path, rule_to, yaml};
+use sesame_tests::wait::eventually;
+
+const API: &str = "/apis/gateway.networking.k8s.io/v1";
+const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_is_deleted_waits_for_its_last_gateway_which_is_served_on() {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let admin = cluster.admin();
+    let (class, gateway) = (
+        format!("{API}/gatewayclasses/edge"),
+        format!("{API}/namespaces/default/gateways/edge"),
+    );
+    let held = |class: &Value| {
+        let finalizers = class["metadata"]["finalizers"].as_array();
+        finalizers.is_some_and(|all| all.iter().any(|held| held == FINALIZER))
+    };
+    let until_class = async |what: &str, good: &dyn Fn(Option<&Value>) -> bool| {
+        eventually(what, SOON, async || match admin.get(&class).await {
+            Ok(class) if good(Some(&class)) => Ok(()),
+            Err(error) if error.is(404) && good(None) => Ok(()),
+            other => Err(format!("{other:?}\n{}", controller.log_tail())),
+        })
+        .await;
+    };
+
+    // A class without Gateways is held by nobody.
+    let objects = edge(&[http_listener("http", 80, "")]);
+    let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind);
+    let just_class = of_kind("GatewayClass").expect("a class").clone();
+    cluster.apply(&yaml(&[just_class])).await.expect("applied");
+    until_class("the class is accepted", &|class| {
+        class.is_some_and(|class| {
+            let accepted = condition(&class["status"]["conditions"], "Accepted");
+            accepted["status"] == "True" && !held(class)
+        })
+    })
+    .await;
+
+    cluster.apply(&yaml(&objects)).await.expect("applied");
+    until_class("the class is held", &|class| class.is_some_and(held)).await;
+    admin.delete(&class).await.expect("deleted");
+    until_class("it waits", &|class| {
+        class.is_some_and(|class| held(class) && class["metadata"]["deletionTimestamp"].is_string())
+    })
+    .await;
+
+    // Its Gateway goes on: what is new is published.
+    let mut more = manifests::served("app", &["10.0.0.1:80".parse().expect("an address")]);
+    let rule = rule_to("app", &[path("PathPrefix", "/")]);
+    more.push(http_route("app", &["app.example.com"], &[rule]));
+    cluster.apply(&yaml(&more)).await.expect("applied");
+    let name = NamespacedName::new("default", "edge");
+    eventually("the route is published", SOON, async || {
+        let published = publication(admin, &name).await?;
+        if published.snapshot.backends.is_empty() {
+            return Err("no backend".to_owned());
+        }
+        Ok(())
+    })
+    .await;
+
+    admin.delete(&gateway).await.expect("deleted");
+    until_class("the class goes with its last Gateway", &|class| {
+        class.is_none()
+    })
+    .await;
+    eventually("nothing is published", SOON, async || {
+        match publication(admin, &name).await {
+            Ok(_) => Err(controller.log_tail()),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
+}

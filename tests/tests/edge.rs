@@ -1,0 +1,277 @@
+//! The defaults for clients that nobody knows: what they refuse, that they cut nobody who makes progress, and that each
+//! can be changed for a Gateway.
+
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::checks::Checks;
+use sesame_tests::manifests::{
+    GATEWAY, edge, http_listener, http_route, https_listener, route, rule_to, served, service, yaml,
+};
+use sesame_tests::streams::{self, Kind, LongStream};
+use sesame_tests::wait::eventually;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Bytes that come one by one.
+const DRIPS: usize = 20;
+const BETWEEN: Duration = Duration::from_millis(300);
+/// Shorter than all the drips together, longer than a busy machine forgets about one.
+const PATIENCE: &str = "3s";
+
+/// Annotates the Gateway.
+fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
+    for object in objects {
+        if object["kind"] == "Gateway" && object["metadata"]["name"] == GATEWAY {
+            for (name, value) in annotations {
+                object["metadata"]["annotations"][format!("projectsesame.io/{name}")] =
+                    json!(value);
+            }
+        }
+    }
+}
+
+/// What comes back for bytes that no library would send; none if nothing comes before the connection is closed.
+async fn raw(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("it is taken");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn get(address: SocketAddr, path: &str, header: &str) -> String {
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n{header}\r\n");
+    raw(address, &request).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_and_names_mean_one_thing_unless_the_gateway_says_otherwise() {
+    let backend = Backend::start("a").await;
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    agent
+        .wait_served(&agent.get(80, "a.test", "/"), |reply| reply.status == 200)
+        .await;
+    let address = agent.address(80);
+    let mut checks = Checks::default();
+    for (path, to) in [
+        ("/public/..%2fadmin", "/admin"),
+        ("/public/..%5cadmin", "/admin"),
+        ("/a%2Fb", "/a/b"),
+    ] {
+        let answer = get(address, path, "").await.to_ascii_lowercase();
+        let redirected = answer.starts_with("http/1.1 307")
+            && answer.lines().any(|line| {
+                line.strip_prefix("location: ")
+                    .is_some_and(|location| location.trim_end().ends_with(to))
+            });
+        checks.that(redirected, format!("{path}: {answer}"));
+    }
+    let answer = get(address, "/a//b///c", "").await;
+    checks.that(answer.contains(r#""path":"/a/b/c""#), answer);
+    let answer = get(address, "/", "x_user: root\r\n").await;
+    checks.that(answer.starts_with("HTTP/1.1 400"), answer);
+
+    annotated(
+        &mut objects,
+        &[
+            ("escaped-slashes", "keep"),
+            ("repeated-slashes", "keep"),
+            ("header-underscores", "allow"),
+            ("stream-idle-timeout", "soon"),
+        ],
+    );
+    agent.write("all.yaml", &yaml(&objects));
+    let status = agent
+        .wait_status("what is not understood is told", |status| {
+            accepted(status).contains("stream-idle-timeout")
+        })
+        .await;
+    checks.that(
+        accepted(&status).contains("\"soon\" is not a duration"),
+        status.to_string(),
+    );
+    eventually("escaped slashes pass", SOON, async || {
+        let answer = get(address, "/a%2Fb//c", "x_user: root\r\n").await;
+        let passed = answer.contains(r#""path":"/a%2Fb//c""#) && answer.contains("x_user");
+        if passed { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    checks.finish();
+}
+
+/// The message of the Gateway's Accepted, if that is true.
+fn accepted(status: &Value) -> String {
+    let objects = status["objects"].as_array().into_iter().flatten();
+    let conditions = objects
+        .filter(|object| object["kind"] == "Gateway")
+        .filter_map(|gateway| gateway["status"]["conditions"].as_array())
+        .flatten();
+    conditions
+        .filter(|condition| condition["type"] == "Accepted" && condition["status"] == "True")
+        .map(|condition| condition["message"].to_string().replace("\\\"", "\""))
+        .collect()
+}
+
+/// Answers each request byte by byte.
+async fn dripping() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {DRIPS}\r\n\r\n");
+                let _ = stream.write_all(head.as_bytes()).await;
+                drip(&mut stream).await;
+            });
+        }
+    });
+    address
+}
+
+async fn drip(stream: &mut TcpStream) {
+    for _ in 0..DRIPS {
+        tokio::time::sleep(BETWEEN).await;
+        let _ = stream.write_all(b"x").await;
+    }
+}
+
+/// Sends a body byte by byte, and reads what comes back.
+async fn upload(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\ncontent-length: {DRIPS}\r\n\r\n"
+    );
+    let _ = stream.write_all(head.as_bytes()).await;
+    drip(&mut stream).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Begins a TLS handshake, or says this, and then nothing until it is let go.
+async fn silent(address: SocketAddr, said: &[u8]) {
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    stream.write_all(said).await.expect("it is taken");
+    let mut answer = Vec::new();
+    let gone = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await;
+    assert!(gone.is_ok(), "still there after {said:?}");
+}
+
+/// The first message of a handshake.
+fn client_hello(trust: &Arc<rustls::RootCertStore>) -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(Arc::clone(trust))
+        .with_no_client_auth();
+    let name = "a.test".try_into().expect("a name");
+    let mut client = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("written");
+    hello
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn timeouts_let_go_who_is_silent_and_nobody_else() {
+    let authority = Authority::new("edge");
+    let mut objects = edge(&[
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "", "cert"),
+    ]);
+    objects.push(authority.issue(&["a.test"]).secret("cert"));
+    let backend = Backend::start("a").await;
+    objects.extend(served("a", &[backend.address()]));
+    objects.extend(served("drips", &[dripping().await]));
+    let mut calls = served("calls", &[streams::grpc_echo().await]);
+    calls[0] = service("calls", "kubernetes.io/h2c");
+    objects.extend(calls);
+    let hosts = ["a.test", "ws.test"];
+    objects.push(http_route("a", &hosts, &[rule_to("a", &[])]));
+    objects.push(http_route("d", &["drips.test"], &[rule_to("drips", &[])]));
+    let rule = json!({"backendRefs": [{"name": "calls", "port": 80}]});
+    objects.push(route("GRPCRoute", "g", &["grpc.test"], &[rule]));
+    annotated(
+        &mut objects,
+        &[
+            ("stream-idle-timeout", PATIENCE),
+            ("connection-idle-timeout", PATIENCE),
+            ("request-headers-timeout", PATIENCE),
+            ("tls-handshake-timeout", PATIENCE),
+        ],
+    );
+    let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
+    let reach = |port| agent.get(port, "a.test", "/");
+    let over_tls = reach(443).tls("a.test", &authority.trust());
+    agent
+        .wait_served(&reach(80), |reply| reply.status == 200)
+        .await;
+    agent
+        .wait_served(&over_tls, |reply| reply.status == 200)
+        .await;
+
+    let (http, https) = (agent.address(80), agent.address(443));
+    let long: Vec<LongStream> = [
+        Kind::WebSocket("ws.test".to_owned()),
+        Kind::Grpc("grpc.test".to_owned()),
+    ]
+    .map(|kind| LongStream::start(kind, http))
+    .into();
+    let hello = client_hello(&authority.trust());
+    let download = "GET / HTTP/1.1\r\nhost: drips.test\r\nconnection: close\r\n\r\n";
+    let (up, down, ..) = tokio::join!(
+        upload(http),
+        raw(http, download),
+        silent(https, &hello),
+        silent(http, b"GET / HTTP/1.1\r\nhost: a.test\r\n"),
+        silent(http, b"GET / HTTP/1.1\r\nhost: a.test\r\n\r\n"),
+        silent(
+            http,
+            b"POST / HTTP/1.1\r\nhost: a.test\r\ncontent-length: 10\r\n\r\nx"
+        ),
+    );
+    assert!(up.starts_with("HTTP/1.1 200"), "{up}");
+    assert!(down.ends_with(&"x".repeat(DRIPS)), "{down}");
+    for stream in long {
+        let report = stream.stop().await;
+        assert!(
+            report.lives.is_empty() && report.failures.is_empty(),
+            "{report:?}"
+        );
+    }
+    bodies_may_have_an_end(&agent, objects).await;
+}
+
+/// A Gateway of short requests may say so.
+async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
+    annotated(&mut objects, &[("request-timeout", "1s")]);
+    agent.write("all.yaml", &yaml(&objects));
+    eventually("a body that trickles is refused", SOON, async || {
+        let answer = upload(agent.address(80)).await;
+        if answer.starts_with("HTTP/1.1 408") {
+            Ok(())
+        } else {
+            Err(answer)
+        }
+    })
+    .await;
+}

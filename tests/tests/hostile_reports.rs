@@ -1,0 +1,399 @@
+//! A host speaks for itself and for its Gateways only; what one forges or floods harms nobody else.
+#![allow(clippy::expect_used, reason = "a test says what it expects")]
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::agent_name;
+use sesame_tests::cluster::{Channel, Client, Failure, TestCluster, User};
+use sesame_tests::controller::{
+    ControllerUnderTest, NAMESPACE, SOON, condition, deploy, publication,
+};
+use sesame_tests::envoy::workspace;
+use sesame_tests::manifests::{edge, gateway, http_listener, yaml};
+use sesame_tests::processes::memory_mib;
+use sesame_tests::reports::{REPORTS, report, report_path, say};
+use sesame_tests::wait::eventually;
+
+/// The host of `deploy/agent/one-gateway.yaml`.
+const OUTSIDE: &str = "edge-1.example.com";
+const BINDING: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/sesame-reports";
+
+fn our_edge() -> NamespacedName {
+    NamespacedName::new("default", "edge")
+}
+
+fn vault() -> NamespacedName {
+    NamespacedName::new("bank", "vault")
+}
+
+fn gateway_path(gateway: &NamespacedName) -> String {
+    format!(
+        "/apis/gateway.networking.k8s.io/v1/namespaces/{}/gateways/{}",
+        gateway.namespace, gateway.name
+    )
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, Failure>, words: &str) {
+    let failure = result.expect_err(words);
+    let text = failure.to_string();
+    assert!(text.contains(words), "{text}");
+}
+
+async fn apply_file(cluster: &TestCluster, file: &str) {
+    let path = workspace().join("controller/deploy").join(file);
+    let text = std::fs::read_to_string(path).expect("what is deployed");
+    cluster.apply(&text).await.expect("what is deployed");
+}
+
+/// A Node with this address, and a client that is the agent of a Pod there.
+async fn node(cluster: &TestCluster, name: &str, address: &str) -> Client {
+    let user = User::on_node(NAMESPACE, "sesame-agent", name);
+    let client = cluster.client(&user).await;
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+    let path = format!("/api/v1/nodes/{name}/status");
+    let admin = cluster.admin();
+    admin.merge(&path, &status).await.expect("a Node's status");
+    client
+}
+
+async fn wait_refused(client: &Client, report: &Value, words: &str) {
+    eventually("the policy is in force", SOON, async || {
+        match client.apply_value(report).await {
+            Err(error) if error.to_string().contains(words) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+async fn wait_said(client: &Client, gateway: &NamespacedName, host: &str, status: &Value) {
+    eventually("a report is taken", SOON, async || {
+        let said = say(client, gateway, host, status).await;
+        said.map_err(|error| error.to_string())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_speaks_for_itself_and_its_gateways_only() {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    apply_file(&cluster, "agent/rbac.yaml").await;
+    apply_file(&cluster, "agent/one-gateway.yaml").await;
+    let one = node(&cluster, "node-1", "192.0.2.1").await;
+    let two = node(&cluster, "node-2", "192.0.2.2").await;
+    let outside = User::service_account(NAMESPACE, "sesame-agent-default-edge");
+    let outside = cluster.client(&outside).await;
+    let forged = report("default.edge.node-2", "default/edge", "node-2");
+    wait_refused(&one, &forged, "node-1 does not speak for host node-2").await;
+
+    policy(&cluster, &one, &two, &outside).await;
+    names(cluster.admin()).await;
+    addresses(&cluster, &one, &two).await;
+}
+
+/// The API server takes a host's own reports and no others.
+async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Client) {
+    let (edge, vault) = (our_edge(), vault());
+    let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
+    wait_said(one, &edge, "node-1", &serving).await;
+    wait_said(two, &edge, "node-2", &serving).await;
+    wait_said(two, &vault, "node-2", &serving).await;
+    wait_said(outside, &edge, OUTSIDE, &serving).await;
+
+    let others = report_path(&edge, "node-2");
+    let not_its = "does not speak for host";
+    let down = json!({"status": {"state": "Down"}});
+    let status = format!("{others}/status");
+    refused(one.merge(&status, &down).await, not_its);
+    refused(one.delete(&others).await, not_its);
+    let taken_over = json!({"spec": {"host": "node-1"}});
+    refused(one.merge(&others, &taken_over).await, not_its);
+    let handed_over = json!({"spec": {"host": "node-2"}});
+    let own = report_path(&edge, "node-1");
+    refused(one.merge(&own, &handed_over).await, not_its);
+    let squatted = report("bank.vault.node-2", "default/edge", "node-1");
+    two.delete(&report_path(&vault, "node-2"))
+        .await
+        .expect("its own");
+    refused(
+        one.apply_value(&squatted).await,
+        "the name of a GatewayAgent",
+    );
+
+    let of_vault = agent_name(&vault, OUTSIDE);
+    let forged = report(&of_vault, "bank/vault", OUTSIDE);
+    refused(
+        outside.apply_value(&forged).await,
+        "does not speak for Gateway bank/vault",
+    );
+    refused(outside.delete(&own).await, not_its);
+    let as_node = report("default.edge.node-3", "default/edge", "node-3");
+    refused(outside.apply_value(&as_node).await, not_its);
+    // A token that is bound to no Pod speaks for no node.
+    let loose = User::service_account(NAMESPACE, "sesame-agent");
+    let loose = cluster.client(&loose).await;
+    refused(loose.delete(&own).await, not_its);
+    outside
+        .delete(&report_path(&edge, OUTSIDE))
+        .await
+        .expect("its own");
+}
+
+/// The policy and the agent agree about names, whatever the Gateway and the host are called.
+async fn names(admin: &Client) {
+    let long = |length: usize| format!("g{}", ".g".repeat(length / 2));
+    let gateways = [
+        "edge".to_owned(),
+        "a.b".to_owned(),
+        long(168),
+        long(170),
+        long(250),
+    ];
+    let hosts = [
+        "h",
+        "Host_1.example.com",
+        &"n".repeat(63),
+        &"n".repeat(64),
+        "a.b",
+        "a-b",
+    ];
+    for gateway in &gateways {
+        let gateway = NamespacedName::new("default", gateway);
+        for host in hosts {
+            let name = agent_name(&gateway, host);
+            let good = report(&name, &gateway.to_string(), host);
+            let stored = admin.apply_value(&good).await;
+            stored.unwrap_or_else(|error| panic!("{name}: {error}"));
+            let path = report_path(&gateway, host);
+            admin.delete(&path).await.expect("deleted");
+            for wrong in [
+                format!("{name}0"),
+                format!("a{name}"),
+                name.replacen('.', ".x.", 1),
+            ] {
+                if wrong.len() <= 253 {
+                    let bad = report(&wrong, &gateway.to_string(), host);
+                    refused(admin.apply_value(&bad).await, "the name of a GatewayAgent");
+                }
+            }
+        }
+    }
+    let bad = report("default.edge.h", "default/edge/x", "h");
+    refused(admin.apply_value(&bad).await, "spec.gateway");
+}
+
+/// What the policy cannot see the controller does: addresses are the host's own, and a row of a wrong name is nobody's.
+async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
+    let flags = ["--host-addresses", "203.0.113.0/24"];
+    let controller = ControllerUnderTest::start(cluster, &flags).await;
+    let admin = cluster.admin();
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let mut other = gateway("vault", &[http_listener("http", 80, "")]);
+    other["metadata"]["namespace"] = json!("bank");
+    other["spec"]["gatewayClassName"] = json!("edge");
+    objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bank"}}));
+    objects.push(other);
+    cluster.apply(&yaml(&objects)).await.expect("applied");
+    let status = async |gateway: &NamespacedName, state: &str, addresses: &[&str]| {
+        let publication = eventually("it is published", SOON, async || {
+            publication(admin, gateway).await
+        })
+        .await;
+        let revision: String = publication.manifest.revision.chars().take(12).collect();
+        json!({
+            "state": state, "appliedRevision": revision, "wantedRevision": revision,
+            "addresses": addresses, "heartbeat": jiff::Timestamp::now(),
+        })
+    };
+    let forged = ["192.0.2.1", "192.0.2.2", "198.51.100.66", "203.0.113.9"];
+    let first = status(&our_edge(), "Serving", &forged).await;
+    wait_said(one, &our_edge(), "node-1", &first).await;
+    let honest = status(&vault(), "Serving", &["192.0.2.2"]).await;
+    wait_said(two, &vault(), "node-2", &honest).await;
+    // The other node's own report stays without its address: only it says that it serves there.
+    let down = status(&our_edge(), "Down", &[]).await;
+    wait_said(two, &our_edge(), "node-2", &down).await;
+    let told = wait_programmed(
+        admin,
+        &our_edge(),
+        &["192.0.2.1", "203.0.113.9"],
+        &controller,
+    )
+    .await;
+    assert!(told.starts_with("programmed on 1 of 2 hosts"), "{told}");
+    assert!(
+        told.contains("192.0.2.2 of node-1, 198.51.100.66 of node-1"),
+        "{told}"
+    );
+    let of_vault = wait_programmed(admin, &vault(), &["192.0.2.2"], &controller).await;
+    assert_eq!(of_vault, "programmed on 1 of 1 hosts");
+
+    // Without the policy, or by an administrator.
+    admin.delete(BINDING).await.expect("deleted");
+    let row = report("bank.vault.forged", "bank/vault", "node-2");
+    eventually("the policy is gone", SOON, async || {
+        let written = admin.apply_value(&row).await;
+        written.map_err(|error| error.to_string())
+    })
+    .await;
+    let path = format!("{REPORTS}/bank.vault.forged");
+    let down = status(&vault(), "Down", &["203.0.113.66"]).await;
+    // It may be removed already.
+    let _ = admin
+        .merge(&format!("{path}/status"), &json!({"status": down}))
+        .await;
+    eventually("the row is removed", SOON, async || {
+        match admin.get(&path).await {
+            Err(error) if error.is(404) => Ok(()),
+            other => Err(format!("{other:?}\n{}", controller.log_tail())),
+        }
+    })
+    .await;
+    assert!(
+        controller
+            .log()
+            .contains("its name does not follow from its Gateway and its host")
+    );
+    let still = wait_programmed(admin, &vault(), &["192.0.2.2"], &controller).await;
+    assert_eq!(still, of_vault);
+    drop(controller);
+}
+
+/// Waits until the Gateway is programmed at these addresses; gives back what is said of it.
+async fn wait_programmed(
+    admin: &Client,
+    gateway: &NamespacedName,
+    addresses: &[&str],
+    controller: &ControllerUnderTest,
+) -> String {
+    let path = gateway_path(gateway);
+    eventually("the Gateway is programmed", SOON, async || {
+        let object = admin.get(&path).await.map_err(|error| error.to_string())?;
+        let status = &object["status"];
+        let all = status["addresses"].as_array().into_iter().flatten();
+        let found: Vec<&str> = all.filter_map(|a| a["value"].as_str()).collect();
+        let programmed = condition(&status["conditions"], "Programmed");
+        if found == addresses && programmed["status"] == "True" {
+            Ok(programmed["message"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned())
+        } else {
+            Err(format!("{status:#}\n{}", controller.log_tail()))
+        }
+    })
+    .await
+}
+
+/// Takes every limit out of a definition, as in one from before there were any.
+fn without_limits(schema: &mut Value) {
+    if let Some(fields) = schema.as_object_mut() {
+        for limit in ["maxItems", "maxLength"] {
+            if fields.get(limit).is_some_and(Value::is_number) {
+                fields.remove(limit);
+            }
+        }
+        fields.values_mut().for_each(without_limits);
+    } else if let Some(all) = schema.as_array_mut() {
+        all.iter_mut().for_each(without_limits);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_large_reports_costs_little_memory() {
+    const REPORTS_WRITTEN: usize = 40;
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let admin = cluster.admin();
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    let objects = edge(&[http_listener("http", 80, "")]);
+    cluster.apply(&yaml(&objects)).await.expect("applied");
+    let edge = our_edge();
+    let publication = eventually("it is published", SOON, async || {
+        publication(admin, &edge).await
+    })
+    .await;
+    let revision: String = publication.manifest.revision.chars().take(12).collect();
+    let quiet = memory_mib(controller.pid()).1;
+
+    // As large as the definition allows, and what one does that was installed before it had limits.
+    let entry = json!({"object": "o", "effect": "e", "envoyWords": "w".repeat(9000)});
+    let large = |count: usize| {
+        json!({
+            "state": "Serving", "appliedRevision": revision, "addresses": ["192.0.2.1"],
+            "heartbeat": jiff::Timestamp::now(), "refused": vec![entry.clone(); count],
+            "refusedListeners": vec![json!({"name": "n", "reason": "r".repeat(8000)}); 4],
+        })
+    };
+    let within = |path: String| {
+        let large = large(1);
+        async move { admin.merge(&path, &json!({"status": large})).await }
+    };
+    let host = |index: usize| format!("host-{index}");
+    admin
+        .apply_value(&report(
+            &agent_name(&edge, "host-0"),
+            "default/edge",
+            "host-0",
+        ))
+        .await
+        .expect("a report");
+    let too_long = within(format!("{}/status", report_path(&edge, "host-0"))).await;
+    refused(too_long, "envoyWords");
+    let text = std::fs::read_to_string(workspace().join("controller/deploy/crds.yaml"));
+    let mut definition: Value = serde_saphyr::from_str(&text.expect("a file")).expect("YAML");
+    without_limits(&mut definition["spec"]["versions"]);
+    cluster.install_crd(&definition).await;
+    eventually("the old definition is in force", SOON, async || {
+        let path = format!("{}/status", report_path(&edge, "host-0"));
+        let written = within(path).await;
+        written.map_err(|error| error.to_string())
+    })
+    .await;
+    futures::stream::iter(0..REPORTS_WRITTEN)
+        .for_each_concurrent(4, |index| {
+            let (edge, status) = (&edge, large(95));
+            async move { wait_said(admin, edge, &host(index), &status).await }
+        })
+        .await;
+    wait_hosts(admin, REPORTS_WRITTEN, &controller).await;
+    let flooded = memory_mib(controller.pid()).1;
+    drop(controller);
+    // One that lists them all.
+    let listing = ControllerUnderTest::start(&cluster, &[]).await;
+    listing.wait_ready().await;
+    listing.wait_leads().await;
+    // What was said before it came stays as it was, so let one more be said.
+    let status = large(95);
+    wait_said(admin, &edge, "one-more", &status).await;
+    wait_hosts(admin, REPORTS_WRITTEN + 1, &listing).await;
+    let listed = memory_mib(listing.pid()).1;
+    for (how, peak) in [("watched", flooded), ("listed", listed)] {
+        let more = peak - quiet;
+        println!("{how}: {more:.0} MiB more than {quiet:.0} MiB");
+        assert!(more < 128.0, "{how}: {more:.0} MiB more");
+    }
+}
+
+async fn wait_hosts(admin: &Client, hosts: usize, controller: &ControllerUnderTest) {
+    let wanted = format!("programmed on {hosts} of {hosts} hosts");
+    let path = gateway_path(&our_edge());
+    eventually(&wanted, Duration::from_secs(120), async || {
+        let gateway = admin.get(&path).await.map_err(|error| error.to_string())?;
+        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+        let message = programmed["message"].as_str().unwrap_or_default();
+        if message.starts_with(&wanted) {
+            Ok(())
+        } else {
+            Err(format!("{message}\n{}", controller.log_tail()))
+        }
+    })
+    .await;
+}

@@ -1,0 +1,305 @@
+//! A Secret that is broken takes no listener down: its last good certificate goes on being served, over restarts too, until
+//! the Secret is gone.
+
+#![allow(clippy::expect_used, reason = "tests end where they cannot go on")]
+
+use serde_json::{Value, json};
+use sesame_controller::api::NamespacedName;
+use sesame_tests::agent::{Setup, agent_binary};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::cluster::{Channel, TestCluster};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, keys, publication};
+use sesame_tests::envoy::envoy_binary;
+use sesame_tests::manifests::{
+    self, edge, http_listener, http_route, https_listener, rule_to, served, yaml,
+};
+use sesame_tests::wait::eventually;
+
+/// The listener's ResolvedRefs, where it says that the last good certificate is served.
+fn says_kept(status: &Value) -> bool {
+    let listener = &status["listeners"][0]["conditions"];
+    let resolved = condition(listener, "ResolvedRefs");
+    resolved["status"] == "False"
+        && resolved["reason"] == "InvalidCertificateRef"
+        && resolved["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("last good certificate, which expires at"))
+}
+
+fn gateway_status(status: &Value) -> Value {
+    let objects = status["objects"].as_array().into_iter().flatten();
+    let mut gateways = objects.filter(|object| object["kind"] == "Gateway");
+    gateways.next().map_or(Value::Null, |g| g["status"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does() {
+    let backend = Backend::start("a").await;
+    let authority = Authority::new("servers");
+    let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
+    // No change takes all listeners of an Envoy away.
+    let mut objects = edge(&[
+        https_listener("https", 443, "", "pair"),
+        http_listener("http", 80, ""),
+    ]);
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    let mut mismatched = first.secret("pair");
+    mismatched["data"]["tls.key"] = second.secret("pair")["data"]["tls.key"].clone();
+    let mut without_key = first.secret("pair");
+    without_key["data"] = json!({"tls.crt": without_key["data"]["tls.crt"]});
+
+    let mut agent = Setup::with_ports(&[443, 80]).start(&[
+        ("all.yaml", &yaml(&objects)),
+        ("secret.yaml", &yaml(&[first.secret("pair")])),
+    ]);
+    let request = agent
+        .get(443, "a.test", "/")
+        .tls("a.test", &authority.trust());
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+
+    for broken in [&mismatched, &without_key] {
+        agent.write("secret.yaml", &yaml(std::slice::from_ref(broken)));
+        agent
+            .wait_status("the certificate is kept and served", |status| {
+                let gateway = gateway_status(status);
+                let listener = &gateway["listeners"][0]["conditions"];
+                says_kept(&gateway) && condition(listener, "Programmed")["status"] == "True"
+            })
+            .await;
+        assert_eq!(request.send().await.expect("an answer").status, 200);
+    }
+
+    // What is changed beside it comes, and neither a restart of the agent nor one of both lets go of it.
+    let kept = |number: u8| {
+        let mut rule = rule_to("a", &[]);
+        rule["filters"] = json!([{
+            "type": "ResponseHeaderModifier",
+            "responseHeaderModifier": {"set": [{"name": "x-round", "value": number.to_string()}]},
+        }]);
+        let mut objects = objects.clone();
+        objects.pop();
+        objects.push(http_route("a", &[], &[rule]));
+        yaml(&objects)
+    };
+    for number in 0..2_u8 {
+        agent.kill9();
+        if number == 1 {
+            agent.kill9_envoy();
+        }
+        agent.write("all.yaml", &kept(number));
+        agent.restart();
+        agent
+            .wait_served(&request, |reply| {
+                reply.header("x-round") == Some(&number.to_string())
+            })
+            .await;
+        agent
+            .wait_status("the certificate is still kept", |status| {
+                says_kept(&gateway_status(status))
+            })
+            .await;
+    }
+
+    agent.remove("secret.yaml");
+    eventually("nobody answers", SOON, async || {
+        match request.send().await {
+            Ok(reply) => Err(format!("status {}", reply.status)),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
+    // It was withdrawn, and does not come back with a Secret that is broken.
+    agent.write("secret.yaml", &yaml(&[mismatched]));
+    let status = agent
+        .wait_status("the Secret is broken", |status| {
+            let gateway = gateway_status(status);
+            let resolved = condition(&gateway["listeners"][0]["conditions"], "ResolvedRefs");
+            let message = resolved["message"].as_str().unwrap_or_default();
+            message.contains("tls.key")
+        })
+        .await;
+    assert!(!says_kept(&gateway_status(&status)));
+    assert!(request.send().await.is_err());
+    agent.write("secret.yaml", &yaml(&[second.secret("pair")]));
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_expire_are_told_by_the_agent() {
+    let backend = Backend::start("a").await;
+    let authority = Authority::new("servers");
+    let mut objects = edge(&[
+        https_listener("soon", 443, "soon.test", "soon"),
+        https_listener("over", 443, "over.test", "over"),
+        https_listener("good", 443, "good.test", "good"),
+    ]);
+    objects.push(authority.issue_until(&["soon.test"], 5).secret("soon"));
+    objects.push(authority.issue_until(&["over.test"], -5).secret("over"));
+    objects.push(authority.issue(&["good.test"]).secret("good"));
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    let agent = Setup::with_ports(&[443]).start(&[("all.yaml", &yaml(&objects))]);
+    let told = |list: &Value, what: &str| {
+        let texts = list.as_array().into_iter().flatten();
+        texts
+            .filter(|text| text.as_str().is_some_and(|text| text.contains(what)))
+            .count()
+            == 1
+    };
+    let status = agent
+        .wait_status("both are told", |status| {
+            told(&status["reasons"], "Secret/default/over has expired at")
+                && told(&status["warnings"], "Secret/default/soon expires at")
+        })
+        .await;
+    assert_eq!(status["healthy"], false);
+    assert!(!status.to_string().contains("Secret/default/good expires"));
+    let request = agent
+        .get(443, "good.test", "/")
+        .tls("good.test", &authority.trust());
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+    for text in [
+        "Secret/default/over has expired at",
+        "Secret/default/soon expires at",
+    ] {
+        eventually("the agent warns", SOON, async || {
+            let log = agent.log();
+            if log.contains(text) {
+                Ok(())
+            } else {
+                Err(agent.log_tail())
+            }
+        })
+        .await;
+    }
+    let text = String::from_utf8_lossy(&agent.status_command().stdout).into_owned();
+    assert!(text.contains("Secret/default/soon expires at"), "{text}");
+    let validated = std::process::Command::new(agent_binary())
+        .args(["validate", "--manifests"])
+        .arg(agent.manifests())
+        .arg("--envoy")
+        .arg(envoy_binary())
+        .output()
+        .expect("the agent's binary");
+    let text = String::from_utf8_lossy(&validated.stdout);
+    for warning in ["over has expired at", "soon expires at"] {
+        let warning =
+            format!("warning: Gateway/default/edge: the certificate of Secret/default/{warning}");
+        assert!(text.contains(&warning), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_restart() {
+    const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+    const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Experimental).await;
+    deploy(&cluster).await;
+    let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    let edge = NamespacedName::new("default", "edge");
+    let authority = Authority::new("servers");
+    let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
+    let mut all = manifests::edge(&[https_listener("https", 443, "", "pair")]);
+    all.push(first.secret("pair"));
+    cluster.apply(&yaml(&all)).await.expect("objects");
+
+    let published = async |what: &str, domain: &str, expected: Option<&str>| {
+        eventually(what, SOON, async || {
+            let publication = publication(cluster.admin(), &edge).await?;
+            let snapshot = &publication.snapshot;
+            let mut hosts = snapshot.route_tables.iter().flat_map(|t| &t.virtual_hosts);
+            let pairs = keys(cluster.admin(), &edge).await;
+            let certificate = |pem: &str| pem.lines().collect::<String>();
+            let chains: Vec<String> = pairs
+                .iter()
+                .map(|pair| certificate(&String::from_utf8_lossy(&pair.certificate_chain)))
+                .collect();
+            let expected: Vec<String> = expected.into_iter().map(certificate).collect();
+            let route = domain.is_empty() || hosts.any(|host| host.domain == domain);
+            if chains == expected && snapshot.ports.len() == expected.len() && route {
+                Ok(())
+            } else {
+                Err(format!("{snapshot:?}"))
+            }
+        })
+        .await;
+    };
+    published("the first", "", Some(&first.certificate_pem)).await;
+
+    let other_key = &second.secret("pair")["data"]["tls.key"];
+    let broken = json!({"data": {"tls.key": other_key}});
+    cluster
+        .admin()
+        .merge(SECRET, &broken)
+        .await
+        .expect("a Secret");
+    let said = async || {
+        eventually("the certificate is kept", SOON, async || {
+            let gateway = cluster.admin().get(GATEWAY).await;
+            let gateway = gateway.map_err(|failure| format!("{failure:?}"))?;
+            if says_kept(&gateway["status"]) {
+                Ok(())
+            } else {
+                Err(gateway["status"].to_string())
+            }
+        })
+        .await;
+    };
+    said().await;
+    published("the first is kept", "", Some(&first.certificate_pem)).await;
+
+    controller.kill9();
+    // Something that makes another revision, so that what is published is not just what was left.
+    let route = http_route("a", &["a.test"], &[rule_to("none", &[])]);
+    cluster.apply(&yaml(&[route])).await.expect("a route");
+    controller.restart();
+    controller.wait_ready().await;
+    published(
+        "it is kept over a restart",
+        "a.test",
+        Some(&first.certificate_pem),
+    )
+    .await;
+    said().await;
+
+    cluster.admin().delete(SECRET).await.expect("deleted");
+    published("it is withdrawn", "", None).await;
+    cluster
+        .apply(&yaml(&[second.secret("pair")]))
+        .await
+        .expect("a Secret");
+    published("the second", "a.test", Some(&second.certificate_pem)).await;
+
+    let soon = authority.issue_until(&["a.test"], 5);
+    cluster
+        .apply(&yaml(&[soon.secret("pair")]))
+        .await
+        .expect("a Secret");
+    published("the last", "a.test", Some(&soon.certificate_pem)).await;
+    eventually("its expiry is told", SOON, async || {
+        let gateway = cluster.admin().get(GATEWAY).await;
+        let gateway = gateway.map_err(|failure| format!("{failure:?}"))?;
+        let conditions = &gateway["status"]["conditions"];
+        let resolved = condition(conditions, "ResolvedRefs");
+        let message = resolved["message"].as_str().unwrap_or_default();
+        if resolved["status"] == "True" && message.contains("Secret/default/pair expires at") {
+            Ok(())
+        } else {
+            Err(conditions.to_string())
+        }
+    })
+    .await;
+    let name = "certificate_expiry_timestamp_seconds";
+    let time = controller.metric(name, "Secret/default/pair").await;
+    assert!(time > 1_700_000_000.0, "{time}");
+}

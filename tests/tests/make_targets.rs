@@ -1,0 +1,63 @@
+//! The two commands that a stranger types first say what they lack before they build anything.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use sesame_tests::envoy::workspace;
+
+/// Runs `make` where only these tools are, and an Envoy that was not fetched yet.
+fn make(target: &str, tools: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    for tool in tools {
+        symlink(found(tool), directory.path().join(tool)).unwrap();
+    }
+    Command::new(found("make"))
+        .arg(target)
+        .arg(format!("TOOLS={}", directory.path().join("none").display()))
+        .current_dir(workspace())
+        .env_clear()
+        .env("PATH", directory.path())
+        .output()
+        .unwrap()
+}
+
+fn found(tool: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    let mut candidates = std::env::split_paths(&path).map(|directory| directory.join(tool));
+    candidates
+        .find(|candidate: &PathBuf| Path::is_file(candidate))
+        .unwrap_or_else(|| panic!("no {tool} on the PATH"))
+}
+
+#[test]
+fn what_is_missing_is_named_before_anything_is_built() {
+    let tools = ["sh", "sed", "awk", "dirname", "sort", "head", "cut"];
+    for (target, missing) in [
+        ("demo", &["cargo: Rust 1.", "cc: ", "python3 "][..]),
+        (
+            "test",
+            &[
+                "cargo: Rust 1.",
+                "cc: ",
+                "python3 ",
+                "go: Go 1.",
+                "unshare ",
+                "ip ",
+            ],
+        ),
+    ] {
+        let output = make(target, &tools);
+        assert!(!output.status.success(), "{target}: {output:?}");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        for tool in missing {
+            assert!(
+                words.contains(&format!("missing: {tool}")),
+                "{target}: {words}"
+            );
+        }
+        assert!(output.stdout.is_empty(), "{target}: {output:?}");
+    }
+}

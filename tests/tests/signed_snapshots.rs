@@ -1,0 +1,225 @@
+//! A controller that signs and an agent that believes nobody else: who may write ConfigMaps decides nothing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sesame_controller::api::NamespacedName;
+use sesame_controller::cluster::published::{SHARD_ENTRY, manifest_name};
+use sesame_proto::schema::{Endpoint, EndpointSet, Snapshot};
+use sesame_proto::shard;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::backend::Backend;
+use sesame_tests::cluster::{Channel, TestCluster, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
+use sesame_tests::envoy::workspace;
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::network;
+use sesame_tests::published::{config_map_path, one};
+use sesame_tests::wait::eventually;
+
+const OLD: [&str; 2] = [
+    "-----BEGIN PRIVATE KEY-----\n\
+     MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+     -----END PRIVATE KEY-----\n",
+    "-----BEGIN PUBLIC KEY-----\n\
+     MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+     -----END PUBLIC KEY-----\n",
+];
+const NEW: [&str; 2] = [
+    "-----BEGIN PRIVATE KEY-----\n\
+     MC4CAQAwBQYDK2VwBCIEIEzNCJsoXb2Wlk8vptbPp2xE6nuXazJ27Jqmp6w4pvW4\n\
+     -----END PRIVATE KEY-----\n",
+    "-----BEGIN PUBLIC KEY-----\n\
+     MCowBQYDK2VwAyEAb4SDQvuE1b/JhKVPBvoKklYC5nUKGanh9w77l5egMUk=\n\
+     -----END PUBLIC KEY-----\n",
+];
+
+fn write(path: &Path, text: &str) {
+    let _ = std::fs::remove_file(path);
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
+}
+
+/// What an agent says of its first Gateway.
+fn says(status: &Value, state: &str, words: &[&str]) -> bool {
+    let gateway = &status["gateways"][0];
+    let message = gateway["message"].as_str().unwrap_or_default();
+    gateway["state"] == *state && words.iter().all(|word| message.contains(word))
+}
+
+async fn wait(agent: &AgentUnderTest, backend: &Backend) {
+    let request = agent.get(80, "signed.test", "/");
+    agent
+        .wait_served(&request, |reply| {
+            reply.status == 200 && reply.backend().as_deref() == Some(backend.name())
+        })
+        .await;
+}
+
+/// The objects of a Gateway whose one route goes to this backend.
+fn objects(backend: &Backend) -> Vec<Value> {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    let rule = rule_to("app", &[path("PathPrefix", "/")]);
+    objects.push(http_route("app", &["signed.test"], &[rule]));
+    objects
+}
+
+/// What is left of an object for somebody to write it once more.
+fn again(mut object: Value) -> Value {
+    object["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&name.as_str()));
+    object
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_overlap() {
+    if !network::inside_own(
+        "only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_overlap",
+    ) {
+        return;
+    }
+    let at = (network::BACKENDS, 0).into();
+    let a = Backend::start_at("a", at).await.expect("an address");
+    let b = Backend::start_at("b", at).await.expect("an address");
+    let keys = tempfile::tempdir().unwrap();
+    let (signing, trusted) = (keys.path().join("signing"), keys.path().join("trusted"));
+    write(&signing, OLD[0]);
+    write(&trusted, OLD[1]);
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(Channel::Standard).await;
+    deploy(&cluster).await;
+    let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
+    let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
+    cluster.apply(&rbac).await.expect("the agent's rights");
+    let flag = signing.to_string_lossy();
+    let mut controller = ControllerUnderTest::start(&cluster, &["--signing-key-file", &flag]).await;
+    controller.wait_ready().await;
+    let user = User::service_account(NAMESPACE, "sesame-agent");
+    let config = cluster.kubeconfig(&user).await;
+    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
+    agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
+    agent.add_flags(&[
+        "--host",
+        "host-1",
+        "--trusted-key",
+        &trusted.to_string_lossy(),
+    ]);
+    agent.restart();
+    cluster.apply(&yaml(&objects(&a))).await.unwrap();
+    wait(&agent, &a).await;
+
+    let admin = cluster.admin();
+    let name = NamespacedName::new("default", "edge");
+    let shard_path = config_map_path("default.edge.endpoints-1-0");
+    let manifest_path = config_map_path(&manifest_name(&name));
+    let first = admin.get(&shard_path).await.unwrap();
+    cluster.apply(&yaml(&objects(&b))).await.unwrap();
+    wait(&agent, &b).await;
+    // From here on nobody mends what others write.
+    controller.kill9();
+    let good = admin.get(&shard_path).await.unwrap();
+
+    let resolved = one(&objects(&a));
+    let set = &resolved.snapshot.endpoints[0];
+    let forged = Snapshot {
+        endpoints: vec![EndpointSet {
+            name: set.name.clone(),
+            endpoints: vec![Endpoint {
+                address: a.address().ip().to_string(),
+                port: a.address().port().into(),
+            }],
+        }],
+        ..Snapshot::default()
+    };
+    let forged = shard::split(&forged).unwrap().shards.pop().unwrap();
+    let mut object = again(good.clone());
+    object["binaryData"][SHARD_ENTRY] = json!(STANDARD.encode(&forged.bytes));
+    admin.apply_value(&object).await.unwrap();
+    let told = |what: &'static str, words: &'static [&'static str]| {
+        agent.wait_status(what, move |status| says(status, "Degraded", words))
+    };
+    told(
+        "a forged shard is named",
+        &["endpoints-1-0", "is of other content"],
+    )
+    .await;
+    wait(&agent, &b).await;
+    // Nor is one that was true once.
+    admin.apply_value(&again(first)).await.unwrap();
+    told(
+        "an old shard is named",
+        &["endpoints-1-0", "is older than what was taken"],
+    )
+    .await;
+    wait(&agent, &b).await;
+    admin.apply_value(&again(good)).await.unwrap();
+    let well = |status: &Value| says(status, "Serving", &[]);
+    agent.wait_status("the true one is taken", well).await;
+
+    // A manifest that says something else, and one that nobody signed.
+    let manifest = admin.get(&manifest_path).await.unwrap();
+    let mut other = again(manifest.clone());
+    other["data"]["keySecrets"] = json!("1");
+    admin.apply_value(&other).await.unwrap();
+    told(
+        "a changed manifest is named",
+        &["edge.manifest", "is of other content"],
+    )
+    .await;
+    other["binaryData"]["signature"] = json!("");
+    admin.apply_value(&other).await.unwrap();
+    told(
+        "an unsigned manifest is named",
+        &["edge.manifest", "0 bytes of something else"],
+    )
+    .await;
+    wait(&agent, &b).await;
+
+    // The controller mends it, and signs with two keys from now on.
+    write(&signing, &[OLD[0], NEW[0]].concat());
+    controller.restart();
+    agent.wait_status("it is mended", well).await;
+    let signed_by = async |keys: usize| {
+        eventually("all is signed anew", SOON, async || {
+            for path in [&shard_path, &manifest_path] {
+                let object = admin.get(path).await.map_err(|error| error.to_string())?;
+                let signature = object["binaryData"]["signature"]
+                    .as_str()
+                    .unwrap_or_default();
+                let length = STANDARD.decode(signature).unwrap().len();
+                if length != 9 + 72 * keys {
+                    return Err(format!("{length} bytes"));
+                }
+            }
+            Ok(())
+        })
+        .await;
+    };
+    signed_by(2).await;
+    write(&trusted, NEW[1]);
+    agent.restart();
+    agent.wait_status("the new key is believed", well).await;
+    write(&signing, NEW[0]);
+    controller.restart();
+    signed_by(1).await;
+    cluster.apply(&yaml(&objects(&a))).await.unwrap();
+    wait(&agent, &a).await;
+    // Who knows only the old one believes nothing of it, and serves on.
+    write(&trusted, OLD[1]);
+    agent.restart();
+    agent
+        .wait_status("the old key is not enough", |status| {
+            says(status, "Degraded", &["none of them is trusted here"])
+        })
+        .await;
+    wait(&agent, &a).await;
+}

@@ -1,0 +1,210 @@
+//! To stop the agent is not to stop the gateway: it is stopped, restarted and upgraded under load, and not one request fails.
+//! Who ends the gateway says so.
+
+#![allow(clippy::expect_used, reason = "all of it is test code")]
+
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary, words};
+use sesame_tests::backend::Backend;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::processes;
+use sesame_tests::seeded::count;
+use sesame_tests::wait::eventually;
+
+const HOST: &str = "stop.test";
+
+fn version(backend: &Backend, number: usize) -> String {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend.address()]));
+    let matches = [
+        path("Exact", "/always"),
+        path("Exact", &format!("/{number}")),
+    ];
+    objects.push(http_route("app", &[HOST], &[rule_to("app", &matches)]));
+    yaml(&objects)
+}
+
+async fn start(setup: Setup, backend: &Backend) -> AgentUnderTest {
+    let agent = setup.start(&[("all.yaml", &version(backend, 0))]);
+    wait_version(&agent, 0).await;
+    agent
+}
+
+async fn wait_version(agent: &AgentUnderTest, number: usize) {
+    let request = agent.get(80, HOST, &format!("/{number}"));
+    agent
+        .wait_served(&request, |reply| reply.status == 200)
+        .await;
+}
+
+fn envoys(agent: &AgentUnderTest) -> Vec<i32> {
+    agent.envoys().iter().map(|envoy| envoy.pid).collect()
+}
+
+/// As packages do it: while the file runs, by rename.
+fn install(at: &Path) {
+    let new = at.with_extension("new");
+    std::fs::copy(agent_binary(), &new).expect("copy the agent");
+    std::fs::rename(new, at).expect("rename the agent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_is_stopped_killed_and_upgraded_and_not_one_request_fails() {
+    let backend = Backend::start("a").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let installed = directory.path().join("sesame-agent");
+    install(&installed);
+    let mut agent = start(Setup::with_ports(&[80]).agent(&installed), &backend).await;
+    let before = envoys(&agent);
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
+    let rounds = count("SESAME_STOPS", 4, 40);
+    for number in 1..=rounds {
+        // At once, while it is applied, and when that is over.
+        agent.write("all.yaml", &version(&backend, 3 * number - 2));
+        if number % 2 == 0 {
+            wait_version(&agent, 3 * number - 2).await;
+        }
+        let status = agent.stop();
+        assert!(status.success(), "{status}\n{}", agent.log_tail());
+        load.pass(50).await;
+        agent.restart();
+        agent.write("all.yaml", &version(&backend, 3 * number - 1));
+        wait_version(&agent, 3 * number - 1).await;
+
+        install(&installed);
+        let status = agent.stop();
+        assert!(status.success(), "{status}\n{}", agent.log_tail());
+        load.pass(50).await;
+        agent.restart();
+        wait_version(&agent, 3 * number - 1).await;
+
+        agent.kill9();
+        load.pass(50).await;
+        agent.restart();
+        agent.write("all.yaml", &version(&backend, 3 * number));
+        wait_version(&agent, 3 * number).await;
+    }
+    assert_eq!(envoys(&agent), before, "its Envoy is the same");
+    let report = load.stop().await;
+    report.clean(&format!(
+        "agent stopped, upgraded and killed {rounds} times each"
+    ));
+}
+
+/// An Envoy that is about to take over when the agent is stopped has done so when the next one is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_is_stopped_in_a_restart_of_envoy_and_not_one_request_fails() {
+    let backend = Backend::start("a").await;
+    let mut agent = start(Setup::with_ports(&[80]), &backend).await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
+    for (number, strategy) in ["handover", "hot"].into_iter().enumerate() {
+        agent.one_envoy().await;
+        agent
+            .wait_status("Envoy is live", |status| {
+                status["gateways"][0]["envoy"]["state"] == "Live"
+            })
+            .await;
+        let before = envoys(&agent);
+        let mut order = agent.begin_to_replace_envoy(strategy);
+        eventually("another Envoy is there", SOON, async || {
+            let now = envoys(&agent);
+            let is_new = now.iter().any(|pid| !before.contains(pid));
+            is_new.then_some(()).ok_or_else(|| format!("{now:?}"))
+        })
+        .await;
+        assert!(agent.stop().success(), "{}", agent.log_tail());
+        let _ = order.wait();
+        load.pass(50).await;
+        agent.restart();
+        agent.write("all.yaml", &version(&backend, number + 1));
+        wait_version(&agent, number + 1).await;
+        agent.one_envoy().await;
+    }
+    load.stop().await.clean("agent stopped in restarts");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
+    let backend = Backend::start("a").await;
+    let mut agent = start(Setup::with_ports(&[80]), &backend).await;
+    assert!(agent.end().success(), "{}", agent.log_tail());
+    assert_eq!(envoys(&agent), [0; 0], "{}", agent.log_tail());
+    // It comes back from what it kept.
+    agent.restart();
+    wait_version(&agent, 0).await;
+
+    // One that was left, and one whose agent was killed.
+    for is_orderly in [true, false] {
+        if is_orderly {
+            assert!(agent.stop().success(), "{}", agent.log_tail());
+        } else {
+            agent.kill9();
+        }
+        assert_eq!(envoys(&agent).len(), 1);
+        let output = agent.drain_stop();
+        assert!(output.status.success(), "{}", words(&output));
+        assert!(
+            words(&output).contains("no agent ran here"),
+            "{}",
+            words(&output)
+        );
+        assert_eq!(envoys(&agent), [0; 0], "{}", words(&output));
+        let output = agent.drain_stop();
+        assert!(output.status.success(), "{}", words(&output));
+        assert!(words(&output).contains("neither"), "{}", words(&output));
+        agent.restart();
+        wait_version(&agent, 0).await;
+    }
+
+    // One that does not listen is not passed over.
+    std::fs::remove_file(agent.runtime().join("agent.sock")).expect("its socket");
+    let output = agent.drain_stop();
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert!(
+        words(&output).contains("another agent"),
+        "{}",
+        words(&output)
+    );
+    assert_eq!(envoys(&agent).len(), 1);
+}
+
+/// The first process of a container takes all others with it: they are not left without a drain.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_process_of_a_container_drains_and_ends_its_envoy_with_itself() {
+    let backend = Backend::start("a").await;
+    let container = "unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
+    let container: Vec<&str> = container.split(' ').collect();
+    let mut agent = start(Setup::with_ports(&[80]).wrapper(&container), &backend).await;
+    let idle = tokio::net::TcpStream::connect(agent.address(80))
+        .await
+        .expect("connect");
+    let first = processes::below(&agent.runtime())
+        .into_iter()
+        .find(|process| process.is("sesame-agent"))
+        .expect("the agent");
+    kill(Pid::from_raw(first.pid), Signal::SIGTERM).expect("the agent runs");
+    eventually("it ends", SOON, async || {
+        let ended = agent.ended().ok_or_else(|| "it runs".to_owned())?;
+        (ended == 0).then_some(()).ok_or_else(|| ended.to_string())
+    })
+    .await;
+    drop(idle);
+    assert!(
+        agent.log().contains("stopped Envoy"),
+        "{}",
+        agent.log_tail()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_was_told_so_drains_and_ends_its_envoy_with_itself() {
+    let backend = Backend::start("a").await;
+    let setup = Setup::with_ports(&[80]).flag("--on-stop=drain");
+    let mut agent = start(setup, &backend).await;
+    assert!(agent.stop().success(), "{}", agent.log_tail());
+    assert_eq!(envoys(&agent), [0; 0], "{}", agent.log_tail());
+}

