@@ -114,7 +114,10 @@ impl Quarantine {
             let wanted = Wanted {
                 rendered,
                 serials: left.as_ref().unwrap_or(candidate.packed.serials()),
-                may_empty: self.none_could_be_opened(applier),
+                // That the source wants none has waited until it was sure to be meant. That nothing is left of what it
+                // wants is never meant.
+                may_empty: candidate.packed.counts().listeners == 0
+                    || self.none_could_be_opened(applier),
             };
             let report = match applier.apply(wanted, Some(envoy)).await {
                 Ok(report) => report,

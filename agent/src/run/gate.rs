@@ -8,8 +8,15 @@ use crate::packed::Counts;
 /// Smaller sets may change as they like.
 const FEW: usize = 10;
 
-/// What a change from `old` to `new` would remove more of than `percent`.
+/// Returns what a change from `old` to `new` would remove more of than `percent`. A last listener is never few: without it
+/// nothing is served any more.
 fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
+    if percent < 100 && old.listeners > 0 && new.listeners == 0 {
+        return Some(match old.listeners {
+            1 => "the only listener".to_owned(),
+            all => format!("all {all} listeners"),
+        });
+    }
     let losses: Vec<String> = [
         ("listeners", old.listeners, new.listeners),
         ("virtual hosts", old.virtual_hosts, new.virtual_hosts),
@@ -137,5 +144,23 @@ mod tests {
         assert!(gate.check(None, nothing, String::new, start).is_ok());
         let mut open = Gate::new(100, Duration::from_secs(60));
         assert!(check(&mut open, 0, "a", start));
+    }
+
+    #[test]
+    fn the_last_listener_goes_when_the_source_has_stuck_to_it() {
+        let (start, pause) = (Instant::now(), Duration::from_secs(60));
+        let (one, none) = (
+            Counts {
+                listeners: 1,
+                ..Counts::default()
+            },
+            Counts::default(),
+        );
+        let mut gate = Gate::new(50, pause);
+        let mut ask = |now| gate.check(Some(one), none, || "a".to_owned(), now);
+        assert!(ask(start).unwrap_err().contains("the only listener"));
+        assert!(ask(start + pause).is_ok());
+        let mut open = Gate::new(100, pause);
+        assert!(open.check(Some(one), none, String::new, start).is_ok());
     }
 }

@@ -19,6 +19,7 @@ mod publisher;
 mod retries;
 mod seen;
 mod signing;
+mod write;
 
 pub(crate) use self::bundle::Bundle;
 pub(crate) use self::last_good::last_good;

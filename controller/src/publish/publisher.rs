@@ -5,24 +5,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt as _;
-use kube::api::{DeleteParams, GetParams, PostParams};
-use kube::core::request::Request;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource as _};
-use serde::de::IgnoredAny;
+use kube::{Api, Client};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::objects::{self, Object, Owner};
-use super::observed::{Entry, Published, is_ours};
+use super::objects::Owner;
+use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
 use super::retries::{FIRST_PAUSE, Failures, Retries, forget_settled, note_failure};
-use super::seen::{Found, Stored, take};
+use super::seen::{Found, take};
 use super::signing::Signing;
+use super::write::{Refusal, Written};
 use crate::api::NamespacedName;
-use crate::cluster::published::{GATEWAY_LABEL, PUBLISHER, Part};
+use crate::cluster::published::GATEWAY_LABEL;
 use crate::engine::Offers;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
@@ -230,136 +228,6 @@ impl Publisher {
             Err(_) => Err(format!("{name}: no answer in {TIMEOUT:?}")),
         }
     }
-
-    async fn send(
-        &self,
-        owner: Option<&Owner>,
-        write: Write,
-        stamp: u64,
-    ) -> Result<Written, Refusal> {
-        let written = match (owner, write) {
-            (Some(owner), Write::Create(object)) => {
-                match self.put(owner, &object, (Verb::Create, stamp)).await {
-                    // It may be ours all the same: without its label the watch does not see it.
-                    Err(kube::Error::Api(status)) if status.code == 409 => {
-                        if !self.wrote(objects::kind(object.part), &object.name).await? {
-                            return Err(Refusal::Foreign);
-                        }
-                        self.put(owner, &object, (Verb::Replace, stamp)).await
-                    }
-                    result => result,
-                }
-            }
-            (Some(owner), Write::Replace(object)) => {
-                match self.put(owner, &object, (Verb::Replace, stamp)).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {
-                        self.put(owner, &object, (Verb::Create, stamp)).await
-                    }
-                    // What is immutable has other bytes under our name: somebody else's work. Nothing else is ever
-                    // taken away to be replaced.
-                    Err(kube::Error::Api(status))
-                        if status.code == 422 && object.part == Part::Config =>
-                    {
-                        self.delete(objects::kind(object.part), &object.name)
-                            .await?;
-                        self.put(owner, &object, (Verb::Create, stamp)).await
-                    }
-                    result => result,
-                }
-            }
-            (_, Write::Delete { kind, name }) => self.delete(kind, &name).await,
-            // Nothing is planned for a Gateway that is gone but to delete.
-            (None, Write::Create(_) | Write::Replace(_)) => Ok(Written::Nothing),
-        };
-        Ok(written?)
-    }
-
-    /// Whether we have written what is there.
-    async fn wrote(&self, kind: &'static str, name: &str) -> kube::Result<bool> {
-        let request = Request::new(self.url(kind))
-            .get(name, &GetParams::default())
-            .map_err(kube::Error::BuildRequest)?;
-        let there = self.client.request::<Incoming>(request).await?;
-        Ok(is_ours(&there))
-    }
-
-    async fn put(
-        &self,
-        owner: &Owner,
-        object: &Object,
-        (verb, stamp): (Verb, u64),
-    ) -> kube::Result<Written> {
-        let kind = objects::kind(object.part);
-        let signature = self.signing.sign(object, owner, stamp);
-        let json = object.json(owner, &self.namespace, signature.as_deref());
-        let body = serde_json::to_vec(&json).map_err(kube::Error::SerdeError)?;
-        let request = Request::new(self.url(kind));
-        let parameters = PostParams {
-            field_manager: Some(PUBLISHER.to_owned()),
-            ..PostParams::default()
-        };
-        let request = match verb {
-            Verb::Create => request.create(&parameters, body),
-            Verb::Replace => request.replace(&object.name, &parameters, body),
-        };
-        let request = request.map_err(kube::Error::BuildRequest)?;
-        self.metrics.published(object.part.as_str(), verb.as_str());
-        let stored: Stored = self.client.request(request).await?;
-        let version = stored.metadata.resource_version.parse().unwrap_or(0);
-        let seal = self.signing.written(object.part, stamp);
-        let entry = Entry::of_written(object, owner, version, seal);
-        Ok(Written::Put(object.name.clone(), Box::new(entry)))
-    }
-
-    async fn delete(&self, kind: &'static str, name: &str) -> kube::Result<Written> {
-        let request = Request::new(self.url(kind))
-            .delete(name, &DeleteParams::default())
-            .map_err(kube::Error::BuildRequest)?;
-        self.metrics.published(kind, "delete");
-        match self.client.request::<IgnoredAny>(request).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error),
-        }
-        Ok(Written::Deleted(kind, name.to_owned()))
-    }
-
-    fn url(&self, kind: &str) -> String {
-        let kind = if kind == "Secret" {
-            Kind::Secret
-        } else {
-            Kind::ConfigMap
-        };
-        Incoming::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
-    }
-}
-
-/// Why a write did nothing.
-enum Refusal {
-    /// The name is somebody else's.
-    Foreign,
-    Kube(kube::Error),
-}
-
-impl From<kube::Error> for Refusal {
-    fn from(error: kube::Error) -> Self {
-        Self::Kube(error)
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Verb {
-    Create,
-    Replace,
-}
-
-impl Verb {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Replace => "replace",
-        }
-    }
 }
 
 /// What came of a Gateway's plan.
@@ -367,27 +235,6 @@ struct Outcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
     failure: Option<String>,
-}
-
-/// What a write changed.
-enum Written {
-    Put(String, Box<Entry>),
-    Deleted(&'static str, String),
-    Nothing,
-}
-
-impl Written {
-    fn note(self, published: &mut Published) {
-        match self {
-            Self::Put(name, entry) => {
-                published.put(&name, *entry);
-            }
-            Self::Deleted(kind, name) => {
-                published.remove(kind, &name, u64::MAX);
-            }
-            Self::Nothing => {}
-        }
-    }
 }
 
 /// Later than every stamp before, and the milliseconds since 1970 where that is later. A plan has three steps.
