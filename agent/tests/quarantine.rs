@@ -32,6 +32,8 @@ use sesame_proto::schema::{
 const TABLE: &str = "http/80";
 /// Rust takes it, RE2 does not.
 const BAD_REGEX: &str = "(?x)a";
+/// An origin that is literal text to us, and an escape that RE2 does not have.
+const BAD_ORIGIN: &str = r"https://\u0041\.test";
 
 /// Good objects, to which poison is added.
 struct World {
@@ -207,7 +209,7 @@ impl World {
             Poison::CorsRegex => {
                 bad.cors = Some(Cors {
                     allow_origins: vec![CorsOrigin {
-                        kind: Some(cors_origin::Kind::Regex(BAD_REGEX.to_owned())),
+                        kind: Some(cors_origin::Kind::Regex(BAD_ORIGIN.to_owned())),
                     }],
                     ..Cors::default()
                 });

@@ -20,7 +20,7 @@ use crate::finalizer::Finalizer;
 use crate::lead::Elector;
 use crate::provision::{Nameless, Provisioner};
 use crate::publish::{Failures, Publisher, Signing};
-use crate::report::Reporter;
+use crate::report::{Events, Expiring, Reporter};
 use crate::resolve::Options;
 use crate::serve::{self, Metrics};
 use crate::watch::fetch::{Fetcher, References};
@@ -116,6 +116,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     let (nameless, without_name) = watch::channel(Nameless::new());
     let (failures, failed) = watch::channel(Failures::new());
     let (step_down, mut stopping) = watch::channel(false);
+    let (expiring, expires) = watch::channel(Expiring::new());
 
     let controller_name = options.controller_name.clone();
     let engine = Engine {
@@ -180,6 +181,14 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         signing,
     };
     tasks.spawn(publisher.run());
+    let identity = identity();
+    let events = Events {
+        client: client.clone(),
+        instance: identity.clone(),
+        leading: is_leading.clone(),
+        expiring: expires,
+    };
+    tasks.spawn(events.run());
     let reporter = Reporter {
         client: client.clone(),
         namespace: namespace.clone(),
@@ -189,13 +198,14 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         failures: failed,
         nameless: without_name,
         leading: is_leading,
+        expiring,
         metrics: Arc::clone(&metrics),
     };
     tasks.spawn(reporter.run());
     let elector = Elector {
         client,
         namespace,
-        identity: identity(),
+        identity,
         duration: lease_duration,
         leading,
         metrics,

@@ -199,6 +199,7 @@ async fn certificates_that_expire_are_told_by_the_agent() {
 
 #[tokio::test]
 async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_restart() {
+    const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
     const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
     let cluster = TestCluster::start().await;
@@ -296,6 +297,24 @@ async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_r
             Ok(())
         } else {
             Err(conditions.to_string())
+        }
+    })
+    .await;
+    eventually("an event tells it too", SOON, async || {
+        let events = cluster.admin().get(EVENTS).await;
+        let events = events.map_err(|failure| format!("{failure:?}"))?;
+        let items = events["items"].as_array().cloned().unwrap_or_default();
+        let tells = |event: &Value| {
+            event["reason"] == "CertificateExpires"
+                && event["regarding"]["kind"] == "Gateway"
+                && event["regarding"]["uid"].is_string()
+                && event["note"]
+                    .as_str()
+                    .is_some_and(|note| note.contains("Secret/default/pair expires at"))
+        };
+        match items.iter().filter(|event| tells(event)).count() {
+            1 => Ok(()),
+            _ => Err(events.to_string()),
         }
     })
     .await;

@@ -6,6 +6,7 @@
 //! nothing is written that is already there.
 
 mod agents;
+mod events;
 mod hosts;
 mod judged;
 mod kept;
@@ -18,6 +19,7 @@ mod silence;
 mod stored;
 mod write;
 
+pub(crate) use self::events::{Events, Expiring};
 pub(crate) use self::judged::{Judged, Rejudged};
 pub(crate) use self::reporter::Reporter;
 pub(crate) use self::stored::Stored;

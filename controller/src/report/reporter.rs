@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::agents::Agents;
+use super::events::{self, Expiring};
 use super::judged::{Judged, Rejudged};
 use super::pace::Pace;
 use super::patch::patch;
@@ -21,9 +22,8 @@ use super::said::status;
 use super::silence::Moment;
 use super::stored::Stored;
 use super::write::{self, Outcome};
-use crate::api::{NamespacedName, Network};
+use crate::api::Network;
 use crate::engine::{Judgement, StatusChange};
-use crate::expiry::Warning;
 use crate::provision::Nameless;
 use crate::publish::Failures;
 use crate::serve::Metrics;
@@ -50,6 +50,7 @@ pub(crate) struct Reporter {
     pub(crate) failures: watch::Receiver<Failures>,
     pub(crate) nameless: watch::Receiver<Nameless>,
     pub(crate) leading: watch::Receiver<bool>,
+    pub(crate) expiring: watch::Sender<Expiring>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Reporter {
 struct Known {
     judged: Option<Arc<Judged>>,
     /// What is to be said of certificates.
-    expiring: BTreeMap<NamespacedName, Vec<Warning>>,
+    expiring: Expiring,
     stored: BTreeMap<ObjectKey, Stored>,
     /// Objects that may have to be written.
     open: BTreeSet<ObjectKey>,
@@ -113,6 +114,7 @@ impl Reporter {
                     let gateways = agents.look_at_the_clock(Moment::now());
                     known.touch(gateways);
                     known.open_expiring(write::now());
+                    events::tell(&known.expiring, &self.expiring);
                     let now = Instant::now();
                     known.paces.retain(|_, pace| !pace.is_over(now));
                     if *self.leading.borrow() && let Some(judged) = &known.judged {
@@ -289,7 +291,7 @@ impl Known {
         let Some(judged) = &self.judged else {
             return;
         };
-        let expiring: BTreeMap<NamespacedName, Vec<Warning>> = judged
+        let expiring: Expiring = judged
             .expiries
             .keys()
             .map(|gateway| (gateway.clone(), judged.warnings(gateway, now)))

@@ -12,4 +12,5 @@ mod disks;
 mod edit;
 mod fields;
 mod seeds;
+mod trusted;
 mod values;

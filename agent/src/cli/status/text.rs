@@ -28,6 +28,9 @@ pub(super) fn text(report: &Report, selection: &Selection) -> String {
     if !wrong.is_empty() {
         let _ = writeln!(text, "{wrong}");
     }
+    if selection.is_everything() {
+        advice(report, &mut text);
+    }
     if !selection.names_objects() {
         let _ = writeln!(text, "{}", gateways(report));
         let available = if report.source.available {
@@ -48,17 +51,6 @@ pub(super) fn text(report: &Report, selection: &Selection) -> String {
     for line in summary(report) {
         let _ = writeln!(text, "{line}");
     }
-    if selection.is_everything() {
-        if !report.warnings.is_empty() {
-            let _ = writeln!(text, "\n{WARNING}soon wrong:{WARNING:#}");
-        }
-        for warning in &report.warnings {
-            let _ = writeln!(text, "  {warning}");
-        }
-        for hint in &report.hints {
-            let _ = writeln!(text, "\nhint: {hint}");
-        }
-    }
     text
 }
 
@@ -72,6 +64,19 @@ fn headline(report: &Report, text: &mut String) {
         let _ = writeln!(text, "  {reason}");
     }
     text.push('\n');
+}
+
+/// Adds what is not wrong: what soon will be, and what could be better.
+fn advice(report: &Report, text: &mut String) {
+    for warning in &report.warnings {
+        let _ = writeln!(text, "{WARNING}soon wrong:{WARNING:#} {warning}");
+    }
+    for hint in &report.hints {
+        let _ = writeln!(text, "hint: {hint}");
+    }
+    if !report.warnings.is_empty() || !report.hints.is_empty() {
+        text.push('\n');
+    }
 }
 
 /// Returns everything that is wrong, a line each: in the source, what Envoy refuses, and conditions of objects.

@@ -1,0 +1,114 @@
+//! Signatures, keys, kubeconfigs and manifests: what decides whom an agent believes.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+
+use prost::Message as _;
+use sesame_controller::cluster::kubeconfig;
+use sesame_proto::bounds;
+use sesame_proto::shard;
+use sesame_proto::signature::{Piece, SigningKeys, Statement, TrustedKeys};
+
+use super::campaign::{Verdict, run, scratch};
+use super::edit::Form;
+use super::seeds;
+
+/// A test vector of RFC 8032, as a file holds it.
+const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
+    MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+    -----END PRIVATE KEY-----\n";
+const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\n\
+    MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+    -----END PUBLIC KEY-----\n";
+const STAMP: u64 = 66_051;
+
+fn keys() -> SigningKeys {
+    SigningKeys::from_pem(PRIVATE.as_bytes()).expect("a key")
+}
+
+fn statement(content: &[u8]) -> Statement<'_> {
+    Statement {
+        gateway: "Gateway/default/edge",
+        piece: Piece::Endpoints { name: "shard" },
+        content,
+    }
+}
+
+/// Whatever is changed of a signature, nothing but the stamp and the content that were signed are believed.
+#[test]
+fn signatures() {
+    let keys = keys();
+    let trusted = keys.trusted();
+    let seeds = [keys.sign(&statement(b"content"), STAMP)];
+    run("signatures", Form::Text, &seeds, |bytes| -> Verdict {
+        if trusted.verify(&statement(b"other"), Some(bytes)).is_ok() {
+            return Err("content that nobody signed is believed".to_owned());
+        }
+        match trusted.verify(&statement(b"content"), Some(bytes)) {
+            Ok(STAMP) => Ok(true),
+            Ok(stamp) => Err(format!("stamp {stamp} is believed, which nobody signed")),
+            Err(_) => Ok(false),
+        }
+    });
+}
+
+/// A file of keys is read or refused; what is read can be used.
+#[test]
+fn key_files() {
+    let seeds = [PRIVATE, PUBLIC].map(|pem| pem.as_bytes().to_vec());
+    run("key_files", Form::Text, &seeds, |bytes| -> Verdict {
+        let mut trusted = TrustedKeys::default();
+        let public = trusted.add_pem(bytes).is_ok();
+        let Ok(keys) = SigningKeys::from_pem(bytes) else {
+            return Ok(public);
+        };
+        let signature = keys.sign(&statement(b"content"), STAMP);
+        match keys
+            .trusted()
+            .verify(&statement(b"content"), Some(&signature))
+        {
+            Ok(_) => Ok(true),
+            Err(error) => Err(format!("a key's own signature is refused: {error}")),
+        }
+    });
+}
+
+/// A kubeconfig is judged, whatever it names.
+#[test]
+fn kubeconfigs() {
+    let dir = scratch();
+    let file = dir.path().join("config");
+    std::fs::write(&file, "").expect("write");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    let seed = br#"apiVersion: v1
+kind: Config
+current-context: edge
+contexts: [{name: edge, context: {cluster: edge, user: agent, namespace: sesame-system}}]
+clusters: [{name: edge, cluster: {server: "https://192.0.2.1:6443", certificate-authority: ca.crt, tls-server-name: api}}]
+users: [{name: agent, user: {tokenFile: token, client-certificate-data: QUJD, client-key-data: QUJD}}]
+"#;
+    run("kubeconfigs", Form::Text, &[seed.to_vec()], |bytes| {
+        std::fs::write(&file, bytes).expect("write");
+        Ok(kubeconfig::check(&file).is_ok())
+    });
+}
+
+/// A manifest is read within bounds, and what it names is looked for, whoever wrote it.
+#[test]
+fn snapshot_manifests() {
+    let gateways = seeds::gateways().iter().take(64);
+    let seeds: Vec<Vec<u8>> = gateways
+        .filter_map(|gateway| shard::split(&gateway.snapshot).ok())
+        .map(|sharded| sharded.manifest.encode_to_vec())
+        .collect();
+    run("snapshot_manifests", Form::Proto, &seeds, |bytes| {
+        let Ok(manifest) = bounds::manifest(bytes) else {
+            return Ok(false);
+        };
+        let nothing = BTreeMap::<String, Vec<u8>>::new();
+        if shard::join(&manifest, &nothing).is_ok() && !manifest.config.is_empty() {
+            return Err("put together of shards that are not there".to_owned());
+        }
+        Ok(true)
+    });
+}
