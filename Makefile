@@ -54,7 +54,7 @@ demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 
 .PHONY: test
 test: ## All that a change must pass: what `check` does, every test, the conformance suite
-	$(TOOLS_FOR) cargo rustfmt clippy cc go unshare nsenter setpriv ip $(FETCH_ENVOY)
+	$(TOOLS_FOR) cargo rustfmt clippy cc go openssl unshare nsenter setpriv ip $(FETCH_ENVOY)
 	@printf '%s\n' \
 	  'This checks the sources, then builds everything, runs every test and the conformance suite of the Gateway API, against' \
 	  'a real Envoy and a real API server. On two cores that takes an hour the first time. It builds and fetches:' \

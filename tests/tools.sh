@@ -55,6 +55,7 @@ for tool in "$@"; do
       ;;
     cc) has cc || lacks "cc: a C compiler (Debian: build-essential)" ;;
     unshare | nsenter | setpriv) has "$tool" || lacks "$tool (Debian: util-linux); tests run agents in namespaces" ;;
+    openssl) has openssl || lacks "openssl (Debian: openssl); tests make certificates of every kind with it" ;;
     ip) has ip || lacks "ip (Debian: iproute2); the conformance suite has a network of its own" ;;
     *) has "$tool" || lacks "$tool" ;;
   esac

@@ -5,11 +5,20 @@ use bytes::Bytes;
 
 use super::request::ApplyError;
 use super::transaction::Applier;
+use crate::render::Rendered;
 
 impl Applier {
     /// Writes the shares, unless the file says so already.
     pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
         let written = self.files.share_out(shares);
         written.map_err(|source| self.io("writing the shares", source))
+    }
+}
+
+/// Returns what transactions are about, as it can be read from the disk again.
+pub(super) fn without(rendered: &Rendered) -> Rendered {
+    Rendered {
+        shares: Bytes::new(),
+        ..rendered.clone()
     }
 }

@@ -308,7 +308,7 @@ impl Applier {
                 .remove_empty_directories()
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
-        let mut content = rendered.clone();
+        let mut content = super::shares::without(rendered);
         for list in [
             &mut content.listeners,
             &mut content.route_tables,
