@@ -4,6 +4,7 @@
 //! `keys.pb` beside the manifest. A revision is taken when every digest fits; until then the one before it stays.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -45,12 +46,27 @@ pub struct SnapshotDirs {
 /// One snapshot directory.
 #[derive(Debug, Default)]
 struct Held {
-    /// What was there when it was read.
-    stamps: BTreeMap<std::ffi::OsString, Stamp>,
+    /// The pieces that were there when it was read, by file name.
+    stamps: BTreeMap<OsString, Piece>,
     gateway: Option<NamespacedName>,
     supplied: Supplied,
     /// Of the latest signature.
     stamp: Option<u64>,
+}
+
+/// Stands for what is at the path of a piece; another value means that the directory is to be read again.
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    File(Stamp),
+    /// Names the kind: a pipe in the place of a shard is a change too, and the problem has to say so.
+    NoFile(&'static str),
+}
+
+impl Piece {
+    /// Returns whether the file may still change without its stamp telling.
+    fn is_fresh(&self) -> bool {
+        matches!(self, Self::File(stamp) if stamp.is_fresh())
+    }
 }
 
 impl SnapshotDirs {
@@ -169,7 +185,7 @@ impl Held {
             }
         };
         let dir = dir.as_path();
-        if stamps == self.stamps && !stamps.values().any(Stamp::is_fresh) {
+        if stamps == self.stamps && !stamps.values().any(Piece::is_fresh) {
             return;
         }
         match read(dir, trusted.as_deref(), self.stamp) {
@@ -292,16 +308,22 @@ fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     keys::decode(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What tells whether anything that belongs to a snapshot is another file than before.
-fn stamps(dir: &Path) -> io::Result<BTreeMap<std::ffi::OsString, Stamp>> {
+/// Returns what tells whether anything that belongs to a snapshot is another file than before.
+fn stamps(dir: &Path) -> io::Result<BTreeMap<OsString, Piece>> {
     let mut stamps = BTreeMap::new();
     for entry in fs::read_dir(dir)?.take(MAX_FILES) {
         let name = entry?.file_name();
-        if is_piece(&name)
-            && let Found::File(stamp) = tree::look(&dir.join(&name))
-        {
-            stamps.insert(name, stamp);
+        if !is_piece(&name) {
+            continue;
         }
+        let piece = match tree::look(&dir.join(&name)) {
+            Found::File(stamp) => Piece::File(stamp),
+            Found::Dir(_) => Piece::NoFile("a directory"),
+            Found::Other(kind) => Piece::NoFile(kind),
+            Found::Gone => continue,
+            Found::Unreadable(_) => Piece::NoFile("unreadable"),
+        };
+        stamps.insert(name, piece);
     }
     Ok(stamps)
 }
@@ -313,5 +335,29 @@ fn problem(path: &Path, message: String) -> Problem {
         object: None,
         severity: Severity::Error,
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_or_a_directory_in_the_place_of_a_piece_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let piece = dir.path().join(MANIFEST);
+        let nothing = stamps(dir.path()).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &piece, kind, mode, 0).unwrap();
+        let pipe = stamps(dir.path()).unwrap();
+        fs::remove_file(&piece).unwrap();
+        fs::create_dir(&piece).unwrap();
+        let directory = stamps(dir.path()).unwrap();
+        assert_ne!(nothing, pipe);
+        assert_ne!(nothing, directory);
+        assert_ne!(pipe, directory);
     }
 }
