@@ -1,5 +1,10 @@
 //! Compiles the schema without `protoc`: `protox` parses it, `prost-build` writes the Rust types.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a build script reads and writes files"
+)]
+
 use std::error::Error;
 use std::path::PathBuf;
 

@@ -6,12 +6,8 @@
 
 pub mod apply;
 pub mod cli;
-pub mod dump;
 pub mod envoy;
-pub mod layout;
-pub mod limits;
-pub mod packed;
+mod host_limits;
 pub mod quarantine;
-pub mod render;
 pub mod run;
 pub mod source;

@@ -12,7 +12,7 @@ use kit::{
 };
 use sesame_agent::apply::plan::Phase;
 use sesame_agent::apply::{Applier, Kind, OnDisk, Outcome, Patience, Subscription, Wanted};
-use sesame_agent::render::Rendered;
+use sesame_render::Rendered;
 
 const TABLE: &str = "http/80";
 

@@ -16,11 +16,9 @@ use std::time::Duration;
 use kit::{Host, Load, backend, free_address, get_path, until_answered, until_status};
 use sesame_agent::apply::{Applier, Outcome, Patience};
 use sesame_agent::envoy::{Admin, Supervisor};
-use sesame_agent::packed::Packed;
 use sesame_agent::quarantine::{Candidate, Kept, Piece, Published, Quarantine, affected};
-use sesame_agent::render::{self, Options};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::ResolvedGateway;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
     Backend, BackendTls, Cors, CorsOrigin, Endpoint, EndpointSet, Forward, KeyRef, Listener,
@@ -28,6 +26,8 @@ use sesame_proto::schema::{
     TrustBundle, VirtualHost, WeightedBackend, cors_origin, path_match, route::Action,
     string_match,
 };
+use sesame_render::Options;
+use sesame_render::packed::Packed;
 
 const TABLE: &str = "http/80";
 /// Rust takes it, RE2 does not.
@@ -341,18 +341,20 @@ impl Publisher {
             addresses: vec![at.ip()],
             port_map: BTreeMap::from([(80, at.port().into()), (443, tls.port().into())]),
             subscription_budget: 24,
-            limits: sesame_agent::limits::Limits::default(),
+            limits: sesame_render::limits::Limits::default(),
             layout: host.layout.clone(),
             admin_socket: host.admin_socket(),
             trusted_hops: 0,
             system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-            endpoints: render::EndpointRules {
+            endpoints: sesame_render::EndpointRules {
                 local: true,
-                ..render::EndpointRules::default()
+                ..sesame_render::EndpointRules::default()
             },
         };
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
-        let (applier, supervisor) = host.start(&render::render(snapshot, keys, &options)).await;
+        let (applier, supervisor) = host
+            .start(&sesame_render::render(snapshot, keys, &options))
+            .await;
         let applier = applier.with_patience(Patience {
             // What is refused is waited for so long, several times.
             serial: Duration::from_millis(500),
@@ -372,7 +374,7 @@ impl Publisher {
 
     async fn publish(&mut self, world: &World) -> Published {
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
-        let rendered = render::render(snapshot, keys, &self.options);
+        let rendered = sesame_render::render(snapshot, keys, &self.options);
         let packed = Arc::new(Packed::new(&world.resolved));
         let candidate = Candidate {
             packed: &packed,
@@ -536,7 +538,7 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
     };
     let culprit = bad.poison(Poison::HeaderRegex, 0);
     let ResolvedGateway { snapshot, keys, .. } = &bad.resolved;
-    let rendered = render::render(snapshot, keys, &publisher.options);
+    let rendered = sesame_render::render(snapshot, keys, &publisher.options);
     let packed = Arc::new(Packed::new(&bad.resolved));
     let candidate = Candidate {
         packed: &packed,

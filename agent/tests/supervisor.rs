@@ -13,7 +13,7 @@ use sesame_agent::apply::{Applier, Outcome};
 use sesame_agent::envoy::process::Process;
 use sesame_agent::envoy::restart::{Request, Way};
 use sesame_agent::envoy::{State, Supervisor, SupervisorConfig};
-use sesame_agent::render::Rendered;
+use sesame_render::Rendered;
 
 async fn serving(host: &Host, at: SocketAddr) -> Rendered {
     Rendered {
@@ -136,7 +136,7 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
 #[ignore = "runs until it is killed; started by another test"]
 async fn as_an_agent() {
     let directory = std::path::PathBuf::from(std::env::var_os(Host::DIRECTORY).unwrap());
-    let layout = sesame_agent::layout::XdsLayout::new(directory.join("xds"));
+    let layout = sesame_render::layout::XdsLayout::new(directory.join("xds"));
     let socket = directory.join("admin.sock");
     let config = SupervisorConfig {
         concurrency: Some(1),

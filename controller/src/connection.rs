@@ -11,9 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 use kube::{Client, Config};
 
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 
-use crate::cluster::kubeconfig;
+use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer, or more of it, may take. Watches end before.

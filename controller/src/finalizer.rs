@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::api::NamespacedName;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
-use crate::world::Kind;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::Kind;
 
 /// The finalizer that the Gateway API defines for this.
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";

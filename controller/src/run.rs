@@ -13,7 +13,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::api::Network;
 use crate::connection::Connection;
 use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
@@ -21,10 +20,11 @@ use crate::lead::Elector;
 use crate::provision::{Nameless, Provisioner};
 use crate::publish::{Failures, Publisher, Signing};
 use crate::report::{Events, Expiring, Reporter};
-use crate::resolve::Options;
 use crate::serve::{self, Metrics};
 use crate::watch::fetch::{Fetcher, References};
 use crate::watch::kinds::Watches;
+use sesame_gateway_api::api::Network;
+use sesame_gateway_api::resolve::Options;
 
 /// What the process is told.
 #[derive(Clone)]

@@ -9,12 +9,10 @@
 pub mod addresses;
 pub mod bounds;
 pub mod digest;
-pub mod directory;
 pub mod expressions;
 pub mod field_names;
 pub mod json;
 pub mod keys;
-pub mod open;
 pub mod other_hosts;
 pub mod schema;
 pub mod shard;

@@ -1,6 +1,10 @@
 //! A few hundred stored bytes never become more memory than their limits say.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it reads how much memory there is in use"
+)]
 
 use std::collections::BTreeMap;
 

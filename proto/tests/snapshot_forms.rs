@@ -262,13 +262,14 @@ fn an_endpoint_change_keeps_the_revision() {
     );
 }
 
+#[allow(clippy::disallowed_methods, reason = "the form is a directory")]
 #[test]
 fn a_directory_gives_back_the_last_snapshot_written() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (snapshot(40), snapshot(41));
-    sesame_proto::directory::write(dir.path(), &first).unwrap();
-    sesame_proto::directory::write(dir.path(), &second).unwrap();
-    let (manifest, read) = sesame_proto::directory::read(dir.path()).unwrap();
+    sesame_files::directory::write(dir.path(), &first).unwrap();
+    sesame_files::directory::write(dir.path(), &second).unwrap();
+    let (manifest, read) = sesame_files::directory::read(dir.path()).unwrap();
     assert_eq!(read, second);
     assert_eq!(manifest.revision, revision(&second));
     let files = std::fs::read_dir(dir.path()).unwrap().count();

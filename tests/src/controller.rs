@@ -15,12 +15,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prost::Message as _;
 use serde_json::Value;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::{
-    self, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, SHARD_ENTRY,
-};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::{Manifest, Snapshot};
 use sesame_proto::shard;
+use sesame_published::names::{
+    self, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, SHARD_ENTRY,
+};
 use tempfile::TempDir;
 
 use crate::client::Request;
@@ -30,7 +30,7 @@ use crate::ports::free_port;
 use crate::wait::eventually;
 
 /// Where the controller publishes.
-pub const NAMESPACE: &str = published::DEFAULT_NAMESPACE;
+pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 
 /// How long anything that should happen may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -320,7 +320,7 @@ impl Publication {
 
 /// The ConfigMaps (or Secrets) that are published of a Gateway.
 pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> Vec<Value> {
-    let id = published::gateway_id(gateway);
+    let id = names::gateway_id(gateway);
     let label = GATEWAY_LABEL.replace('/', "%2F");
     let path = format!("/api/v1/namespaces/{NAMESPACE}/{plural}?labelSelector={label}%3D{id}");
     let list = admin.get(&path).await.expect("a list");
@@ -342,7 +342,7 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
             )
         })
         .collect();
-    let name = published::manifest_name(gateway);
+    let name = names::manifest_name(gateway);
     let manifest_object = config_maps.get(&name).cloned();
     let manifest_object = manifest_object.ok_or_else(|| format!("there is no {name}"))?;
     let manifest =
@@ -350,7 +350,7 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
     let manifest = manifest.expect("a manifest");
     let mut shards = BTreeMap::new();
     for reference in manifest.config.iter().chain(&manifest.endpoints) {
-        let name = published::shard_name(gateway, &reference.name);
+        let name = names::shard_name(gateway, &reference.name);
         let object = config_maps
             .get(&name)
             .ok_or_else(|| format!("there is no {name}"))?;

@@ -15,12 +15,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sesame_agent::dump::{self, Redact};
-use sesame_agent::layout::XdsLayout;
-use sesame_agent::render;
-use sesame_controller::api::decode::{self, Limits};
-use sesame_controller::resolve::{Options, Problem, ResolvedGateway, resolve};
-use sesame_controller::world::World;
+use sesame_gateway_api::api::decode::{self, Limits};
+use sesame_gateway_api::resolve::{Options, Problem, ResolvedGateway, resolve};
+use sesame_gateway_api::world::World;
+use sesame_render::dump::{self, Redact};
+use sesame_render::layout::XdsLayout;
 
 pub use self::difference::excerpt;
 pub use self::yaml::to_yaml;
@@ -110,7 +109,8 @@ impl Case {
         let mut bootstraps = BTreeMap::new();
         for resolved in &resolution.gateways {
             snapshots.push(sesame_proto::json::to_value(&resolved.snapshot));
-            let rendered = render::render(&resolved.snapshot, &resolved.keys, &host(resolved));
+            let rendered =
+                sesame_render::render(&resolved.snapshot, &resolved.keys, &host(resolved));
             let mut value = dump::resources(&rendered, Redact::PrivateKeys)?;
             let gateway = resolved.gateway.to_string();
             if let Value::Object(value) = &mut value {
@@ -119,7 +119,7 @@ impl Case {
             let problems = rendered.problems.iter().map(ToString::to_string);
             add(&mut value, "problems", problems);
             resources.push(value);
-            bootstraps.insert(gateway, render::static_bootstrap(&rendered)?);
+            bootstraps.insert(gateway, sesame_render::static_bootstrap(&rendered)?);
         }
         Ok(Outcome {
             files: BTreeMap::from([
@@ -133,7 +133,7 @@ impl Case {
 }
 
 /// The host of every case: it has the addresses that a Gateway asks for, else it listens on all.
-fn host(gateway: &ResolvedGateway) -> render::Options {
+fn host(gateway: &ResolvedGateway) -> sesame_render::Options {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
         .addresses
@@ -143,16 +143,16 @@ fn host(gateway: &ResolvedGateway) -> render::Options {
     if addresses.is_empty() {
         addresses.push(Ipv4Addr::UNSPECIFIED.into());
     }
-    render::Options {
+    sesame_render::Options {
         addresses,
         port_map: BTreeMap::new(),
         subscription_budget: 100,
-        limits: sesame_agent::limits::Limits::default(),
+        limits: sesame_render::limits::Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: render::EndpointRules::default(),
+        endpoints: sesame_render::EndpointRules::default(),
     }
 }
 

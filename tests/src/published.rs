@@ -6,15 +6,15 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use sesame_agent::source::last_good::LastGood;
 use sesame_agent::source::manifests::Manifests;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::GatewayAgent;
-use sesame_controller::cluster::published::{
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::{Options, ResolvedGateway, resolve};
+use sesame_proto::{keys, shard};
+use sesame_published::GatewayAgent;
+use sesame_published::names::{
     DEFAULT_FLEET, DEFAULT_NAMESPACE, FLEET_LABEL, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY,
     PART_LABEL, Part, SHARD_ENTRY, agent_name, gateway_id, key_secret_name, manifest_name,
     shard_name,
 };
-use sesame_controller::resolve::{Options, ResolvedGateway, resolve};
-use sesame_proto::{keys, shard};
 
 use crate::agent::SOON;
 use crate::cluster::{Client, TestCluster, User};

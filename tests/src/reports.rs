@@ -1,8 +1,8 @@
 //! What hosts report, written as they write it, and who may.
 
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::agent_name;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::agent_name;
 
 use crate::cluster::{Client, Failure, TestCluster};
 use crate::controller::NAMESPACE;

@@ -6,9 +6,9 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::{FLEET_LABEL, manifest_name};
-use sesame_controller::resolve::ResolvedGateway;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_published::names::{FLEET_LABEL, manifest_name};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;

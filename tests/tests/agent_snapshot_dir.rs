@@ -7,9 +7,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use serde_json::Value;
-use sesame_controller::resolve::ResolvedGateway;
+use sesame_files::directory;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_proto::keys;
 use sesame_proto::schema::{Endpoint, Header, HeaderModifier};
-use sesame_proto::{directory, keys};
 use sesame_tests::agent::{AgentUnderTest, Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;

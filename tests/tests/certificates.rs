@@ -10,14 +10,13 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sesame_agent::envoy::validate::{Verdict, validate};
-use sesame_agent::layout::XdsLayout;
-use sesame_agent::render;
-use sesame_controller::api::decode::{self, Limits};
-use sesame_controller::resolve::{Options, resolve};
-use sesame_controller::status::ConditionType;
-use sesame_controller::world::World;
+use sesame_gateway_api::api::decode::{self, Limits};
+use sesame_gateway_api::resolve::{Options, resolve};
+use sesame_gateway_api::status::ConditionType;
+use sesame_gateway_api::world::World;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
+use sesame_render::layout::XdsLayout;
 use sesame_tests::checks::Checks;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, https_listener, yaml};
@@ -264,19 +263,19 @@ async fn envoy_says(
     snapshot: &Snapshot,
     pair: KeyPair,
 ) -> Result<(), String> {
-    let options = render::Options {
+    let options = sesame_render::Options {
         addresses: vec![Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,
-        limits: sesame_agent::limits::Limits::default(),
-        endpoints: render::EndpointRules::default(),
+        limits: sesame_render::limits::Limits::default(),
+        endpoints: sesame_render::EndpointRules::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
     };
-    let rendered = render::render(snapshot, &[pair], &options);
-    let bootstrap = render::static_bootstrap(&rendered).expect("what was rendered");
+    let rendered = sesame_render::render(snapshot, &[pair], &options);
+    let bootstrap = sesame_render::static_bootstrap(&rendered).expect("what was rendered");
     match validate(envoy, directory, &bootstrap)
         .await
         .expect("Envoy runs")

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::STATUS_MANAGER;
-use sesame_controller::cluster::published::agent_name;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::STATUS_MANAGER;
+use sesame_published::names::agent_name;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::clock::Clock;

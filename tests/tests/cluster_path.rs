@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::manifest_name;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::manifest_name;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{Channel, Client, TestCluster, User};

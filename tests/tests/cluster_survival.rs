@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::DEFAULT_NAMESPACE;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::DEFAULT_NAMESPACE;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{TestCluster, User};

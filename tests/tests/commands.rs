@@ -83,7 +83,7 @@ fn render_writes_snapshots_that_read_back() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let written: Vec<_> = std::fs::read_dir(&directory).unwrap().flatten().collect();
     assert_eq!(written.len(), 1, "one Gateway");
-    let (manifest, snapshot) = sesame_proto::directory::read(&written[0].path()).unwrap();
+    let (manifest, snapshot) = sesame_files::directory::read(&written[0].path()).unwrap();
     assert_eq!(manifest.revision, sesame_proto::digest::revision(&snapshot));
     assert_eq!(snapshot.ports.len(), 2);
     let keys = written[0].path().join("keys.pb");

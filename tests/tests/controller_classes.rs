@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "a test says what it expects")]
 
 use serde_json::Value;
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
 use sesame_tests::manifests::{self, edge, http_listener, http_route, path, rule_to, yaml};

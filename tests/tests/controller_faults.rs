@@ -2,8 +2,8 @@
 #![allow(clippy::expect_used, reason = "a test says what it expects")]
 
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::shard_name;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::shard_name;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
     ControllerUnderTest, NAMESPACE, SOON, condition, controller_user, deploy, publication,

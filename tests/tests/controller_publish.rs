@@ -4,8 +4,8 @@
 
 use prost::Message as _;
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::manifest_name;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::manifest_name;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{

@@ -11,7 +11,7 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Config};
 use serde_json::Value;
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, condition, deploy, publication};
 use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};

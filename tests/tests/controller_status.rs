@@ -3,8 +3,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
     ControllerUnderTest, NAMESPACE, SOON, condition, deploy, objects, publication,
@@ -210,7 +210,7 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
 
 /// What a host would write.
 async fn say(cluster: &TestCluster, host: &str, status: Value) {
-    let name = published::agent_name(&NamespacedName::new("default", "edge"), host);
+    let name = names::agent_name(&NamespacedName::new("default", "edge"), host);
     let agent = json!({
         "apiVersion": "projectsesame.io/v1alpha1",
         "kind": "GatewayAgent",

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::agent_name;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::agent_name;
 use sesame_tests::cluster::{Channel, Client, Failure, TestCluster, User};
 use sesame_tests::controller::{
     ControllerUnderTest, NAMESPACE, SOON, condition, deploy, publication,

@@ -4,7 +4,7 @@
 #![allow(clippy::expect_used, reason = "tests end where they cannot go on")]
 
 use serde_json::{Value, json};
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::agent::{Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;

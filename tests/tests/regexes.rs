@@ -9,17 +9,16 @@ use std::path::Path;
 use prost::encoding::encode_varint;
 use serde_json::json;
 use sesame_agent::envoy::validate::{Verdict, validate};
-use sesame_agent::layout::XdsLayout;
-use sesame_agent::render;
-use sesame_controller::api::decode::{self, Limits};
-use sesame_controller::resolve::{Options, resolve};
-use sesame_controller::status::{ConditionStatus, ConditionType};
-use sesame_controller::world::World;
+use sesame_gateway_api::api::decode::{self, Limits};
+use sesame_gateway_api::resolve::{Options, resolve};
+use sesame_gateway_api::status::{ConditionStatus, ConditionType};
+use sesame_gateway_api::world::World;
 use sesame_proto::expressions;
 use sesame_proto::schema::{
     DirectResponse, Listener, PathMatch, Port, Route, RouteTable, Snapshot, VirtualHost,
     path_match, route::Action,
 };
+use sesame_render::layout::XdsLayout;
 use sesame_tests::checks::Checks;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, yaml};
@@ -198,20 +197,20 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         }],
         ..Snapshot::default()
     };
-    let options = render::Options {
+    let options = sesame_render::Options {
         addresses: vec![Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,
-        limits: sesame_agent::limits::Limits::default(),
+        limits: sesame_render::limits::Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: render::EndpointRules::default(),
+        endpoints: sesame_render::EndpointRules::default(),
     };
-    let rendered = render::render(&snapshot, &[], &options);
+    let rendered = sesame_render::render(&snapshot, &[], &options);
     assert_eq!(rendered.problems, [], "{pattern}");
-    let mut bootstrap = render::static_bootstrap(&rendered)
+    let mut bootstrap = sesame_render::static_bootstrap(&rendered)
         .expect("what was rendered")
         .to_vec();
     let (placeholder, field) = (encoded(&placeholder), encoded(pattern));

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 
 /// One step, as the disk sees it: it is kept for certain only when its file or directory was synced after it.
 #[cfg(test)]

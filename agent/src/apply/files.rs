@@ -13,13 +13,13 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 
 use super::on_disk::entries;
 use super::subscription::{Kind, Subscription};
 use super::wire;
-use crate::layout::{XdsLayout, file_name};
-use crate::render::no_shares;
+use sesame_render::layout::{XdsLayout, file_name};
+use sesame_render::no_shares;
 
 /// Directories: Envoy runs as the same user.
 const DIRECTORY_MODE: u32 = 0o700;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 
 use super::files::create_directory;
 

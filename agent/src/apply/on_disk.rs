@@ -11,12 +11,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 
 use super::subscription::{Kind, Subscription};
 use super::wire;
-use crate::layout::{XdsLayout, file_name};
-use crate::render::{Rendered, Resource};
+use sesame_render::layout::{XdsLayout, file_name};
+use sesame_render::{Rendered, Resource};
 
 /// A file larger than this was not written by us.
 pub(super) const MAX_FILE: u64 = 256 << 20;

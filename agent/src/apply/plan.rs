@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use super::on_disk::{OnDisk, resources};
 use super::subscription::{Kind, Subscription};
 use super::wire;
-use crate::render::{Rendered, Resource};
+use sesame_render::{Rendered, Resource};
 
 /// Where a step stands in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

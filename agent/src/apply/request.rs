@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::plan::PlanError;
-use crate::render::Rendered;
+use sesame_render::Rendered;
 
 /// Why a transaction could not even be tried, or its files not be written. The files are as before, unless the
 /// error is about putting them back.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::request::ApplyError;
 use super::transaction::Applier;
-use crate::render::Rendered;
+use sesame_render::Rendered;
 
 impl Applier {
     /// Writes the shares, unless the file says so already.

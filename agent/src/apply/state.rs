@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
-use sesame_proto::open::{self, Rule};
 
 use super::durable;
 use super::on_disk::entries;

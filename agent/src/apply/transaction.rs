@@ -20,8 +20,8 @@ use super::wait::{Expectation, Patience, Watcher};
 use super::wire;
 use crate::envoy::admin::{Admin, serial};
 use crate::envoy::log::EnvoyLog;
-use crate::layout::XdsLayout;
-use crate::render::{Rendered, Resource};
+use sesame_render::layout::XdsLayout;
+use sesame_render::{Rendered, Resource};
 
 /// Applies rendered resources to the files of one Envoy.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
 
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 use tokio::time::sleep;
 
 use super::files::Files;

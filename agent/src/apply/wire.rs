@@ -8,7 +8,7 @@ use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 use sha2::{Digest as _, Sha256};
 
 use super::subscription::Kind;
-use crate::render::Resource;
+use sesame_render::Resource;
 
 const VERSION_INFO: u32 = 1;
 const RESOURCES: u32 = 2;

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 

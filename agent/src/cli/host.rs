@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use clap::Args;
-use sesame_controller::resolve;
+use sesame_gateway_api::resolve;
 
 use crate::source::manifests::Limits;
 

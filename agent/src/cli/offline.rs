@@ -3,16 +3,15 @@
 use std::path::Path;
 
 use anyhow::bail;
-use sesame_controller::resolve::{Resolution, resolve};
+use sesame_gateway_api::resolve::{Resolution, resolve};
 
 use super::host::HostArgs;
-use crate::layout::XdsLayout;
-use crate::limits::Limits;
-use crate::render;
 use crate::run::report::ProblemReport;
 use crate::run::system_ca;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
+use sesame_render::layout::XdsLayout;
+use sesame_render::limits::Limits;
 
 /// What the manifests say, and everything wrong with the files themselves.
 pub(crate) struct Offline {
@@ -38,8 +37,8 @@ pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
 }
 
 /// Rendering as `run` would do it, with placeholders for what only a running agent has.
-pub(crate) fn render_options(host: &HostArgs) -> render::Options {
-    render::Options {
+pub(crate) fn render_options(host: &HostArgs) -> sesame_render::Options {
+    sesame_render::Options {
         addresses: if host.addresses.is_empty() {
             vec![std::net::IpAddr::from([0, 0, 0, 0])]
         } else {
@@ -52,9 +51,9 @@ pub(crate) fn render_options(host: &HostArgs) -> render::Options {
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: host.trusted_hops,
         system_ca: system_ca::find(),
-        endpoints: render::EndpointRules {
+        endpoints: sesame_render::EndpointRules {
             local: host.allow_local_endpoints,
-            ..render::EndpointRules::default()
+            ..sesame_render::EndpointRules::default()
         },
     }
 }

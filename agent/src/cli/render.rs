@@ -6,17 +6,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::ResolvedGateway;
-use sesame_proto::directory;
-use sesame_proto::open::{self, Rule};
+use sesame_files::directory;
+use sesame_files::open::{self, Rule};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::signature::SigningKeys;
 
 use super::host::HostArgs;
 use super::offline::{self, render_options};
 use super::{EXIT_WRONG, output};
-use crate::dump::{self, Redact};
-use crate::render::{self, Rendered};
+use sesame_render::Rendered;
+use sesame_render::dump::{self, Redact};
 
 #[derive(Debug, Args)]
 pub(crate) struct RenderArgs {
@@ -107,7 +107,7 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
     let mut all = Map::new();
     for gateway in gateways {
         let options = render_options(&args.host);
-        let rendered = render::render(&gateway.snapshot, &gateway.keys, &options);
+        let rendered = sesame_render::render(&gateway.snapshot, &gateway.keys, &options);
         for problem in &rendered.problems {
             tracing::warn!("{problem}");
         }
@@ -141,7 +141,7 @@ fn signing_keys(path: &Path) -> anyhow::Result<SigningKeys> {
 fn printable(
     args: &RenderArgs,
     rendered: &Rendered,
-    options: &render::Options,
+    options: &sesame_render::Options,
 ) -> anyhow::Result<Value> {
     let redact = if args.show_secrets {
         Redact::Nothing
@@ -153,7 +153,7 @@ fn printable(
         if args.only.contains(&Part::Bootstrap) {
             parts.insert(
                 "bootstrap".to_owned(),
-                dump::bootstrap(&render::bootstrap(options), redact)?,
+                dump::bootstrap(&sesame_render::bootstrap(options), redact)?,
             );
         }
         if !args.only.is_empty() {
@@ -179,8 +179,8 @@ fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8
         bail!("--format pb would print private keys; add --show-secrets if that is wanted");
     }
     let options = render_options(&args.host);
-    let rendered = render::render(&gateway.snapshot, &gateway.keys, &options);
-    output::bytes(&render::static_bootstrap(&rendered)?)?;
+    let rendered = sesame_render::render(&gateway.snapshot, &gateway.keys, &options);
+    output::bytes(&sesame_render::static_bootstrap(&rendered)?)?;
     Ok(0)
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use sesame_controller::api::Network;
+use sesame_gateway_api::api::Network;
 
 use super::host::HostArgs;
 use super::source::SourceArgs;

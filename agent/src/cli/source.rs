@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 use sesame_proto::signature::TrustedKeys;
 
 use crate::run::Source;
@@ -66,7 +66,7 @@ struct ClusterArgs {
     #[arg(
         long,
         env = "SESAME_NAMESPACE",
-        default_value = sesame_controller::cluster::published::DEFAULT_NAMESPACE,
+        default_value = sesame_published::names::DEFAULT_NAMESPACE,
         value_name = "NAMESPACE",
         value_parser = dns_label,
         conflicts_with_all = ["manifests", "snapshot_dir"]
@@ -81,12 +81,12 @@ struct ClusterArgs {
         value_parser = gateway,
         conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
-    gateway: Vec<sesame_controller::api::NamespacedName>,
+    gateway: Vec<sesame_gateway_api::api::NamespacedName>,
     /// The fleet of hosts that this one belongs to.
     #[arg(
         long,
         env = "SESAME_FLEET",
-        default_value = sesame_controller::cluster::published::DEFAULT_FLEET,
+        default_value = sesame_published::names::DEFAULT_FLEET,
         value_name = "NAME",
         value_parser = label,
         conflicts_with_all = ["manifests", "snapshot_dir"]
@@ -152,7 +152,7 @@ impl ClusterArgs {
         if host.is_empty() {
             anyhow::bail!("this host has no name; give it one with --host");
         }
-        if !sesame_controller::cluster::published::is_host_name(&host) {
+        if !sesame_published::names::is_host_name(&host) {
             anyhow::bail!(
                 "--host {host:?}: expected up to 253 letters, digits, \"-\", \"_\" and \".\", the first and last a letter or digit"
             );
@@ -169,7 +169,7 @@ impl ClusterArgs {
 }
 
 #[cfg(feature = "cluster")]
-fn gateway(text: &str) -> Result<sesame_controller::api::NamespacedName, String> {
+fn gateway(text: &str) -> Result<sesame_gateway_api::api::NamespacedName, String> {
     let name = super::render::gateway_name(text)?;
     crate::source::supply::gateway_of(&format!("Gateway/{name}"))
         .ok_or_else(|| format!("{text:?}: no Gateway can be called so"))

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use sesame_controller::expiry::Expiry;
-use sesame_controller::status::{Condition, ConditionStatus, Section, Statuses};
-use sesame_controller::world::{Kind, ObjectKey};
+use sesame_gateway_api::expiry::Expiry;
+use sesame_gateway_api::status::{Condition, ConditionStatus, Section, Statuses};
+use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::EXIT_WRONG;
 use super::host::HostArgs;
@@ -19,7 +19,6 @@ use super::offline::{self, Offline, render_options};
 use super::output::Format;
 use crate::envoy::locate::locate;
 use crate::envoy::validate::{Verdict, validate};
-use crate::render;
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
@@ -77,7 +76,7 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
         .build()?;
     let scratch = tempfile::tempdir()?;
     for gateway in &read.resolution.gateways {
-        let rendered = render::render(
+        let rendered = sesame_render::render(
             &gateway.snapshot,
             &gateway.keys,
             &render_options(&args.host),
@@ -92,7 +91,7 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
                 message: problem.message.clone(),
             });
         }
-        let bootstrap = render::static_bootstrap(&rendered)?;
+        let bootstrap = sesame_render::static_bootstrap(&rendered)?;
         let verdict = match runtime.block_on(validate(&binary, scratch.path(), &bootstrap))? {
             Verdict::Valid => EnvoyVerdict {
                 accepted: true,

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
-use sesame_proto::open::{self, Rule};
 
 use super::launch::{LAUNCH, ORPHAN_OF};
 use super::process::{CommandLine, Process};

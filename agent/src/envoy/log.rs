@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 
 /// The name of the log in an Envoy's runtime directory.
 pub const ENVOY_LOG: &str = "envoy.log";

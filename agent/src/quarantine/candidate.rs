@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sesame_proto::schema::Snapshot;
 
 use crate::apply::Report;
-use crate::packed::Packed;
-use crate::render::{Options, Rendered};
+use sesame_render::packed::Packed;
+use sesame_render::{Options, Rendered};
 
 /// What is to be served.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use sesame_proto::schema::Snapshot;
 
 use crate::envoy::validate::{ValidateError, Verdict, validate};
-use crate::packed::Packed;
-use crate::render::{self, Options};
+use sesame_render::Options;
+use sesame_render::packed::Packed;
 
 /// What is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,11 @@ impl Judge for EnvoyJudge {
         }
         let packed = Arc::clone(&self.packed);
         let bootstrap = tokio::task::spawn_blocking(move || {
-            render::static_bootstrap(&render::render(&snapshot, packed.keys(), &options))
+            sesame_render::static_bootstrap(&sesame_render::render(
+                &snapshot,
+                packed.keys(),
+                &options,
+            ))
         })
         .await
         .map_err(|error| NoVerdict::Internal(error.to_string()))?

@@ -17,8 +17,8 @@ use super::sockets::Unbound;
 use super::words::{Named, let_down_by_host, named};
 use crate::apply::{self, Applier, ApplyError, Kind, Outcome, Refusal, Report, Wanted};
 use crate::envoy::Admin;
-use crate::packed::{Packed, serials};
-use crate::render::{self, Rendered};
+use sesame_render::Rendered;
+use sesame_render::packed::{Packed, serials};
 
 /// How often one publication is tried: each time with less.
 const ROUNDS: usize = 12;
@@ -188,7 +188,7 @@ impl Quarantine {
         let (culprits, options) = (self.culprits.clone(), candidate.options.clone());
         let left = move || {
             let snapshot = exclude(&packed.snapshot(), &culprits);
-            let rendered = render::render(&snapshot, packed.keys(), &options);
+            let rendered = sesame_render::render(&snapshot, packed.keys(), &options);
             Served { snapshot, rendered }
         };
         let mut served = match tokio::task::spawn_blocking(left.clone()).await {

@@ -15,7 +15,7 @@ use nix::sys::socket::{
 
 use super::holder::{self, Holder, Transport};
 use super::low_ports::{self, LowPort};
-use crate::render::{Rendered, Resource};
+use sesame_render::{Rendered, Resource};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::ResolvedGateway;
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::{bounds, keys};
 
 use super::directories::Directories;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::Transport;
 
 /// What one Gateway needs.

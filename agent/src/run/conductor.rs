@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use jiff::Timestamp;
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -40,7 +40,8 @@ use super::{
 use crate::apply::budget::Budget;
 use crate::apply::lock::Lock;
 use crate::envoy::{self, Supervisor, SupervisorConfig, restart};
-use crate::limits::{self, Limits};
+use crate::host_limits;
+use sesame_render::limits::{self, Limits};
 
 /// What is under way when the agent leaves may take this long; a restart of Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
@@ -358,8 +359,8 @@ fn reporter(
 
 /// What each Envoy may use: what this process may have, and so much heap if told.
 fn limits_of_host(heap: Option<u64>) -> Result<Limits, limits::TooFewFiles> {
-    let heap = heap.unwrap_or_else(|| limits::heap_of(limits::memory()));
-    let limits = Limits::new(limits::open_files(), heap)?;
+    let heap = heap.unwrap_or_else(|| limits::heap_of(host_limits::memory()));
+    let limits = Limits::new(host_limits::open_files(), heap)?;
     tracing::info!(?limits, "each Envoy is limited");
     Ok(limits)
 }

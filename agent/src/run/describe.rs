@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::status::{
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::status::{
     Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
 };
-use sesame_controller::world::Kind;
+use sesame_gateway_api::world::Kind;
 
 use super::engine::Known;
 use super::expiry;
@@ -25,7 +25,7 @@ pub(super) struct Facts<'a> {
     /// The source, but for how it is.
     pub(super) source: SourceReport,
     pub(super) known: &'a Known,
-    pub(super) resolve: &'a sesame_controller::resolve::Options,
+    pub(super) resolve: &'a sesame_gateway_api::resolve::Options,
     pub(super) transitions: &'a Transitions,
     pub(super) seen: &'a BTreeMap<NamespacedName, Seen>,
     /// The host's own addresses, for listeners on all of them.
@@ -119,7 +119,9 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         reasons.push(format!("{errors} {noun} in {kind}"));
     }
     let statuses = match &known.world {
-        Some(world) if with_objects => sesame_controller::resolve::resolve(world, resolve).statuses,
+        Some(world) if with_objects => {
+            sesame_gateway_api::resolve::resolve(world, resolve).statuses
+        }
         _ => Statuses::default(),
     };
     let programmed = with_hosts(statuses, seen, host_addresses);

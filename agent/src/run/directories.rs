@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sesame_controller::api::NamespacedName;
-use sesame_proto::open::{self, OpenError, Rule};
+use sesame_files::open::{self, OpenError, Rule};
+use sesame_gateway_api::api::NamespacedName;
 
 use crate::apply::create_directory;
 use crate::envoy::identity::{Identity, PID_FILE};
-use crate::layout::{XdsLayout, file_name};
+use sesame_render::layout::{XdsLayout, file_name};
 
 /// The longest path that a Unix socket can have on Linux, without its end byte.
 const MAX_SOCKET_PATH: usize = 107;

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::reroute::OtherStatus;
-use sesame_controller::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
-use sesame_controller::status::Statuses;
-use sesame_controller::world::{LastGoodKeys, World};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::reroute::OtherStatus;
+use sesame_gateway_api::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
+use sesame_gateway_api::status::Statuses;
+use sesame_gateway_api::world::{LastGoodKeys, World};
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
@@ -72,7 +72,7 @@ pub(super) struct Engine {
     pub(super) resolver: Resolver,
     /// Of routes that change and their neighbours.
     pub(super) of_neighbours: Resolver,
-    pub(super) resolve: sesame_controller::resolve::Options,
+    pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.

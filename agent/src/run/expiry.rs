@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::expiry::Warning;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Warning;
 use tokio::sync::watch;
 
 use super::seen::Seen;

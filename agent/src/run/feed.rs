@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 
 use super::engine::Known;

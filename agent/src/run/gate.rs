@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::packed::Counts;
+use sesame_render::packed::Counts;
 
 /// Smaller sets may change as they like.
 const FEW: usize = 10;

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
-use sesame_controller::http;
 use tokio::net::TcpListener;
 
 use super::report::Report;
@@ -71,5 +70,5 @@ where
         *response.status_mut() = status;
         std::future::ready(response)
     };
-    http::serve(listener, answer).await;
+    sesame_http_server::serve(listener, answer).await;
 }

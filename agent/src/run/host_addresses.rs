@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
-use sesame_controller::api::Network;
+use sesame_gateway_api::api::Network;
 
 use super::outside::Interfaces;
 

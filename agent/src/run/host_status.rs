@@ -2,7 +2,7 @@
 //! Pure.
 
 use jiff::Timestamp;
-use sesame_controller::cluster::{
+use sesame_published::{
     AgentState, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT,
     RefusedListener, RefusedObject, RefusedRoute, RefusedRule, UnusableAddress,
 };

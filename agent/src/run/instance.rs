@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
 use super::desire::Desire;

@@ -66,7 +66,7 @@ pub struct RunOptions {
     /// Where configuration comes from.
     pub source: Source,
     /// How to resolve manifests.
-    pub resolve: sesame_controller::resolve::Options,
+    pub resolve: sesame_gateway_api::resolve::Options,
     /// What a directory of manifests may be.
     pub limits: Limits,
     /// Outside port to bound port.

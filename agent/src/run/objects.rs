@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sesame_controller::api::{NamespacedName, ParentRef};
-use sesame_controller::status::{Condition, ObjectStatus, Section, Statuses};
+use sesame_gateway_api::api::{NamespacedName, ParentRef};
+use sesame_gateway_api::status::{Condition, ObjectStatus, Section, Statuses};
 
 use super::report::ObjectReport;
 use super::seen::Seen;

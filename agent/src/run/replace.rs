@@ -12,7 +12,6 @@ use super::seen::Seen;
 use super::wanted::Wanted;
 use crate::envoy::restart::{Request, Strategy};
 use crate::envoy::{State, Supervisor};
-use crate::render;
 
 /// From one attempt that nobody has asked for to the next.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -120,7 +119,7 @@ impl Replacement {
     fn request(&self, strategy: Strategy, newest: &Wanted, seen: &Seen) -> Request {
         let served = seen.applied.as_ref().and_then(|applied| {
             // What Envoy serves can be put together, because it was.
-            render::static_bootstrap(&applied.rendered).ok()
+            sesame_render::static_bootstrap(&applied.rendered).ok()
         });
         Request {
             strategy,

@@ -131,7 +131,7 @@ pub struct ProblemReport {
 impl ProblemReport {
     /// Of something that resolution found, with the place of its object if that is known.
     pub(super) fn of_object(
-        problem: &sesame_controller::resolve::Problem,
+        problem: &sesame_gateway_api::resolve::Problem,
         place: Option<(&Path, usize)>,
     ) -> Self {
         let (file, line) = place.map_or((String::new(), 0), |(file, line)| {

@@ -17,7 +17,7 @@ use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use sesame_controller::http::{self, Lasting};
+use sesame_http_server::Lasting;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 
@@ -70,7 +70,7 @@ pub(super) async fn serve<F>(
             }
         }
     };
-    http::serve(listener, answer).await;
+    sesame_http_server::serve(listener, answer).await;
 }
 
 /// Where orders to each Gateway are taken.

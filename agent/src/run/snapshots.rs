@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::ResolvedGateway;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
 use super::engine::{Known, report_changes};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use sesame_controller::resolve::{ResolvedGateway, Resolver};
+use sesame_gateway_api::resolve::{ResolvedGateway, Resolver};
 use tokio::sync::watch;
 
 use super::engine::{Engine, Known, note_polling};
@@ -35,7 +35,7 @@ pub enum Source {
 
 /// What an engine is given.
 pub(super) struct Inputs {
-    pub(super) resolve: sesame_controller::resolve::Options,
+    pub(super) resolve: sesame_gateway_api::resolve::Options,
     /// What a directory of manifests may be.
     pub(super) limits: Limits,
     pub(super) host: HostSettings,

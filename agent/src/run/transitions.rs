@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use jiff::Timestamp;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::reroute::OtherStatus;
-use sesame_controller::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
-use sesame_controller::world::Kind;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::reroute::OtherStatus;
+use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
+use sesame_gateway_api::world::Kind;
 
 /// The times of all conditions, by a hash of where they stand: there are many, and only the time matters.
 #[derive(Clone, Debug, Default, PartialEq)]

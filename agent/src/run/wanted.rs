@@ -7,18 +7,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::ResolvedGateway;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Snapshot, Transport};
 use sesame_proto::{addresses, digest};
 
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
-use crate::limits::Limits;
-use crate::packed::Packed;
 use crate::quarantine::Served;
-use crate::render::{self, EndpointRules, Rendered};
+use sesame_render::limits::Limits;
+use sesame_render::packed::Packed;
+use sesame_render::{EndpointRules, Rendered};
 
 /// What the host decides for all of its Gateways.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub(super) struct Wanted {
     /// The Gateway, its snapshot and its keys.
     pub(super) packed: Arc<Packed>,
     /// How it is rendered for this host.
-    pub(super) options: render::Options,
+    pub(super) options: sesame_render::Options,
     /// Where it listens, and what it could not have.
     pub(super) assignment: Assignment,
     /// What Envoy gets.
@@ -96,7 +96,7 @@ impl Wanted {
     /// Another generation of the same Gateway, for the same host.
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
-            rendered: render::render(&resolved.snapshot, &resolved.keys, &self.options),
+            rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
             packed: Arc::new(Packed::new(resolved)),
             manifest_revision: Some(digest::revision(&resolved.snapshot)),
             options: self.options.clone(),
@@ -215,7 +215,7 @@ fn render_one(
         manifest_revision,
     } = offer;
     let directories = host.directories.gateway(packed.gateway());
-    let options = render::Options {
+    let options = sesame_render::Options {
         addresses: assignment.addresses.clone(),
         port_map: host.port_map.clone(),
         subscription_budget,
@@ -233,10 +233,10 @@ fn render_one(
     let rendered = before
         .filter(|before| before.options == options)
         .and_then(|before| render_difference(before, offer, &options))
-        .unwrap_or_else(|| render::render(&values(), packed.keys(), &options));
+        .unwrap_or_else(|| sesame_render::render(&values(), packed.keys(), &options));
     Wanted {
         rendered,
-        bootstrap: render::bootstrap(&options),
+        bootstrap: sesame_render::bootstrap(&options),
         packed: Arc::clone(packed),
         options,
         assignment,
@@ -254,7 +254,7 @@ fn render_one(
 fn render_difference(
     before: &Wanted,
     offer: &Offer,
-    options: &render::Options,
+    options: &sesame_render::Options,
 ) -> Option<Rendered> {
     let Offer {
         packed, snapshot, ..
@@ -266,7 +266,7 @@ fn render_difference(
             None => Cow::Owned(packed.without_route_tables()),
         };
         let endpoints = before.packed.endpoints();
-        render::endpoints_after(
+        sesame_render::endpoints_after(
             &before.rendered,
             &endpoints,
             &snapshot,
@@ -274,7 +274,7 @@ fn render_difference(
             options,
         )
     } else if same.only_route_tables_differ() {
-        render::routes_after(&before.rendered, &before.packed, packed, options)
+        sesame_render::routes_after(&before.rendered, &before.packed, packed, options)
     } else {
         None
     }
@@ -350,7 +350,7 @@ mod tests {
             port_map: BTreeMap::new(),
             subscription_budget: 10,
             budget_each: None,
-            limits: crate::limits::Limits::default(),
+            limits: sesame_render::limits::Limits::default(),
             trusted_hops: 0,
             system_ca: PathBuf::new(),
             allow_local_endpoints: false,

@@ -8,8 +8,8 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
-use sesame_proto::open::{self, Rule};
 
 use crate::apply::{create_directory, write_file};
 

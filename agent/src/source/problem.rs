@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Serialize, Serializer};
-use sesame_controller::world::ObjectKey;
+use sesame_gateway_api::world::ObjectKey;
 
 /// Something wrong in a file, with the place to go to. Never quotes a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

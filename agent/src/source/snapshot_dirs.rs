@@ -11,16 +11,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sesame_controller::api::NamespacedName;
-use sesame_controller::resolve::ResolvedGateway;
-use sesame_proto::directory::{self, KEYS, MANIFEST};
+use sesame_files::directory::{self, KEYS, MANIFEST};
+use sesame_files::open::{self, Rule};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::{self, KeyPair};
-use sesame_proto::open::{self, Rule};
 use sesame_proto::signature::{self, TrustedKeys};
 
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
-use crate::packed::Packed;
+use sesame_render::packed::Packed;
 
 use super::supply::{Awaited, Complete, Supplied, Supply, Trusted, gateway_of, keys_of};
 

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::TrustedKeys;
 
 use super::problem::Problem;
-use crate::packed::Packed;
+use sesame_render::packed::Packed;
 
 /// The keys of who is believed, if not everybody is who can write where a source reads.
 pub type Trusted = Option<Arc<TrustedKeys>>;

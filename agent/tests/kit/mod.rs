@@ -41,8 +41,8 @@ use sesame_agent::apply::{Applier, Report, Wanted};
 use sesame_agent::envoy::identity::Identity;
 use sesame_agent::envoy::process::Process;
 use sesame_agent::envoy::{Admin, State, Supervisor, SupervisorConfig};
-use sesame_agent::layout::XdsLayout;
-use sesame_agent::render::{Rendered, Resource};
+use sesame_render::layout::XdsLayout;
+use sesame_render::{Rendered, Resource};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -8,15 +8,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 use sesame_proto::signature::SigningKeys;
 
-use crate::api::Network;
-use crate::cluster::published::DEFAULT_NAMESPACE;
 use crate::engine::Mode;
 use crate::publish::Signing;
-use crate::resolve::Options;
 use crate::run::Settings;
+use sesame_gateway_api::api::Network;
+use sesame_gateway_api::resolve::Options;
+use sesame_published::names::DEFAULT_NAMESPACE;
 
 /// What a configuration file may be; ours are a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use kube::CustomResourceExt as _;
 
-use crate::cluster::GatewayAgent;
+use sesame_published::GatewayAgent;
 
 /// All definitions as YAML.
 pub(super) fn yaml() -> Result<String> {

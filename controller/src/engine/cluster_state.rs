@@ -8,13 +8,13 @@ use sesame_proto::schema::EndpointSet;
 use super::Input;
 use super::relevant::Relevant;
 use super::slices::{self, ByService};
-use crate::api::NamespacedName;
 use crate::report::Stored;
-use crate::resolve::{Options, reroute};
 use crate::serve::Metrics;
 use crate::watch::Seen;
 use crate::watch::fetch::Answer;
-use crate::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::{Options, reroute};
+use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
 
 /// An object that a watch saw.
 #[derive(Debug)]
@@ -277,7 +277,7 @@ impl ClusterState {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::api::decode::{self, Limits};
+    use sesame_gateway_api::api::decode::{self, Limits};
 
     pub(in crate::engine) fn observed(yaml: &str) -> Observed {
         let mut decoded = decode::decode(yaml, &Limits::default());

@@ -30,14 +30,14 @@ use self::cluster_state::{ClusterState, Effect};
 use self::offers::{Bundles, Refresh};
 pub(crate) use self::offers::{Offer, Offers};
 use self::pending::{Pending, Task};
-use crate::expiry::Expiry;
 use crate::report::{Judged, Rejudged, Stored};
-use crate::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
-use crate::resolve::{Options, Resolver};
 use crate::serve::Metrics;
 use crate::watch::fetch::{Answer, References};
 use crate::watch::{Seen, references};
-use crate::world::{Kind, LastGoodKeys, ObjectKey};
+use sesame_gateway_api::expiry::Expiry;
+use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
+use sesame_gateway_api::resolve::{Options, Resolver};
+use sesame_gateway_api::world::{Kind, LastGoodKeys, ObjectKey};
 
 /// What arrives.
 #[derive(Debug)]

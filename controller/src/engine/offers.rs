@@ -7,13 +7,13 @@ use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::{Refreshed, Splitter};
 
 use super::cluster_state::ClusterState;
-use crate::api::NamespacedName;
-use crate::cluster::published::{DEFAULT_FLEET, FLEET_LABEL};
 use crate::publish::Bundle;
-use crate::resolve::ResolvedGateway;
-use crate::resolve::reroute::GatewayHosts;
-use crate::status::Statuses;
-use crate::world::{Kind, World};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_gateway_api::resolve::reroute::GatewayHosts;
+use sesame_gateway_api::status::Statuses;
+use sesame_gateway_api::world::{Kind, World};
+use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL};
 
 /// What to do about one Gateway.
 #[derive(Clone, Debug)]

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::cluster_state::Effect;
-use crate::api::NamespacedName;
 use crate::report::Stored;
-use crate::resolve::reroute::Before;
-use crate::world::ObjectKey;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::reroute::Before;
+use sesame_gateway_api::world::ObjectKey;
 
 /// A change is resolved when nothing else arrives for this long.
 const QUIET: Duration = Duration::from_millis(5);

@@ -9,12 +9,12 @@ use super::Input;
 use super::cluster_state::tests::observed;
 use super::cluster_state::{ClusterState, Observed};
 use super::offers::{Bundles, Offer, Offers, Refresh};
-use crate::api::{NamespacedName, decode};
 use crate::publish::Bundle;
-use crate::resolve::{self, Options};
 use crate::serve::Metrics;
 use crate::watch::Seen;
-use crate::world::Kind;
+use sesame_gateway_api::api::{NamespacedName, decode};
+use sesame_gateway_api::resolve::{self, Options};
+use sesame_gateway_api::world::Kind;
 
 /// Two Gateways, whose routes share Services; ports of one number, of one name, and for datagrams.
 const OBJECTS: &str = r"

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
-use crate::api::{BackendRef, ExternalAuth, Filter, NamespacedName, RequestMirror, RouteSpec};
-use crate::world::{AnyObject, World};
+use sesame_gateway_api::api::{
+    BackendRef, ExternalAuth, Filter, NamespacedName, RequestMirror, RouteSpec,
+};
+use sesame_gateway_api::world::{AnyObject, World};
 
 /// The Services that routes and policies refer to.
 #[derive(Debug, Default)]

@@ -1,5 +1,8 @@
 //! Routes that are resolved with their neighbours alone get what a whole resolution gives them.
 
+#[path = "../../gateway-api/src/resolve/tests/any_routes.rs"]
+mod any_routes;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -8,15 +11,15 @@ use super::Input;
 use super::cluster_state::tests::observed;
 use super::cluster_state::{ClusterState, Effect, Observed};
 use super::offers::{Bundles, Offer};
-use crate::api::decode;
 use crate::publish::Bundle;
-use crate::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
-use crate::resolve::tests::reroute::{OBJECTS, any_place, any_rules, version};
-use crate::resolve::{self, Options, Resolver};
 use crate::serve::Metrics;
-use crate::status::Statuses;
 use crate::watch::Seen;
-use crate::world::Kind;
+use any_routes::{OBJECTS, any_place, any_rules, version};
+use sesame_gateway_api::api::decode;
+use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
+use sesame_gateway_api::resolve::{self, Options, Resolver};
+use sesame_gateway_api::status::Statuses;
+use sesame_gateway_api::world::Kind;
 
 fn state() -> ClusterState {
     let mut state = ClusterState::default();

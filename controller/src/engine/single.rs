@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{Gateway, GatewayClass, Metadata, NamespacedName};
-use crate::resolve::{Options, Resolution, Resolver};
-use crate::status::{
+use sesame_gateway_api::api::{Gateway, GatewayClass, Metadata, NamespacedName};
+use sesame_gateway_api::resolve::{Options, Resolution, Resolver};
+use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus, Reason,
 };
-use crate::world::World;
+use sesame_gateway_api::world::World;
 
 /// Resolves the world as if there were no other class and no other Gateway of ours, and tells those why not. The
 /// second value is the Gateways that are not served.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use sesame_proto::schema::EndpointSet;
 
-use crate::api::{EndpointSlice, NamespacedName};
-use crate::resolve::{self, Options};
-use crate::world::{AnyObject, World};
+use sesame_gateway_api::api::{EndpointSlice, NamespacedName};
+use sesame_gateway_api::resolve::{self, Options};
+use sesame_gateway_api::world::{AnyObject, World};
 
 /// The names of slices by namespace and name of their Service.
 #[derive(Debug, Default)]

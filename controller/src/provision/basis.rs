@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::api::NamespacedName;
 use crate::watch::Incoming;
+use sesame_gateway_api::api::NamespacedName;
 
 /// What a Gateway's objects are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]

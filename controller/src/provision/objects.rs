@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use sesame_proto::digest::sha256;
 
 use super::Basis;
-use crate::api::NamespacedName;
-use crate::cluster::published::{GATEWAY_LABEL, gateway_id};
-use crate::world::Kind;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::Kind;
+use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
 /// The specification's label for what is created for a Gateway.
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::Basis;
 use super::objects::{DIGEST_ANNOTATION, Key, Object, objects, owner, service_name};
-use crate::api::NamespacedName;
-use crate::cluster::published::{GATEWAY_LABEL, gateway_id};
-use crate::world::Kind;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::Kind;
+use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
 /// Gateways that have no Service of their own, and why.
 pub(crate) type Nameless = BTreeMap<NamespacedName, String>;

@@ -6,7 +6,7 @@ use super::Basis;
 use super::objects::{Key, objects};
 use super::plan::{Known, Nameless, Observed, Write, plan};
 use crate::watch::Incoming;
-use crate::world::Kind;
+use sesame_gateway_api::world::Kind;
 
 fn basis(change: impl FnOnce(&mut Value)) -> Basis {
     let mut gateway = json!({

@@ -17,12 +17,12 @@ use tokio::time::Instant;
 use super::objects::{Key, owner};
 use super::plan::{Known, Observed, Write, plan, taken};
 use super::{Basis, Nameless};
-use crate::api::NamespacedName;
-use crate::cluster::published::GATEWAY_LABEL;
 use crate::engine::Offers;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
-use crate::world::Kind;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::Kind;
+use sesame_published::names::GATEWAY_LABEL;
 
 /// How long one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);

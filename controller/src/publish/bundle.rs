@@ -10,10 +10,10 @@ use sesame_proto::schema::{Snapshot, VirtualHost};
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
 use super::objects::{Object, Owner};
-use crate::cluster::published::{
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_published::names::{
     KEY_SECRETS_ENTRY, MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name,
 };
-use crate::resolve::ResolvedGateway;
 
 /// How many listeners the summary names.
 const MAX_SUMMARY_LISTENERS: usize = 64;

@@ -8,9 +8,9 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use sesame_proto::keys::{self, KeyPair};
 
-use crate::cluster::published::{KEYS_ENTRY, PART_LABEL, Part};
 use crate::watch::{Incoming, api_resource};
-use crate::world::{Kind, LastGoodKeys};
+use sesame_gateway_api::world::{Kind, LastGoodKeys};
+use sesame_published::names::{KEYS_ENTRY, PART_LABEL, Part};
 
 /// How long one list may take.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -10,11 +10,11 @@ use sesame_proto::bounds;
 
 use super::objects::{self, Object, Owner};
 use super::signing::{Seal, Sealed, Signing};
-use crate::cluster::published::{
+use crate::watch::Incoming;
+use sesame_published::names::{
     FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY,
     PART_LABEL, PUBLISHER, Part, SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
 };
-use crate::watch::Incoming;
 
 /// One published object.
 #[derive(Clone, Debug, PartialEq, Eq)]

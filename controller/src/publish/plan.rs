@@ -7,9 +7,9 @@ use super::bundle::Bundle;
 use super::objects::{self, Object, Owner};
 use super::observed::Published;
 use super::signing::Seal;
-use crate::api::NamespacedName;
-use crate::cluster::published::{Part, gateway_id, shard_name};
 use crate::engine::{Offer, Offers};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{Part, gateway_id, shard_name};
 
 /// The writes for one Gateway. A step begins when the one before has ended well.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use super::bundle::Bundle;
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
 use super::signing::Seal;
-use crate::api::NamespacedName;
-use crate::cluster::published::Part;
 use crate::engine::{Offer, Offers};
-use crate::resolve::ResolvedGateway;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_published::names::Part;
 
 fn name() -> NamespacedName {
     NamespacedName::new("ns", "edge")

@@ -19,12 +19,12 @@ use super::retries::{FIRST_PAUSE, Failures, Retries, forget_settled, note_failur
 use super::seen::{Found, take};
 use super::signing::Signing;
 use super::write::{Refusal, Written};
-use crate::api::NamespacedName;
-use crate::cluster::published::GATEWAY_LABEL;
 use crate::engine::Offers;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
-use crate::world::Kind;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::Kind;
+use sesame_published::names::GATEWAY_LABEL;
 
 /// How long one write may take. A leader that is cut off stops well before another begins.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::plan::Plan;
-use crate::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 
 /// A Gateway that could not be written is tried again after this, then after twice as long.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(250);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sesame_proto::signature::{Piece, SigningKeys, Statement};
 
 use super::objects::{Object, Owner};
-use crate::cluster::published::{KEY_SECRETS_ENTRY, Part};
+use sesame_published::names::{KEY_SECRETS_ENTRY, Part};
 
 /// The keys to sign with, if there are any.
 #[derive(Clone, Debug, Default)]

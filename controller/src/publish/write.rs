@@ -11,9 +11,9 @@ use super::observed::{Entry, Published, is_ours};
 use super::plan::Write;
 use super::publisher::Publisher;
 use super::seen::Stored;
-use crate::cluster::published::{PUBLISHER, Part};
 use crate::watch::{Incoming, api_resource};
-use crate::world::Kind;
+use sesame_gateway_api::world::Kind;
+use sesame_published::names::{PUBLISHER, Part};
 
 /// What a write changed.
 pub(super) enum Written {

@@ -16,12 +16,12 @@ use super::judged::Judged;
 use super::kept::Heard;
 use super::nodes::{self, Nodes};
 use super::silence::{Moment, Silences};
-use crate::api::{NamespacedName, Network};
-use crate::cluster::GatewayAgent;
-use crate::cluster::published::agent_name;
 use crate::serve::Metrics;
 use crate::watch::{Kept, PAGE, Seen, follow, is_forbidden, watch_config};
-use crate::world::{Kind, ObjectKey};
+use sesame_gateway_api::api::{NamespacedName, Network};
+use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_published::GatewayAgent;
+use sesame_published::names::agent_name;
 
 /// How often the kind is looked for while it is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);

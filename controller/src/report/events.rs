@@ -12,10 +12,10 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter as Instance};
 use kube::{Client, Resource as _};
 use tokio::sync::watch;
 
-use crate::api::NamespacedName;
-use crate::expiry::Warning;
 use crate::watch::{Incoming, api_resource};
-use crate::world::Kind;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Warning;
+use sesame_gateway_api::world::Kind;
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::api::NamespacedName;
-use crate::cluster::{AgentState, GatewayAgent, GatewayAgentStatus, RefusedRule};
-use crate::status::{Programmed, RefusedRules};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::status::{Programmed, RefusedRules};
+use sesame_published::{AgentState, GatewayAgent, GatewayAgentStatus, RefusedRule};
 
 /// A host that has said nothing for this long is lost.
 const LOST_AFTER: Duration = Duration::from_secs(3 * 60);
@@ -247,7 +247,7 @@ impl<'a, K: Ord> Reasons<'a, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{GatewayAgentSpec, RefusedListener, RefusedRoute};
+    use sesame_published::{GatewayAgentSpec, RefusedListener, RefusedRoute};
 
     fn agent(host: &str, revision: &str) -> GatewayAgent {
         let mut agent = GatewayAgent::new(

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::api::NamespacedName;
-use crate::expiry::{Expiry, Warning};
-use crate::status::{RouteStatus, Statuses};
-use crate::world::ObjectKey;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::{Expiry, Warning};
+use sesame_gateway_api::status::{RouteStatus, Statuses};
+use sesame_gateway_api::world::ObjectKey;
 
 /// The outcome of one resolution, without what hosts say.
 #[derive(Clone, Debug, Default)]

@@ -5,12 +5,12 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
-use crate::api::decode::from_value;
-use crate::cluster::{
+use crate::watch::{Incoming, Keep};
+use sesame_gateway_api::api::decode::from_value;
+use sesame_published::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
-use crate::watch::{Incoming, Keep};
 
 /// How many bytes of names and reasons are kept of one report. A condition holds a quarter of that.
 const MAX_BYTES: usize = 16 * 1024;

@@ -15,9 +15,9 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::agents::News;
-use crate::api::Network;
 use crate::serve::Metrics;
 use crate::watch::{Incoming, Keep, Kept, PAGE, Seen, follow, is_forbidden, watch_config};
+use sesame_gateway_api::api::Network;
 
 /// How long to wait after a watch that is not served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::said::Status;
 use super::stored::Stored;
-use crate::status::{
+use sesame_gateway_api::status::{
     Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus,
     TimedCondition, merge,
 };
@@ -252,10 +252,12 @@ fn timed(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<Timed
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ParentRef;
-    use crate::status::{ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus};
     use crate::watch::Incoming;
-    use crate::world::Kind;
+    use sesame_gateway_api::api::ParentRef;
+    use sesame_gateway_api::status::{
+        ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus,
+    };
+    use sesame_gateway_api::world::Kind;
 
     const OURS: &str = "example.com/ours";
 

@@ -22,12 +22,12 @@ use super::said::status;
 use super::silence::Moment;
 use super::stored::Stored;
 use super::write::{self, Outcome};
-use crate::api::Network;
 use crate::engine::{Judgement, StatusChange};
 use crate::provision::Nameless;
 use crate::publish::Failures;
 use crate::serve::Metrics;
-use crate::world::{Kind, ObjectKey};
+use sesame_gateway_api::api::Network;
+use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// How many objects are written at a time.
 const WRITES_AT_ONCE: usize = 8;
@@ -261,7 +261,7 @@ impl Known {
             return;
         };
         let of = |kind| {
-            move |name: &crate::api::NamespacedName| ObjectKey {
+            move |name: &sesame_gateway_api::api::NamespacedName| ObjectKey {
                 kind,
                 name: name.clone(),
             }

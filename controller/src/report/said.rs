@@ -6,15 +6,15 @@ use jiff::Timestamp;
 
 use super::hosts::{STRANGE, Said};
 use super::judged::Judged;
-use crate::api::NamespacedName;
-use crate::expiry::Warning;
 use crate::provision::Nameless;
-use crate::status::{
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Warning;
+use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
     ListenerSetStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
     program_listener_set, refuse_rules,
 };
-use crate::world::{Kind, ObjectKey};
+use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// A condition's message has an end, and nobody reads more.
 const MOST_EXPIRING: usize = 20;

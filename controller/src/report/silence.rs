@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::cluster::{GatewayAgent, STATUS_MANAGER};
+use sesame_published::{GatewayAgent, STATUS_MANAGER};
 
 /// A moment by two clocks.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cluster::{GatewayAgentSpec, GatewayAgentStatus};
+    use sesame_published::{GatewayAgentSpec, GatewayAgentStatus};
 
     const YEAR: i64 = 365 * 24 * 3600;
 

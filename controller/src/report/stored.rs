@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::watch::Incoming;
-use crate::world::Kind;
+use sesame_gateway_api::world::Kind;
 
 /// The status of one object, as text: most are never looked at again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::stored::Stored;
 use crate::watch::{Incoming, api_resource};
-use crate::world::ObjectKey;
+use sesame_gateway_api::world::ObjectKey;
 
 /// The name under which we own what we write.
 pub(super) const FIELD_MANAGER: &str = "sesame-controller";

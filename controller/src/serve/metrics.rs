@@ -10,9 +10,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::api::NamespacedName;
-use crate::expiry::Expiry;
-use crate::world::{Kind, World};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Expiry;
+use sesame_gateway_api::world::{Kind, World};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKind {

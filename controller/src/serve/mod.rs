@@ -15,7 +15,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 
 pub(crate) use self::metrics::Metrics;
-use crate::http;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -35,7 +34,7 @@ pub(crate) async fn serve(
         let response = answer(request.method(), request.uri().path(), &metrics, ready());
         std::future::ready(response)
     };
-    http::serve(listener, answer).await;
+    sesame_http_server::serve(listener, answer).await;
 }
 
 fn answer(method: &Method, path: &str, metrics: &Metrics, ready: bool) -> Response<Full<Bytes>> {

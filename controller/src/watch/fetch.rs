@@ -17,7 +17,7 @@ use super::kinds::decode;
 use super::{Incoming, api_resource};
 use crate::engine::Input;
 use crate::publish::last_good;
-use crate::world::{AnyObject, Kind, ObjectKey};
+use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// How long one read may take.
 const TIMEOUT: Duration = Duration::from_secs(10);

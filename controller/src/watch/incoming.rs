@@ -9,7 +9,7 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 
 /// Name and version of an object, and the rest as JSON. Does not print the rest, which may be a Secret's.
 #[derive(Clone)]

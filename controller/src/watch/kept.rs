@@ -10,7 +10,7 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::{Deserialize, Deserializer};
 
 use super::Incoming;
-use crate::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 
 /// How many objects a page of a list holds: each may be as large as the API server allows.
 pub(crate) const PAGE: u32 = 16;

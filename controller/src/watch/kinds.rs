@@ -18,12 +18,12 @@ use super::backoff::Pauses;
 use super::fetch::Touched;
 use super::resource::{api_resource, plural};
 use super::{Incoming, Seen, follow, watch_config};
-use crate::api::NamespacedName;
-use crate::api::decode::decode_value;
 use crate::engine::{Input, Observed};
 use crate::report::Stored;
 use crate::serve::Metrics;
-use crate::world::{AnyObject, Kind, ObjectKey};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::api::decode::decode_value;
+use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// How often a kind that is not installed is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -155,7 +155,11 @@ impl Watches {
             plural: "customresourcedefinitions".to_owned(),
         };
         let definitions: Api<Incoming> = Api::all_with(self.client.clone(), &resource);
-        let name = format!("{}.{}", plural(kind), crate::api::GATEWAY_GROUP);
+        let name = format!(
+            "{}.{}",
+            plural(kind),
+            sesame_gateway_api::api::GATEWAY_GROUP
+        );
         let mut pauses = Pauses::default();
         loop {
             let answer = tokio::time::timeout(TIMEOUT, definitions.get_opt(&name)).await;

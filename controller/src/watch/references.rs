@@ -5,8 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef};
-use crate::world::{Kind, ObjectKey, World};
+use sesame_gateway_api::api::{
+    FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef,
+};
+use sesame_gateway_api::world::{Kind, ObjectKey, World};
 
 /// The objects that Gateways of `controller_name`, ListenerSets and policies refer to.
 pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<ObjectKey> {
@@ -124,7 +126,7 @@ fn is_plain(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::decode::{self, Limits};
+    use sesame_gateway_api::api::decode::{self, Limits};
 
     fn world(text: &str) -> World {
         let mut world = World::default();

@@ -2,7 +2,7 @@
 
 use kube::core::ApiResource;
 
-use crate::world::Kind;
+use sesame_gateway_api::world::Kind;
 
 /// The plural name of a kind.
 pub(super) fn plural(kind: Kind) -> &'static str {

@@ -11,12 +11,13 @@ use sesame_agent::apply::state::{Accepted, StateDir};
 use sesame_agent::apply::{Applier, Wanted};
 use sesame_agent::envoy::identity::{Identity, PID_FILE};
 use sesame_agent::envoy::log::{EnvoyLog, Mark};
-use sesame_agent::layout::XdsLayout;
-use sesame_agent::render::{self, Options};
 use sesame_agent::run::history::History;
 use sesame_agent::source::snapshot_dirs::SnapshotDirs;
+use sesame_files::directory;
+use sesame_proto::digest;
 use sesame_proto::keys;
-use sesame_proto::{digest, directory};
+use sesame_render::Options;
+use sesame_render::layout::XdsLayout;
 
 use super::campaign::{run, scratch};
 use super::edit::Form;
@@ -207,14 +208,14 @@ fn runtime_directory() {
         addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,
-        limits: sesame_agent::limits::Limits::default(),
+        limits: sesame_render::limits::Limits::default(),
         layout: layout.clone(),
         admin_socket: root.path().join("admin.sock"),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: render::EndpointRules::default(),
+        endpoints: sesame_render::EndpointRules::default(),
     };
-    let rendered = render::render(&gateway.snapshot, &gateway.keys, &options);
+    let rendered = sesame_render::render(&gateway.snapshot, &gateway.keys, &options);
     let wanted = || Wanted {
         rendered: &rendered,
         serials: const { &BTreeMap::new() },

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use sesame_agent::source::last_good::LastGood;
 use sesame_agent::source::manifests::Manifests;
-use sesame_controller::resolve::{Options, ResolvedGateway, resolve};
+use sesame_gateway_api::resolve::{Options, ResolvedGateway, resolve};
 use sesame_tests::golden::{self, INPUT};
 
 use super::campaign::scratch;

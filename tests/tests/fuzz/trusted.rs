@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 
 use prost::Message as _;
-use sesame_controller::cluster::kubeconfig;
 use sesame_proto::bounds;
 use sesame_proto::shard;
 use sesame_proto::signature::{Piece, SigningKeys, Statement, TrustedKeys};
+use sesame_published::kubeconfig;
 
 use super::campaign::{Verdict, run, scratch};
 use super::edit::Form;

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use prost::Message as _;
-use sesame_agent::layout::XdsLayout;
-use sesame_agent::packed::Packed;
-use sesame_agent::render::{self, Options};
 use sesame_agent::source::last_good::LastGood;
 use sesame_agent::source::manifests::Manifests;
-use sesame_controller::resolve::{self, ResolvedGateway};
+use sesame_gateway_api::resolve::{self, ResolvedGateway};
 use sesame_proto::digest;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{Manifest, ShardRef, Snapshot};
 use sesame_proto::shard::{self, FORMAT, ShardError};
+use sesame_render::Options;
+use sesame_render::layout::XdsLayout;
+use sesame_render::packed::Packed;
 
 use super::campaign::{Verdict, run, scratch};
 use super::edit::Form;
@@ -24,12 +24,12 @@ fn host() -> Options {
         addresses: vec![Ipv4Addr::UNSPECIFIED.into()],
         port_map: BTreeMap::from([(80, 8080)]),
         subscription_budget: 16,
-        limits: sesame_agent::limits::Limits::default(),
+        limits: sesame_render::limits::Limits::default(),
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: render::EndpointRules::default(),
+        endpoints: sesame_render::EndpointRules::default(),
     }
 }
 
@@ -39,11 +39,11 @@ pub(crate) fn holds(snapshot: &Snapshot, keys: &[KeyPair]) -> Result<(), String>
     if digest::revision(&again) != digest::revision(snapshot) {
         return Err("written and read again it is another revision".to_owned());
     }
-    let rendered = render::render(snapshot, keys, &host());
-    if rendered != render::render(&again, keys, &host()) {
+    let rendered = sesame_render::render(snapshot, keys, &host());
+    if rendered != sesame_render::render(&again, keys, &host()) {
         return Err("written and read again it is rendered otherwise".to_owned());
     }
-    let _ = render::static_bootstrap(&rendered);
+    let _ = sesame_render::static_bootstrap(&rendered);
     let packed = Packed::new(&ResolvedGateway {
         gateway: seeds::two()[0].gateway.clone(),
         snapshot: snapshot.clone(),

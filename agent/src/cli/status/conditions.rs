@@ -1,7 +1,7 @@
 //! The conditions of one object's status, read from the JSON that the agent answers with. Pure.
 
 use serde_json::Value;
-use sesame_controller::status::{ConditionStatus, ConditionType};
+use sesame_gateway_api::status::{ConditionStatus, ConditionType};
 
 use crate::run::report::ObjectReport;
 

@@ -1,7 +1,7 @@
 //! The objects that `status` is asked about, named as kubectl's users name them. Pure.
 
 use anyhow::bail;
-use sesame_controller::world::Kind;
+use sesame_gateway_api::world::Kind;
 
 use crate::run::report::{ObjectReport, ProblemReport, Report};
 

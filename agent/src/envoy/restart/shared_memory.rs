@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 
 use super::lineage::Lineage;
 

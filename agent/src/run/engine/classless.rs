@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sesame_controller::api::NamespacedName;
-use sesame_controller::world::World;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::World;
 
 use crate::run::wanted::{Offer, WantedGateways};
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sesame_controller::resolve::reroute::{Before, OtherStatus, Rerouted, is_of, reroute};
-use sesame_controller::world::{ObjectKey, World};
+use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, is_of, reroute};
+use sesame_gateway_api::world::{ObjectKey, World};
 
 use super::Engine;
 use crate::run::wanted::{Offer, WantedGateways};

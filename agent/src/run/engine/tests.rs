@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sesame_controller::resolve::{Options, resolve};
+use sesame_gateway_api::resolve::{Options, resolve};
 
 use super::*;
 use crate::run::directories::Directories;
@@ -162,7 +162,7 @@ impl Fixture {
                 pool: vec![[127, 0, 0, 1].into(), [127, 0, 0, 2].into()],
                 port_map: BTreeMap::new(),
                 subscription_budget: 1000,
-                limits: crate::limits::Limits::default(),
+                limits: sesame_render::limits::Limits::default(),
                 budget_each: None,
                 trusted_hops: 0,
                 system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),

@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::{Client, Config};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::kubeconfig;
-use sesame_controller::cluster::published::{
-    FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id,
-};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::kubeconfig;
+use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id};
 
 use crate::source::supply::Trusted;
 

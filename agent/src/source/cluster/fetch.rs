@@ -6,13 +6,13 @@ use futures::StreamExt as _;
 use futures::stream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::{
-    KEYS_ENTRY, SHARD_ENTRY, key_secret_name, manifest_name, shard_name,
-};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::ShardRef;
 use sesame_proto::shard;
+use sesame_published::names::{
+    KEYS_ENTRY, SHARD_ENTRY, key_secret_name, manifest_name, shard_name,
+};
 
 use super::connect::words;
 

@@ -20,7 +20,7 @@ mod stock;
 mod tests;
 
 use kube::Client;
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
 pub use self::connect::Settings;

@@ -8,12 +8,12 @@
 
 use std::collections::BTreeMap;
 
-use sesame_controller::api::NamespacedName;
+use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::{ShardRef, Snapshot};
 use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS};
 
 use super::pieces::Named;
-use crate::packed::Packed;
+use sesame_render::packed::Packed;
 
 /// The next revision, as long as keys or endpoints of it are missing.
 #[derive(Debug)]

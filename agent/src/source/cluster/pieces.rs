@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::{
-    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, MANIFEST_ENTRY,
-    MAX_KEY_SECRETS, PART_LABEL, Part, SIGNATURE_ENTRY, gateway_id, manifest_name, shard_name,
-};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::bounds;
 use sesame_proto::schema::{EndpointSet, Manifest, Snapshot};
 use sesame_proto::shard::{self, Joined};
 use sesame_proto::signature::{Piece, Statement};
+use sesame_published::names::{
+    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, MANIFEST_ENTRY,
+    MAX_KEY_SECRETS, PART_LABEL, Part, SIGNATURE_ENTRY, gateway_id, manifest_name, shard_name,
+};
 
 use super::fetch::Need;
-use crate::packed::Packed;
 use crate::source::supply::{Trusted, gateway_of};
+use sesame_render::packed::Packed;
 
 /// A manifest that can be followed.
 #[derive(Debug)]

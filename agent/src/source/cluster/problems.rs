@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::manifest_name;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::manifest_name;
 
 use crate::source::problem::{Problem, Severity};
 use crate::source::supply::Supplied;

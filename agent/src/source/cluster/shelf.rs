@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::{SHARD_ENTRY, shard_name};
-use sesame_controller::resolve::ResolvedGateway;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::shard::{self, Endpoints, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
 use sesame_proto::signature::{self, Piece};
+use sesame_published::names::{SHARD_ENTRY, shard_name};
 
 use super::fetch::{Fetched, Need};
 use super::origin::{Config, Next, Origin};
@@ -17,8 +17,8 @@ use super::pieces::{
     Live, Named, Wait, endpoints, entry, join, live_shards, moved_endpoints, owner, read_manifest,
     verified, wait_for_keys,
 };
-use crate::packed::Packed;
 use crate::source::supply::{Awaited, Complete, Supplied, Trusted, keys_of};
+use sesame_render::packed::Packed;
 
 /// The most that the stored configuration of one Gateway may take.
 const MAX_HELD_BYTES: usize = 128 << 20;

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::{FLEET_LABEL, Part, gateway_id};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{FLEET_LABEL, Part, gateway_id};
 use tokio::sync::watch;
 
 use super::connect::Settings;

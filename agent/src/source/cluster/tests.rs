@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use prost::Message as _;
-use sesame_controller::api::NamespacedName;
-use sesame_controller::cluster::published::{
-    GATEWAY_LABEL, MANIFEST_ENTRY, PART_LABEL, Part, SHARD_ENTRY, gateway_id, manifest_name,
-    shard_name,
-};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
     Backend, Endpoint, EndpointSet, KeyRef, Manifest, RouteTable, Snapshot, VirtualHost,
 };
 use sesame_proto::shard::{self, Sharded};
+use sesame_published::names::{
+    GATEWAY_LABEL, MANIFEST_ENTRY, PART_LABEL, Part, SHARD_ENTRY, gateway_id, manifest_name,
+    shard_name,
+};
 
 use super::connect::Settings;
 use super::fetch::{Fetched, Need};

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use sesame_controller::api::UnknownField;
-use sesame_controller::api::decode::{self, DecodeError, Decoded, decode, split};
-use sesame_controller::world::ObjectKey;
+use sesame_gateway_api::api::UnknownField;
+use sesame_gateway_api::api::decode::{self, DecodeError, Decoded, decode, split};
+use sesame_gateway_api::world::ObjectKey;
 use sha2::{Digest as _, Sha256};
 
 use super::objects::{Held, Named, Objects, Reading};

@@ -18,8 +18,8 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use sesame_controller::api::decode;
-use sesame_controller::world::{LastGoodKeys, ObjectKey, World};
+use sesame_gateway_api::api::decode;
+use sesame_gateway_api::world::{LastGoodKeys, ObjectKey, World};
 
 use self::file::{Content, Documents, ManifestFile};
 use self::objects::Named;

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use sesame_controller::world::{AnyObject, Kind, ObjectKey};
+use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// An object as the key of itself: its kind and name are compared, nothing else.
 #[derive(Clone, Debug)]

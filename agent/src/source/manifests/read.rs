@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
-use sesame_proto::open::{self, OpenError, Rule};
+use sesame_files::open::{self, OpenError, Rule};
 
 use super::tree::{Stamp, leads_out};
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sesame_proto::open::{self, Rule};
+use sesame_files::open::{self, Rule};
 
 use super::Limits;
 use crate::source::problem::{Problem, Severity};

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
-use sesame_controller::world::Kind;
+use sesame_gateway_api::world::Kind;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

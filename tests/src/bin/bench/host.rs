@@ -115,10 +115,12 @@ impl Host {
             .to_owned())
     }
 
-    fn layout(&self) -> anyhow::Result<sesame_agent::layout::XdsLayout> {
+    fn layout(&self) -> anyhow::Result<sesame_render::layout::XdsLayout> {
         let dirs = std::fs::read_dir(self.runtime().join("gateways"))?;
         let dir = dirs.flatten().next().context("no Gateway")?;
-        Ok(sesame_agent::layout::XdsLayout::new(dir.path().join("xds")))
+        Ok(sesame_render::layout::XdsLayout::new(
+            dir.path().join("xds"),
+        ))
     }
 
     pub(crate) fn has_endpoint_file(&self, set: &str) -> bool {

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use sesame_agent::layout::XdsLayout;
-use sesame_agent::render;
 use sesame_agent::source::last_good::LastGood;
 use sesame_agent::source::manifests::Manifests;
-use sesame_controller::resolve::{Options, Resolver};
+use sesame_gateway_api::resolve::{Options, Resolver};
+use sesame_render::layout::XdsLayout;
 
 const RUNS: usize = 15;
 
@@ -19,18 +18,18 @@ pub(crate) fn measure(manifests: &Path) -> anyhow::Result<(f64, f64)> {
         allow_local_endpoints: true,
         ..Options::default()
     };
-    let render_options = render::Options {
+    let render_options = sesame_render::Options {
         addresses: vec![[127, 0, 0, 1].into()],
         port_map: [(80, 8080)].into(),
         subscription_budget: 100,
-        limits: sesame_agent::limits::Limits::default(),
+        limits: sesame_render::limits::Limits::default(),
         layout: XdsLayout::new("/run/bench"),
         admin_socket: "/run/bench/admin.sock".into(),
         trusted_hops: 0,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: render::EndpointRules {
+        endpoints: sesame_render::EndpointRules {
             local: true,
-            ..render::EndpointRules::default()
+            ..sesame_render::EndpointRules::default()
         },
     };
     let mut resolver = Resolver::default();
@@ -42,7 +41,7 @@ pub(crate) fn measure(manifests: &Path) -> anyhow::Result<(f64, f64)> {
         let gateway = resolution.gateways.first();
         let gateway = gateway.ok_or_else(|| anyhow::anyhow!("the Gateway does not resolve"))?;
         let started = Instant::now();
-        let result = render::render(&gateway.snapshot, &gateway.keys, &render_options);
+        let result = sesame_render::render(&gateway.snapshot, &gateway.keys, &render_options);
         rendered.push(started.elapsed());
         anyhow::ensure!(result.problems.is_empty(), "{:?}", result.problems);
     }

@@ -1,13 +1,13 @@
 //! The short way to the next revision leads where the long one does, and is taken.
 
 use proptest::prelude::*;
-use sesame_controller::resolve::ResolvedGateway;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::schema::{Route, ShardRef};
 use sesame_proto::shard::Splitter;
 
 use super::*;
-use crate::packed::Packed;
+use sesame_render::packed::Packed;
 
 const TABLES: [&str; 2] = ["http/80", "http/81"];
 /// Among how many shards virtual hosts and backends are shared out.

@@ -1,0 +1,224 @@
+//! Printing what Envoy gets, for people and for golden files.
+//!
+//! Resources are `.pb` on disk; here they become JSON or YAML with the proto's own field names, every `Any`
+//! expanded, keys sorted, so that the same resources are the same text. It must never print a private key
+//! unless it is told to.
+
+mod descriptors;
+
+#[cfg(test)]
+mod tests;
+
+use envoy_types::pb::envoy::config::bootstrap::v3::Bootstrap;
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, Secret, TlsCertificate, secret::Type,
+};
+use prost::{Message, Name};
+use prost_reflect::{DynamicMessage, SerializeOptions};
+use serde_json::{Map, Value};
+
+use crate::{Rendered, Resource};
+
+/// What is shown of key pairs. Certificates always are: they are public.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redact {
+    /// `<redacted>` stands for each private key.
+    PrivateKeys,
+    /// Private keys are shown.
+    Nothing,
+}
+
+/// Bytes that are not what they are said to be, or a type that the descriptors lack.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The bytes of a resource.
+    #[error("`{name}` cannot be read as {message}: {source}")]
+    Decode {
+        /// The resource.
+        name: String,
+        /// Its message type.
+        message: String,
+        /// Why.
+        source: prost::DecodeError,
+    },
+    /// The descriptors do not have a type that is inside of the resource.
+    #[error(
+        "`{name}` cannot be printed: {source}; add the type to examples/envoy_descriptors.rs and run it"
+    )]
+    Print {
+        /// The resource.
+        name: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The descriptors that are built in.
+    #[error("the Envoy descriptors of this build are broken: {0}")]
+    Descriptors(String),
+    /// YAML.
+    #[error("cannot be written as YAML: {0}")]
+    Yaml(String),
+}
+
+/// The resources under `listeners`, `routes`, `clusters`, `endpoints` and `secrets`, each a list by name.
+pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, Error> {
+    let Rendered {
+        listeners,
+        route_tables,
+        clusters,
+        endpoints,
+        secrets,
+        // Of a host, and not of what is served.
+        shares: _,
+        problems: _,
+    } = rendered;
+    let mut all = Map::new();
+    all.insert(
+        "listeners".to_owned(),
+        without_keys(list::<Listener>(listeners)?, redact),
+    );
+    all.insert(
+        "routes".to_owned(),
+        list::<RouteConfiguration>(route_tables)?,
+    );
+    all.insert(
+        "clusters".to_owned(),
+        without_keys(list::<Cluster>(clusters)?, redact),
+    );
+    all.insert(
+        "endpoints".to_owned(),
+        list::<ClusterLoadAssignment>(endpoints)?,
+    );
+    let secrets = secrets
+        .iter()
+        .map(|Resource { name, bytes }| {
+            let secret = readable(decode(name, bytes)?, redact);
+            value::<Secret>(name, &secret.encode_to_vec())
+        })
+        .collect::<Result<_, _>>()?;
+    all.insert("secrets".to_owned(), Value::Array(secrets));
+    Ok(Value::Object(all))
+}
+
+/// A bootstrap, static or not.
+pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, Error> {
+    let mut bootstrap: Bootstrap = decode("bootstrap", bytes)?;
+    if let Some(resources) = &mut bootstrap.static_resources {
+        for secret in &mut resources.secrets {
+            *secret = readable(std::mem::take(secret), redact);
+        }
+    }
+    value::<Bootstrap>("bootstrap", &bootstrap.encode_to_vec())
+}
+
+/// A value as YAML that Envoy reads too: every string that YAML could take for something else is quoted.
+pub fn yaml(value: &Value) -> Result<String, Error> {
+    serde_saphyr::to_string(value).map_err(|error| Error::Yaml(error.to_string()))
+}
+
+fn list<M: Name>(resources: &[Resource]) -> Result<Value, Error> {
+    resources
+        .iter()
+        .map(|Resource { name, bytes }| value::<M>(name, bytes))
+        .collect::<Result<_, _>>()
+        .map(Value::Array)
+}
+
+fn value<M: Name>(name: &str, bytes: &[u8]) -> Result<Value, Error> {
+    let message = M::full_name();
+    let descriptor = descriptors::pool()?
+        .get_message_by_name(&message)
+        .ok_or_else(|| Error::Descriptors(format!("{message} is missing")))?;
+    let dynamic = DynamicMessage::decode(descriptor, bytes).map_err(|source| Error::Decode {
+        name: name.to_owned(),
+        message,
+        source,
+    })?;
+    // Through `Value`, whose maps are sorted: the entries of a proto map come in random order.
+    dynamic
+        .serialize_with_options(
+            serde_json::value::Serializer,
+            &SerializeOptions::new().use_proto_field_name(true),
+        )
+        .map_err(|source| Error::Print {
+            name: name.to_owned(),
+            source,
+        })
+}
+
+fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, Error> {
+    M::decode(bytes).map_err(|source| Error::Decode {
+        name: name.to_owned(),
+        message: M::full_name(),
+        source,
+    })
+}
+
+/// Private keys may also be inline where they are used.
+fn without_keys(mut value: Value, redact: Redact) -> Value {
+    fn walk(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    if name == "private_key" {
+                        *value = serde_json::json!({"inline_string": "<redacted>"});
+                    } else {
+                        walk(value);
+                    }
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(walk),
+            _ => {}
+        }
+    }
+    if redact == Redact::PrivateKeys {
+        walk(&mut value);
+    }
+    value
+}
+
+/// PEM as text instead of base64, and no private key unless asked for.
+fn readable(mut secret: Secret, redact: Redact) -> Secret {
+    match &mut secret.r#type {
+        Some(Type::TlsCertificate(TlsCertificate {
+            certificate_chain,
+            private_key,
+            ..
+        })) => {
+            text(certificate_chain.as_mut());
+            match redact {
+                Redact::PrivateKeys => {
+                    *private_key = private_key.take().map(|_| DataSource {
+                        specifier: Some(Specifier::InlineString("<redacted>".to_owned())),
+                        ..Default::default()
+                    });
+                }
+                Redact::Nothing => text(private_key.as_mut()),
+            }
+        }
+        Some(Type::ValidationContext(CertificateValidationContext { trusted_ca, .. })) => {
+            text(trusted_ca.as_mut());
+        }
+        // Nothing that we render.
+        Some(Type::SessionTicketKeys(_) | Type::GenericSecret(_))
+            if redact == Redact::PrivateKeys =>
+        {
+            secret.r#type = None;
+        }
+        Some(Type::SessionTicketKeys(_) | Type::GenericSecret(_)) | None => {}
+    }
+    secret
+}
+
+fn text(source: Option<&mut DataSource>) {
+    let Some(source) = source else { return };
+    if let Some(Specifier::InlineBytes(bytes)) = &source.specifier
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
+        source.specifier = Some(Specifier::InlineString(text.to_owned()));
+    }
+}

@@ -1,0 +1,59 @@
+//! What is printed.
+
+use super::*;
+use crate::static_bootstrap;
+use crate::tests::{everything, options};
+
+#[path = "../../examples/envoy_descriptors.rs"]
+mod regenerate;
+
+#[test]
+fn the_descriptors_are_those_of_the_envoy_types_that_we_build_with() {
+    assert!(
+        descriptors::decompressed().unwrap() == regenerate::derive().unwrap(),
+        "run `cargo run -p sesame-render --example envoy_descriptors`"
+    );
+}
+
+#[test]
+fn everything_that_is_rendered_can_be_printed() {
+    let (snapshot, keys) = everything();
+    let rendered = crate::render(&snapshot, &keys, &options());
+    let printed = resources(&rendered, Redact::PrivateKeys).unwrap();
+    for (key, resources) in [
+        ("listeners", &rendered.listeners),
+        ("routes", &rendered.route_tables),
+        ("clusters", &rendered.clusters),
+        ("endpoints", &rendered.endpoints),
+        ("secrets", &rendered.secrets),
+    ] {
+        assert_eq!(printed[key].as_array().unwrap().len(), resources.len());
+    }
+    let manager = &printed["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"];
+    assert!(
+        manager["@type"]
+            .as_str()
+            .unwrap()
+            .ends_with("HttpConnectionManager")
+    );
+    bootstrap(&crate::bootstrap(&options()), Redact::PrivateKeys).unwrap();
+}
+
+#[test]
+fn a_private_key_is_printed_only_when_asked_for() {
+    let (snapshot, keys) = everything();
+    let rendered = crate::render(&snapshot, &keys, &options());
+    let static_bootstrap = static_bootstrap(&rendered).unwrap();
+    let print = |redact| {
+        let resources = resources(&rendered, redact).unwrap();
+        let bootstrap = bootstrap(&static_bootstrap, redact).unwrap();
+        [resources, bootstrap].map(|value| yaml(&value).unwrap())
+    };
+    for text in print(Redact::PrivateKeys) {
+        assert!(text.contains("BEGIN CERTIFICATE") && !text.contains("PRIVATE KEY"));
+    }
+    for text in print(Redact::Nothing) {
+        assert!(text.contains("PRIVATE KEY"));
+    }
+    assert!(!format!("{rendered:?}").contains("PRIVATE"));
+}

@@ -1,0 +1,156 @@
+//! The share of each listener and backend in what Envoy may open, as runtime values that it reads from a file of their own.
+//!
+//! A share depends on how many others there are. In the listener or cluster itself it would have all of them drain
+//! whenever one comes or goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use envoy_types::pb::google::protobuf::{Value, value};
+use prost::Message;
+use sesame_proto::schema::{AppProtocol, Backend};
+
+use super::Resource;
+use crate::limits::Limits;
+
+/// The name of the layer, and of the only resource in its file.
+pub(super) const LAYER: &str = "limits";
+
+/// `envoy.service.runtime.v3.Runtime`, with its layer in the order of the keys: prost writes others in random order.
+#[derive(Clone, PartialEq, Message)]
+struct Runtime {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    layer: Option<Layer>,
+}
+
+/// `google.protobuf.Struct`.
+#[derive(Clone, PartialEq, Message)]
+struct Layer {
+    #[prost(btree_map = "string, message", tag = "1")]
+    fields: BTreeMap<String, Value>,
+}
+
+/// The encoded `Runtime` for these listeners and clusters.
+pub(super) fn render(
+    limits: &Limits,
+    listeners: &[Resource],
+    clusters: &[Resource],
+    backends: &[&Backend],
+) -> Bytes {
+    let datagrams: BTreeSet<&str> = backends
+        .iter()
+        .filter(|backend| backend.protocol() == AppProtocol::UdpDatagrams)
+        .map(|backend| backend.name.as_str())
+        .collect();
+    let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
+        .iter()
+        .partition(|cluster| datagrams.contains(cluster.name.as_str()));
+    // Sessions of UDP clients are no connections; they are counted at their backend.
+    let listeners: Vec<&Resource> = listeners
+        .iter()
+        .filter(|listener| !listener.name.starts_with("udp/"))
+        .collect();
+    let of_listener = limits.of_listener(listeners.len());
+    let of_backend = limits.of_backend(tcp.len());
+    let of_udp_backend = limits.of_udp_backend(udp.len());
+    let connections = |cluster: &Resource, share| {
+        let key = format!("circuit_breakers.{}.default.max_connections", cluster.name);
+        (key, share)
+    };
+    let fields = listeners
+        .iter()
+        .map(|listener| {
+            let key = format!(
+                "envoy.resource_limits.listener.{}.connection_limit",
+                listener.name
+            );
+            (key, of_listener)
+        })
+        .chain(tcp.iter().map(|cluster| connections(cluster, of_backend)))
+        .chain(
+            udp.iter()
+                .map(|cluster| connections(cluster, of_udp_backend)),
+        )
+        .map(|(key, share)| {
+            let kind = Some(value::Kind::NumberValue(share.into()));
+            (key, Value { kind })
+        })
+        .collect();
+    runtime(fields)
+}
+
+/// The same while nothing is served.
+pub fn none() -> Bytes {
+    runtime(BTreeMap::new())
+}
+
+fn runtime(fields: BTreeMap<String, Value>) -> Bytes {
+    let runtime = Runtime {
+        name: LAYER.to_owned(),
+        layer: Some(Layer { fields }),
+    };
+    runtime.encode_to_vec().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources(names: &[&str]) -> Vec<Resource> {
+        let resource = |name: &&str| Resource {
+            name: (*name).to_owned(),
+            bytes: Bytes::new(),
+        };
+        names.iter().map(resource).collect()
+    }
+
+    #[test]
+    fn each_has_its_share_and_udp_its_own() {
+        let limits = Limits {
+            from_clients: 100,
+            to_backends: 90,
+            udp_sessions: 40,
+            ..Limits::default()
+        };
+        let backend = |name: &str, protocol: AppProtocol| Backend {
+            name: name.to_owned(),
+            protocol: protocol.into(),
+            ..Default::default()
+        };
+        let (dns, web) = (
+            backend("dns", AppProtocol::UdpDatagrams),
+            backend("web", AppProtocol::Http1),
+        );
+        let bytes = render(
+            &limits,
+            &resources(&["tcp/::/443", "tcp/::/80", "udp/::/53"]),
+            &resources(&["api", "dns", "web"]),
+            &[&dns, &web],
+        );
+        let runtime = Runtime::decode(bytes).unwrap();
+        let said: Vec<(String, f64)> = runtime
+            .layer
+            .unwrap()
+            .fields
+            .into_iter()
+            .map(|(key, value)| match value.kind {
+                Some(value::Kind::NumberValue(share)) => (key, share),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let listener = |name| format!("envoy.resource_limits.listener.{name}.connection_limit");
+        let cluster = |name| format!("circuit_breakers.{name}.default.max_connections");
+        assert_eq!(
+            said,
+            [
+                (cluster("api"), 45.0),
+                (cluster("dns"), 40.0),
+                (cluster("web"), 45.0),
+                (listener("tcp/::/443"), 50.0),
+                (listener("tcp/::/80"), 50.0),
+            ]
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! What this process may have: files and memory. An Envoy inherits both.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+
+/// Linux's own limit, where the process has none.
+const USUAL_MOST_FILES: u64 = 1 << 20;
+/// Where nothing tells how much memory there is.
+const USUAL_MEMORY: u64 = 1 << 30;
+
+/// Files that an Envoy may open: it raises its soft limit to the hard one by itself.
+pub(crate) fn open_files() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or_else(|| {
+        read_number(Path::new("/proc/sys/fs/nr_open")).unwrap_or(USUAL_MOST_FILES)
+    })
+}
+
+/// Bytes of memory: those of the control group, version 1 or 2, if it has a limit, else of the host.
+pub(crate) fn memory() -> u64 {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    total(&host)
+        .into_iter()
+        .chain(of_groups(&groups, Path::new("/sys/fs/cgroup")))
+        .min()
+        .unwrap_or(USUAL_MEMORY)
+}
+
+/// `MemTotal` of `/proc/meminfo`.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The smallest limit of the groups that `/proc/self/cgroup` names, and of those above them. In a container the names
+/// may be those of the host, of which only the last mount is seen; so each path is tried up to the mount itself.
+fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
+    let mut smallest: Option<u64> = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let (root, file) = if controllers.is_empty() {
+            (mount.to_owned(), "memory.max")
+        } else if controllers.split(',').any(|name| name == "memory") {
+            (mount.join("memory"), "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let mut group = Path::new(path.trim_start_matches('/'));
+        loop {
+            // `max` is no number, and no limit.
+            let limit = read_number(&root.join(group).join(file));
+            smallest = smallest.into_iter().chain(limit).min();
+            match group.parent() {
+                Some(parent) => group = parent,
+                None => break,
+            }
+        }
+    }
+    smallest
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_limit_on_the_way_up_counts() {
+        let mount = tempfile::tempdir().unwrap();
+        let group = mount.path().join("system.slice/sesame.service");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("memory.max"), "max\n").unwrap();
+        let groups = "0::/system.slice/sesame.service\n";
+        assert_eq!(of_groups(groups, mount.path()), None);
+        fs::write(mount.path().join("system.slice/memory.max"), "536870912\n").unwrap();
+        assert_eq!(of_groups(groups, mount.path()), Some(512 << 20));
+        fs::write(group.join("memory.max"), "268435456\n").unwrap();
+        assert_eq!(of_groups(groups, mount.path()), Some(256 << 20));
+        // The host's name of a group whose container sees only the group itself.
+        fs::write(mount.path().join("memory.max"), "1048576\n").unwrap();
+        assert_eq!(of_groups("0::/kubepods/x\n", mount.path()), Some(1 << 20));
+    }
+
+    #[test]
+    fn version_1_has_a_tree_of_its_own() {
+        let mount = tempfile::tempdir().unwrap();
+        let group = mount.path().join("memory/docker/abc");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("memory.limit_in_bytes"), "134217728\n").unwrap();
+        let groups = "11:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n";
+        assert_eq!(of_groups(groups, mount.path()), Some(128 << 20));
+        assert_eq!(of_groups("nonsense\n", mount.path()), None);
+    }
+
+    #[test]
+    fn the_host_has_some() {
+        assert_eq!(total("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2 << 20));
+        assert!(memory() > 1 << 20);
+        assert!(open_files() > 0);
+    }
+}

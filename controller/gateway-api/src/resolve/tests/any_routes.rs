@@ -1,0 +1,129 @@
+//! A world of Gateways, and routes that any of them may have, for properties of incremental resolution. The controller's
+//! tests include this file too.
+
+use proptest::prelude::*;
+
+/// Gateways with one listener and with several, hostnames that cover each other, a ListenerSet, a policy.
+pub(crate) const OBJECTS: &str = r"
+{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
+ spec: {controllerName: projectsesame.io/gateway-controller}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge},
+ spec: {gatewayClassName: sesame, listeners: [{name: http, port: 80, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: wide},
+ spec: {gatewayClassName: sesame, allowedListeners: {namespaces: {from: All}}, listeners: [
+  {name: all, port: 80, protocol: HTTP, hostname: '*.example.com'},
+  {name: one, port: 80, protocol: HTTP, hostname: a.example.com},
+  {name: other, port: 81, protocol: HTTP}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: ListenerSet, metadata: {name: set},
+ spec: {parentRef: {name: wide}, listeners: [{name: more, port: 82, protocol: HTTP, hostname: '*.b.example.com'},
+  {name: taken, port: 80, protocol: HTTP, hostname: x.b.example.com}]}}
+---
+{apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy, metadata: {name: policy},
+ spec: {targetRefs: [{group: '', kind: Service, name: s2}], validation: {hostname: s2, wellKnownCACertificates: System}}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s0}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s1}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s2}, spec: {ports: [{port: 80}]}}
+";
+
+fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
+    let some = prop::collection::vec(prop::sample::select(from), 0..=most);
+    some.prop_map(|some| some.join(", "))
+}
+
+/// Mostly one of the good.
+fn mostly(good: &'static [&'static str], bad: &'static str) -> impl Strategy<Value = &'static str> {
+    prop_oneof![9 => prop::sample::select(good), 1 => Just(bad)]
+}
+
+/// Where a route attaches, and how old it is.
+pub(crate) fn any_place() -> impl Strategy<Value = String> {
+    let parents = picked(
+        &[
+            "{name: edge}",
+            "{name: edge}",
+            "{name: edge}",
+            "{name: wide}",
+            "{name: wide, sectionName: one}",
+            "{name: wide, port: 81}",
+            "{kind: ListenerSet, name: set}",
+            "{name: none}",
+        ],
+        3,
+    );
+    let hostnames = picked(
+        &[
+            "a.example.com",
+            "a.example.com",
+            "b.example.com",
+            "b.example.com",
+            "x.b.example.com",
+            "'*.example.com'",
+            "'*.b.example.com'",
+            "'*.com'",
+            "Bad.example.com",
+        ],
+        2,
+    );
+    (0..3_usize, parents, hostnames).prop_map(|(age, parents, hostnames)| {
+        format!(
+            "creationTimestamp: '202{age}-01-01T00:00:00Z'}}, \
+             spec: {{parentRefs: [{parents}], hostnames: [{hostnames}]"
+        )
+    })
+}
+
+fn matched_path(kind: &str, path: &str) -> String {
+    let value = if kind == "type: RegularExpression" {
+        "'[ab]{1400}'"
+    } else {
+        path
+    };
+    format!("{{path: {{{kind}, value: {value}}}}}")
+}
+
+/// Rules of either kind of route; most are valid, and most send to one Service.
+pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
+    let backends = prop_oneof![
+        12 => Just("{name: s0, port: 80}"),
+        1 => Just("{name: s0, port: 80}, {name: none, port: 80}"),
+        1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 3}"),
+        1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 0}"),
+        1 => Just("{name: s2, port: 80}"),
+    ];
+    let header = mostly(&["a", "b"], "'no header'");
+    let path = mostly(&["/", "/a", "/a/b", "/c", "/d"], "no path");
+    let kind = prop_oneof![
+        4 => Just("type: PathPrefix"),
+        4 => Just("type: Exact"),
+        // A few of these are all that there is room for in a virtual host.
+        2 => Just("type: RegularExpression"),
+    ];
+    let rule = (backends, header, path, kind).prop_map(|(backends, header, path, kind)| {
+        let filters = format!(
+            "filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: {header}, value: v}}]}}}}]"
+        );
+        [
+            matched_path(kind, path),
+            format!("{{headers: [{{name: x, value: {path}}}]}}"),
+        ]
+        .map(|matched| format!("{{matches: [{matched}], {filters}, backendRefs: [{backends}]}}"))
+    });
+    prop::collection::vec(rule, 1..3)
+}
+
+/// A version of one of six routes.
+pub(crate) fn version(name: usize, place: &str, rules: &[[String; 2]]) -> String {
+    let grpc = usize::from(name % 3 == 2);
+    let kind = ["HTTPRoute", "GRPCRoute"][grpc];
+    let rules: Vec<&str> = rules.iter().map(|rule| rule[grpc].as_str()).collect();
+    format!(
+        "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r{name}, {place}, rules: [{}]}}}}",
+        rules.join(", ")
+    )
+}

@@ -1,0 +1,187 @@
+//! Resolution as a whole: objects as YAML in, and then what requests get and what statuses say.
+
+mod any_routes;
+mod last_good;
+mod listener_sets;
+mod policies;
+mod properties;
+mod reroute;
+mod router;
+mod routing;
+mod rules;
+mod statuses;
+mod tls;
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Options, Resolution, resolve};
+use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
+use crate::world::{AnyObject, Kind, ObjectKey, World};
+
+/// A class, and Services `a`, `b` and `c` in namespace `web` with an endpoint each.
+const BASE: &str = r"
+kind: GatewayClass
+metadata: {name: sesame}
+spec: {controllerName: projectsesame.io/gateway-controller}
+---
+kind: Service
+metadata: {name: a, namespace: web}
+spec: {ports: [{name: http, port: 80}]}
+---
+kind: EndpointSlice
+metadata: {name: a-1, namespace: web, labels: {kubernetes.io/service-name: a}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.1]}]
+ports: [{name: http, port: 8080}]
+---
+kind: Service
+metadata: {name: b, namespace: web}
+spec: {ports: [{port: 80}]}
+---
+kind: Service
+metadata: {name: c, namespace: web}
+spec: {ports: [{port: 80}]}
+";
+
+fn decode<T: DeserializeOwned>(value: &Value) -> Arc<T> {
+    Arc::new(serde_json::from_value(value.clone()).unwrap_or_else(|why| panic!("{why}: {value}")))
+}
+
+fn objects(yaml: &str) -> Vec<AnyObject> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML");
+    documents
+        .iter()
+        .filter(|document| !document.is_null())
+        .map(|v| match v["kind"].as_str().expect("kind") {
+            "GatewayClass" => AnyObject::GatewayClass(decode(v)),
+            "Gateway" => AnyObject::Gateway(decode(v)),
+            "ListenerSet" => AnyObject::ListenerSet(decode(v)),
+            "HTTPRoute" => AnyObject::HttpRoute(decode(v)),
+            "GRPCRoute" => AnyObject::GrpcRoute(decode(v)),
+            "TLSRoute" => AnyObject::TlsRoute(decode(v)),
+            "TCPRoute" => AnyObject::TcpRoute(decode(v)),
+            "UDPRoute" => AnyObject::UdpRoute(decode(v)),
+            "ReferenceGrant" => AnyObject::ReferenceGrant(decode(v)),
+            "BackendTLSPolicy" => AnyObject::BackendTlsPolicy(decode(v)),
+            "Service" => AnyObject::Service(decode(v)),
+            "EndpointSlice" => AnyObject::EndpointSlice(decode(v)),
+            "Secret" => AnyObject::Secret(decode(v)),
+            "ConfigMap" => AnyObject::ConfigMap(decode(v)),
+            "Namespace" => AnyObject::Namespace(decode(v)),
+            other => panic!("unknown kind {other}"),
+        })
+        .collect()
+}
+
+fn world(yaml: &str) -> World {
+    world_of(objects(BASE).into_iter().chain(objects(yaml)))
+}
+
+fn world_of(objects: impl IntoIterator<Item = AnyObject>) -> World {
+    let mut world = World::default();
+    for object in objects {
+        world.insert(object);
+    }
+    world
+}
+
+fn resolved(yaml: &str) -> Resolution {
+    resolve(&world(yaml), &Options::default())
+}
+
+/// A Gateway `web/gw` with these listeners.
+fn gateway(listeners: &str) -> String {
+    format!(
+        "---\nkind: Gateway\nmetadata: {{name: gw, namespace: web, generation: 7}}\nspec:\n  gatewayClassName: \
+         sesame\n  listeners:\n{}\n",
+        indent(listeners, 2)
+    )
+}
+
+/// An HTTPRoute in namespace `web` with this specification beside its parent `gw`.
+fn route(name: &str, spec: &str) -> String {
+    let parents = if spec.contains("parentRefs") {
+        ""
+    } else {
+        "  parentRefs: [{name: gw}]\n"
+    };
+    format!(
+        "---\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: web, generation: 3}}\nspec:\n{parents}{}\n",
+        indent(spec, 2)
+    )
+}
+
+fn indent(text: &str, by: usize) -> String {
+    let lines: Vec<String> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| format!("{:by$}{line}", ""))
+        .collect();
+    lines.join("\n")
+}
+
+const HTTP: &str = "- {name: http, port: 80, protocol: HTTP}";
+
+/// `True`, or `False` with the reason.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    True,
+    False(Reason),
+    Unknown,
+    Absent,
+}
+
+fn said(conditions: &[Condition], type_: ConditionType) -> Said {
+    let Some(condition) = conditions.iter().find(|condition| condition.type_ == type_) else {
+        return Said::Absent;
+    };
+    match condition.status {
+        ConditionStatus::True => Said::True,
+        ConditionStatus::False => Said::False(condition.reason),
+        ConditionStatus::Unknown => Said::Unknown,
+    }
+}
+
+impl Resolution {
+    fn gateway_conditions(&self) -> &[Condition] {
+        let statuses = self.statuses.gateways.values().next().expect("a Gateway");
+        &statuses.conditions
+    }
+
+    fn listener_conditions(&self, name: &str) -> &[Condition] {
+        let status = self.statuses.gateways.values().next().expect("a Gateway");
+        let listener = status
+            .listeners
+            .iter()
+            .find(|l| l.name == name)
+            .expect("listener");
+        &listener.conditions
+    }
+
+    fn attached(&self, name: &str) -> i32 {
+        let status = self.statuses.gateways.values().next().expect("a Gateway");
+        status
+            .listeners
+            .iter()
+            .find(|l| l.name == name)
+            .expect("listener")
+            .attached_routes
+    }
+
+    fn route_conditions(&self, name: &str) -> &[Condition] {
+        let key = ObjectKey {
+            kind: Kind::HttpRoute,
+            name: crate::api::NamespacedName::new("web", name),
+        };
+        &self
+            .statuses
+            .routes
+            .get(&key)
+            .expect("route status")
+            .parents[0]
+            .conditions
+    }
+}

@@ -1,0 +1,243 @@
+//! `GatewayAgent`: what one host says about one Gateway.
+//!
+//! The agent writes it, the controller makes `Programmed`, addresses and refusals of it. It holds no configuration and
+//! no key. An agent writes when something has changed, and else once a minute, so that a dead host is told from a
+//! quiet one.
+
+use jiff::Timestamp;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The field manager that writes what a host says. The API server notes when it wrote last, by a clock that all hosts
+/// share.
+pub const STATUS_MANAGER: &str = "sesame-agent-status";
+
+/// Of each list, this many entries at most: more help nobody.
+pub const MAX_ENTRIES: usize = 100;
+/// As many rules as a route may have.
+pub const MAX_RULES: usize = 16;
+/// As many addresses as a host may share out.
+pub const MAX_REPORTED_ADDRESSES: usize = 256;
+/// The longest text, in characters, and a sign that there was more: Envoy's words can be long.
+pub const MAX_TEXT: usize = 1025;
+/// The longest name of an object, or of a part of one, in a snapshot.
+const MAX_NAME: usize = 1024;
+/// The longest version, revision or address.
+const MAX_WORD: usize = 253;
+
+/// Which host, and which Gateway.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema,
+)]
+#[kube(
+    group = "projectsesame.io",
+    version = "v1alpha1",
+    kind = "GatewayAgent",
+    plural = "gatewayagents",
+    shortname = "gwagent",
+    namespaced,
+    status = "GatewayAgentStatus",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Gateway","type":"string","jsonPath":".spec.gateway"}"#,
+    printcolumn = r#"{"name":"Host","type":"string","jsonPath":".spec.host"}"#,
+    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
+    printcolumn = r#"{"name":"Wanted","type":"string","jsonPath":".status.wantedRevision"}"#,
+    printcolumn = r#"{"name":"Applied","type":"string","jsonPath":".status.appliedRevision"}"#,
+    printcolumn = r#"{"name":"Envoy","type":"string","jsonPath":".status.envoyVersion"}"#,
+    printcolumn = r#"{"name":"Certificate-Expiry","type":"date","jsonPath":".status.nextCertificateExpiry"}"#,
+    printcolumn = r#"{"name":"Heartbeat","type":"date","jsonPath":".status.heartbeat"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayAgentSpec {
+    /// The Gateway, as `namespace/name`.
+    #[schemars(length(max = 317), regex(pattern = r"^[-a-z0-9]+/[-.a-z0-9]+$"))]
+    pub gateway: String,
+    /// The host, by the name it gives itself.
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$")
+    )]
+    pub host: String,
+    /// The fleet it belongs to.
+    #[schemars(length(max = 63))]
+    pub fleet: String,
+}
+
+/// What the host says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GatewayAgentStatus {
+    /// Where the Gateway stands on this host.
+    pub state: AgentState,
+    /// In a sentence, when the state alone does not say it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = MAX_TEXT))]
+    pub message: String,
+    /// The manifest's revision that the agent has read, its first 12 digits.
+    #[schemars(length(max = MAX_WORD))]
+    pub wanted_revision: String,
+    /// The revision that Envoy has accepted (all of it, or what is left without what it refuses), its first 12 digits.
+    #[schemars(length(max = MAX_WORD))]
+    pub applied_revision: String,
+    /// When Envoy accepted it.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_at: Option<Timestamp>,
+    /// The Envoy beside the agent.
+    #[schemars(length(max = MAX_WORD))]
+    pub envoy_version: String,
+    /// The agent.
+    #[schemars(length(max = MAX_WORD))]
+    pub agent_version: String,
+    /// IP addresses on which the Gateway is served.
+    #[schemars(length(max = MAX_REPORTED_ADDRESSES), inner(length(max = MAX_WORD)))]
+    pub addresses: Vec<String>,
+    /// Addresses asked for that the host does not have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
+    pub unusable_addresses: Vec<UnusableAddress>,
+    /// Listeners that are not open, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
+    pub refused_listeners: Vec<RefusedListener>,
+    /// Routes of which Envoy refuses something.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
+    pub refused_routes: Vec<RefusedRoute>,
+    /// Every object, or part of one, that Envoy refuses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES))]
+    pub refused: Vec<RefusedObject>,
+    /// When the first certificate that is served expires.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_certificate_expiry: Option<Timestamp>,
+    /// When this was written last.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<Timestamp>,
+}
+
+/// Where a Gateway stands on a host.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum AgentState {
+    /// Envoy serves what is wanted.
+    Serving,
+    /// Envoy is being brought to what is wanted.
+    #[default]
+    Applying,
+    /// Envoy serves, but not all of what is wanted, or what was accepted last.
+    Degraded,
+    /// Nothing is served.
+    Down,
+}
+
+/// An address of `spec.addresses` that the host does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnusableAddress {
+    /// The address.
+    #[schemars(length(max = MAX_WORD))]
+    pub address: String,
+    /// Why not.
+    #[schemars(length(max = MAX_TEXT))]
+    pub reason: String,
+}
+
+/// A listener that is not open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedListener {
+    /// The listener as the snapshot names it: `Gateway/namespace/name/listeners/http`.
+    #[schemars(length(max = MAX_NAME))]
+    pub name: String,
+    /// Why.
+    #[schemars(length(max = MAX_TEXT))]
+    pub reason: String,
+}
+
+/// What Envoy refuses of one route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RefusedRoute {
+    /// `HTTPRoute/namespace/name`.
+    #[schemars(length(max = MAX_NAME))]
+    pub route: String,
+    /// Rules that do not work as they say.
+    #[schemars(length(max = MAX_RULES))]
+    pub rules: Vec<RefusedRule>,
+    /// Rules of which a backend's share is refused.
+    #[schemars(length(max = MAX_RULES))]
+    pub backends: Vec<RefusedRule>,
+    /// Whether anything of the route works.
+    pub works: bool,
+}
+
+/// A rule, and why it does not work.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedRule {
+    /// Its index, from 0.
+    pub rule: usize,
+    /// Why, with Envoy's words.
+    #[schemars(length(max = MAX_TEXT))]
+    pub reason: String,
+}
+
+/// One object, or a part of one, that Envoy refuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedObject {
+    /// Its name in the snapshot: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    #[schemars(length(max = MAX_NAME))]
+    pub object: String,
+    /// What happens instead.
+    #[schemars(length(max = MAX_TEXT))]
+    pub effect: String,
+    /// Envoy's reason.
+    #[schemars(length(max = MAX_TEXT))]
+    pub envoy_words: String,
+    /// Since when.
+    #[schemars(with = "Option<String>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use sesame_gateway_api::api::decode::from_value;
+
+    use super::*;
+
+    #[test]
+    fn null_is_absent_in_what_hosts_report() {
+        let spec = json!({"gateway": "shop/edge", "host": "h", "fleet": "default"});
+        let agent = |status: Value| {
+            from_value::<GatewayAgent>(json!({
+                "apiVersion": "projectsesame.io/v1alpha1", "kind": "GatewayAgent",
+                "metadata": {"name": "a", "labels": null, "annotations": null, "ownerReferences": null},
+                "spec": spec.clone(), "status": status,
+            }))
+            .expect("a GatewayAgent")
+        };
+        assert_eq!(agent(Value::Null).status, None);
+        let whole = serde_json::to_value(GatewayAgentStatus::default()).expect("JSON");
+        let fields = whole.as_object().expect("fields").keys();
+        let listed = [
+            "unusableAddresses",
+            "refusedListeners",
+            "refusedRoutes",
+            "refused",
+        ];
+        for field in fields.map(String::as_str).chain(listed) {
+            let mut null = json!({});
+            null[field] = Value::Null;
+            assert_eq!(
+                agent(null).status,
+                Some(GatewayAgentStatus::default()),
+                "{field}"
+            );
+        }
+    }
+}

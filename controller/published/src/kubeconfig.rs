@@ -1,0 +1,183 @@
+//! Which API server there is, as a file says it.
+//!
+//! Who may write that file, or one that it names, decides what this process believes. So a file that others may write is
+//! refused before anything of it is used.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use kube::Config;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use sesame_files::open::{self, OpenError, Rule};
+
+/// Why a kubeconfig is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It, or a file that it names, is not to be trusted.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// What it says cannot be used.
+    #[error(transparent)]
+    Content(#[from] KubeconfigError),
+}
+
+/// What a kubeconfig says.
+#[derive(Debug)]
+pub struct Read {
+    /// In its current context.
+    pub config: Config,
+    /// What whoever keeps the file should know.
+    pub warnings: Vec<String>,
+}
+
+/// What the file says now, in its current context: tokens and authorities in it change.
+pub async fn read(path: &Path) -> Result<Read, FileError> {
+    open::open(path, Rule::Named)?;
+    let file = Kubeconfig::read_from(path)?;
+    let warnings = judge(path, &file)?;
+    let options = KubeConfigOptions::default();
+    Ok(Read {
+        config: Config::from_custom_kubeconfig(file, &options).await?,
+        warnings,
+    })
+}
+
+/// The kubeconfigs that are used where none is named.
+pub fn usual() -> Vec<PathBuf> {
+    match std::env::var_os("KUBECONFIG") {
+        Some(list) => std::env::split_paths(&list).collect(),
+        None => std::env::home_dir()
+            .into_iter()
+            .map(|home| home.join(".kube/config"))
+            .collect(),
+    }
+}
+
+/// Judges a kubeconfig, if it is there, and the files that it names.
+pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
+    match open::open(path, Rule::Named) {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+        Ok(_) => judge(path, &Kubeconfig::read_from(path)?),
+    }
+}
+
+/// Judges the files that it names; warns of what others may read of what is secret.
+fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
+    let mut warnings = Vec::new();
+    let mut file_is_secret = false;
+    let clusters = file
+        .clusters
+        .iter()
+        .filter_map(|named| named.cluster.as_ref());
+    for cluster in clusters {
+        if let Some(authority) = &cluster.certificate_authority {
+            mode_of(Path::new(authority))?;
+        }
+    }
+    for user in file
+        .auth_infos
+        .iter()
+        .filter_map(|named| named.auth_info.as_ref())
+    {
+        let AuthInfo {
+            password,
+            token,
+            token_file,
+            client_certificate,
+            client_key,
+            client_key_data,
+            ..
+        } = user;
+        file_is_secret |= password.is_some() || token.is_some() || client_key_data.is_some();
+        if let Some(certificate) = client_certificate {
+            mode_of(Path::new(certificate))?;
+        }
+        for secret in [token_file, client_key].into_iter().flatten() {
+            let secret = Path::new(secret);
+            warnings.extend(readable(secret, mode_of(secret)?));
+        }
+    }
+    if file_is_secret {
+        warnings.extend(readable(path, mode_of(path)?));
+    }
+    Ok(warnings)
+}
+
+/// The mode of a file that may be trusted; none if it is not there, which whoever needs it will say.
+fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
+    match open::open(path, Rule::Named) {
+        Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn readable(path: &Path, mode: Option<u32>) -> Option<String> {
+    let mode = mode.filter(|mode| mode & 0o004 != 0)?;
+    let path = path.display();
+    Some(format!(
+        "{path}: everybody on this host may read the credentials in it (mode {mode:04o}); `chmod o-r {path}`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const FILE: &str = r"
+apiVersion: v1
+kind: Config
+current-context: it
+clusters: [{name: it, cluster: {server: 'https://127.0.0.1:6443'}}]
+contexts: [{name: it, context: {cluster: it, user: it}}]
+users: [{name: it, user: {tokenFile: token}}]
+";
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_others_may_write_is_refused_and_so_is_its_token() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, token) = (root.path().join("config"), root.path().join("token"));
+        fs::write(&path, FILE).unwrap();
+        fs::write(&token, "secret").unwrap();
+        let with = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        with(&path, 0o600);
+        with(&token, 0o600);
+        let good = read(&path).await.unwrap();
+        assert_eq!(good.warnings, Vec::<String>::new());
+        for (file, mode, who) in [
+            (&path, 0o660, "its group"),
+            (&path, 0o602, "everybody"),
+            (&token, 0o620, "its group"),
+            (&token, 0o666, "everybody"),
+        ] {
+            with(file, mode);
+            let error = read(&path).await.unwrap_err().to_string();
+            let expected = format!("{}: {who} may write it", file.display());
+            assert!(error.starts_with(&expected), "{error}");
+            assert!(check(&path).is_err());
+            with(file, 0o600);
+        }
+        with(&token, 0o644);
+        let read = read(&path).await.unwrap();
+        assert_eq!(read.warnings.len(), 1);
+        assert!(
+            read.warnings[0].contains("may read the credentials"),
+            "{:?}",
+            read.warnings
+        );
+        // One without secrets may be read by everybody.
+        with(&token, 0o600);
+        with(&path, 0o644);
+        assert_eq!(check(&path).unwrap(), Vec::<String>::new());
+        assert_eq!(
+            check(&root.path().join("none")).unwrap(),
+            Vec::<String>::new()
+        );
+    }
+}

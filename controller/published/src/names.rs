@@ -1,0 +1,197 @@
+//! Names, labels and keys of the objects that carry a snapshot. Pure.
+//!
+//! For the Gateway `ns/name`, all in Sesame's namespace:
+//!
+//! | object | name | data |
+//! |---|---|---|
+//! | ConfigMap | `ns.name.manifest` | `manifest.pb`: the manifest; beside it a readable summary |
+//! | ConfigMap, immutable | `ns.name.config-<digest>` | `shard.pb.zst` |
+//! | ConfigMap | `ns.name.endpoints-<count>-<index>` | `shard.pb.zst`, replaced in place |
+//! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
+//! | GatewayAgent | `ns.name.host` | what that host says |
+//!
+//! Where snapshots are signed, manifests and endpoint shards have an entry `signature` as well.
+//!
+//! A Gateway's key Secrets have fixed names, so that a Role can name them.
+
+use sesame_proto::digest::sha256;
+
+use sesame_gateway_api::api::NamespacedName;
+
+/// Where everything is published unless told.
+pub const DEFAULT_NAMESPACE: &str = "sesame-system";
+/// Label: the Gateway, as [`gateway_id`] says it. On every published object.
+pub const GATEWAY_LABEL: &str = "projectsesame.io/gateway";
+/// Label: which part of a Gateway's configuration it is; see [`Part`].
+pub const PART_LABEL: &str = "projectsesame.io/part";
+/// Label: the fleet of hosts that serves the Gateway. On published objects, and on the Gateway (or its class) by its
+/// author.
+pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
+/// The fleet of Gateways without a label.
+pub const DEFAULT_FLEET: &str = "default";
+/// Annotation: the Gateway as `namespace/name`, for people.
+pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
+/// The field manager that publishes. An object that it never wrote is somebody else's, whatever it is called and labelled: it
+/// is neither replaced nor deleted. Copies of an object have their labels, and not this.
+pub const PUBLISHER: &str = "sesame-controller";
+/// The entry of a manifest's `binaryData`.
+pub const MANIFEST_ENTRY: &str = "manifest.pb";
+/// The entry of a manifest's `data`, for agents: how many key Secrets the Gateway has.
+pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
+/// The entry of a shard's `binaryData`.
+pub const SHARD_ENTRY: &str = "shard.pb.zst";
+/// The entry of a manifest's or an endpoint shard's `binaryData`, where it is signed.
+pub const SIGNATURE_ENTRY: &str = "signature";
+/// The entry of a key Secret's `data`.
+pub const KEYS_ENTRY: &str = "keys.pb";
+/// The most key Secrets that one Gateway may have: as many names as its Role holds.
+pub const MAX_KEY_SECRETS: usize = 8;
+
+/// Longer names are cut, with a digest in place of the rest. `controller/deploy/reports.yaml` knows this number, and the
+/// next.
+const MAX_STEM: usize = 177;
+/// How much of a host's name is in that of its report.
+const MAX_HOST: usize = 63;
+
+/// A part of a Gateway's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Names the shards of one revision.
+    Manifest,
+    /// Configuration; never changes.
+    Config,
+    /// Endpoints; changes in place.
+    Endpoints,
+    /// Private keys.
+    Keys,
+}
+
+impl Part {
+    /// The part that a value of [`PART_LABEL`] means; none if it is not ours.
+    pub fn parse(label: &str) -> Option<Self> {
+        [Self::Manifest, Self::Config, Self::Endpoints, Self::Keys]
+            .into_iter()
+            .find(|part| part.as_str() == label)
+    }
+
+    /// The value of [`PART_LABEL`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Manifest => "manifest",
+            Self::Config => "config",
+            Self::Endpoints => "endpoints",
+            Self::Keys => "keys",
+        }
+    }
+}
+
+/// The value of [`GATEWAY_LABEL`]: 20 hex digits, since a name may be longer than a label.
+pub fn gateway_id(gateway: &NamespacedName) -> String {
+    let mut id = sha256(gateway.to_string().as_bytes());
+    id.truncate(20);
+    id
+}
+
+/// The name of a Gateway's manifest.
+pub fn manifest_name(gateway: &NamespacedName) -> String {
+    format!("{}.manifest", stem(gateway))
+}
+
+/// The name of the ConfigMap of a shard; `shard` is the name that the manifest says.
+pub fn shard_name(gateway: &NamespacedName, shard: &str) -> String {
+    format!("{}.{shard}", stem(gateway))
+}
+
+/// The name of a key Secret; `index` is less than [`MAX_KEY_SECRETS`].
+pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
+    format!("{}.keys-{index}", stem(gateway))
+}
+
+/// The name of the GatewayAgent of a host. `host` may hold anything: what is not allowed in a name is replaced, and a
+/// digest keeps two such hosts apart.
+///
+/// `controller/deploy/reports.yaml` says the same in CEL, which knows no digests, so that no host takes another's name.
+pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
+    let plain: String = host
+        .chars()
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(MAX_HOST)
+        .collect();
+    if plain == host && !plain.starts_with('-') && !plain.ends_with('-') && !plain.is_empty() {
+        return format!("{}.{plain}", stem(gateway));
+    }
+    let digest = sha256(host.as_bytes());
+    format!("{}.h{plain}-{}", stem(gateway), &digest[..10])
+}
+
+/// Whether a host can be called so: what a node, a machine or a DNS name is called.
+pub fn is_host_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric();
+    text.len() <= 253
+        && text.bytes().next().is_some_and(plain)
+        && text.bytes().next_back().is_some_and(plain)
+        && text
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// A namespace has no dots, so two Gateways never have one stem.
+fn stem(gateway: &NamespacedName) -> String {
+    let stem = format!("{}.{}", gateway.namespace, gateway.name);
+    if stem.len() <= MAX_STEM {
+        return stem;
+    }
+    let kept: String = stem.chars().take(MAX_STEM - 21).collect();
+    let kept = kept.trim_end_matches(['.', '-']);
+    format!("{kept}-{}", gateway_id(gateway))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn legal(name: &str) -> bool {
+        name.len() <= 253
+            && name.split('.').all(|label| {
+                !label.is_empty()
+                    && !label.starts_with('-')
+                    && !label.ends_with('-')
+                    && label
+                        .bytes()
+                        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            })
+    }
+
+    #[test]
+    fn names_are_legal_and_apart_whatever_the_gateway_and_the_host_are_called() {
+        let long =
+            |end: &str| NamespacedName::new(&"n".repeat(63), &format!("{}{end}", "g".repeat(252)));
+        let gateways = [
+            NamespacedName::new("default", "edge"),
+            NamespacedName::new("default", "edge.manifest"),
+            long("a"),
+            long("b"),
+        ];
+        let mut seen = std::collections::BTreeSet::new();
+        for gateway in &gateways {
+            for name in [
+                manifest_name(gateway),
+                shard_name(gateway, "config-0123456789abcdef0123"),
+                shard_name(gateway, "endpoints-1024-1023"),
+                key_secret_name(gateway, 7),
+                agent_name(gateway, "node-1"),
+                agent_name(gateway, "Node_1.example.com"),
+                agent_name(gateway, "node-1.example.com"),
+                agent_name(gateway, &"ü".repeat(300)),
+                agent_name(gateway, "-"),
+                agent_name(gateway, ""),
+                agent_name(gateway, &"n".repeat(63)),
+                agent_name(gateway, &format!("{}.", "n".repeat(70))),
+            ] {
+                assert!(legal(&name), "{name}");
+                assert!(seen.insert(name.clone()), "{name} twice");
+            }
+        }
+    }
+}
