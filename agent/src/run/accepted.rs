@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_proto::{bounds, keys};
 
 use super::directories::Directories;
@@ -157,13 +158,12 @@ pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
         bail!("the snapshot is larger than {MAX_SNAPSHOT_BYTES} bytes once decompressed");
     }
     let (snapshot, _) = bounds::snapshot(&bytes, MAX_DECODED_BYTES).context("the snapshot")?;
-    let gateway = match snapshot.gateway.split('/').collect::<Vec<_>>().as_slice() {
-        ["Gateway", namespace, name] => NamespacedName::new(namespace, name),
-        _ => bail!(
+    let gateway = ObjectKey::parse_as(Kind::Gateway, &snapshot.gateway).with_context(|| {
+        format!(
             "the snapshot is of {:?}, which is no Gateway",
             snapshot.gateway
-        ),
-    };
+        )
+    })?;
     Ok(ResolvedGateway {
         gateway,
         keys: keys::decode(&generation.keys).context("the keys")?,

@@ -6,18 +6,17 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::status::{
-    Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
+    AgentState, Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
 };
-use sesame_gateway_api::world::Kind;
+use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::engine::Known;
 use super::expiry;
 use super::objects::objects;
-use super::report::{
-    AgentReport, EnvoyReport, GatewayReport, GatewayState, RefusedReport, Report, SourceReport,
-};
+use super::report::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
 use super::seen::Seen;
 use super::transitions::Transitions;
+use crate::source::problem::Severity;
 
 /// Everything that a report is made from.
 pub(super) struct Facts<'a> {
@@ -75,12 +74,10 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         .filter(|name| !seen.contains_key(*name));
     reasons.extend(not_begun.map(|name| format!("Gateway {name} is only just begun with")));
     for gateway in &gateways {
-        if gateway.state != GatewayState::Serving {
+        if gateway.state != AgentState::Serving {
             reasons.push(format!(
                 "Gateway {} is {}: {}",
-                gateway.gateway,
-                gateway.state.as_str(),
-                gateway.message
+                gateway.gateway, gateway.state, gateway.message
             ));
         }
     }
@@ -108,7 +105,7 @@ pub(super) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     let errors = known
         .problems
         .iter()
-        .filter(|problem| problem.severity == "error")
+        .filter(|problem| problem.severity == Severity::Error)
         .count();
     if errors > 0 {
         let kind = match &source.manifests {
@@ -170,45 +167,45 @@ pub(super) fn gateway_report(name: &NamespacedName, seen: &Seen, known: &Known) 
     let serves = seen.live && (seen.loaded || seen.applied.is_some());
     let refused: Vec<RefusedReport> = seen.affected.refused.iter().map(Into::into).collect();
     let (state, message) = if !seen.live {
-        (GatewayState::Down, seen.trouble_or(seen.why_not_running()))
+        (AgentState::Down, seen.trouble_or(seen.why_not_running()))
     } else if !serves && seen.refusal.is_empty() && seen.trouble.is_none() {
         (
-            GatewayState::Applying,
+            AgentState::Applying,
             "Envoy has not taken its first configuration yet".to_owned(),
         )
     } else if let Some(held) = &seen.held {
-        (GatewayState::Degraded, held.clone())
+        (AgentState::Degraded, held.clone())
     } else if let Some(held) = known.held(name).filter(|_| answered) {
-        (GatewayState::Degraded, held.clone())
+        (AgentState::Degraded, held.clone())
     } else if let Some(awaited) = awaited.filter(|_| answered) {
         (
             if awaited.stuck {
-                GatewayState::Degraded
+                AgentState::Degraded
             } else {
-                GatewayState::Applying
+                AgentState::Applying
             },
             awaited.to_string(),
         )
     } else if let (true, [first, ..]) = (answered, refused.as_slice()) {
         (
-            GatewayState::Degraded,
+            AgentState::Degraded,
             format!(
                 "the rest is served, but this is refused by Envoy ({} in all): {first}",
                 refused.len()
             ),
         )
     } else if answered && seen.leaves_out() {
-        (GatewayState::Degraded, seen.notes.join("; "))
+        (AgentState::Degraded, seen.notes.join("; "))
     } else if answered {
-        (GatewayState::Serving, seen.notes.join("; "))
+        (AgentState::Serving, seen.notes.join("; "))
     } else if seen.refusal.is_empty() && seen.trouble.is_none() {
         (
-            GatewayState::Applying,
+            AgentState::Applying,
             "the newest change is on its way".to_owned(),
         )
     } else {
         (
-            GatewayState::Degraded,
+            AgentState::Degraded,
             seen.trouble_or("Envoy refused the newest change; what it accepted last is served"),
         )
     };
@@ -255,14 +252,20 @@ fn with_hosts(
 ) -> Statuses {
     for (name, status) in &mut statuses.gateways {
         if let Some(seen) = seen.get(name) {
-            let refused = refused_listeners(Kind::Gateway, name, seen);
-            program(status, &programmed(seen, refused, host_addresses));
+            let object = ObjectKey {
+                kind: Kind::Gateway,
+                name: name.clone(),
+            };
+            program(status, &programmed(seen, host_addresses).of_object(&object));
         }
     }
     for (name, status) in &mut statuses.listener_sets {
         if let Some(seen) = seen.get(&status.gateway) {
-            let refused = refused_listeners(Kind::ListenerSet, name, seen);
-            program_listener_set(status, &programmed(seen, refused, host_addresses));
+            let object = ObjectKey {
+                kind: Kind::ListenerSet,
+                name: name.clone(),
+            };
+            program_listener_set(status, &programmed(seen, host_addresses).of_object(&object));
         }
     }
     for (gateway, seen) in seen {
@@ -301,31 +304,14 @@ pub(super) fn reachable(
     addresses
 }
 
-fn programmed(
-    seen: &Seen,
-    refused_listeners: BTreeMap<String, String>,
-    host_addresses: &[String],
-) -> Programmed {
+fn programmed(seen: &Seen, host_addresses: &[String]) -> Programmed {
     Programmed {
         addresses: reachable(seen.addresses.iter().copied(), host_addresses),
         hosts_ready: u32::from(seen.live && seen.applied.is_some()),
         hosts: 1,
-        refused_listeners,
+        refused_listeners: seen.affected.listeners.clone(),
         unusable_addresses: seen.unusable_addresses.clone(),
     }
-}
-
-/// The listeners of one object that are not open, by their names in it.
-fn refused_listeners(kind: Kind, name: &NamespacedName, seen: &Seen) -> BTreeMap<String, String> {
-    let prefix = format!("{kind}/{name}/listeners/");
-    seen.affected
-        .listeners
-        .iter()
-        .filter_map(|(name, why)| {
-            let name = name.strip_prefix(&prefix)?;
-            Some((name.to_owned(), why.clone()))
-        })
-        .collect()
 }
 
 /// Conditions whose status is not the good one.

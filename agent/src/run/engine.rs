@@ -26,6 +26,7 @@ use super::transitions::Transitions;
 use super::wanted::{HostSettings, Offer, Origin, WantedGateways, render_all};
 use super::withdrawal::Withdrawal;
 use crate::source::manifests::{Manifests, ScanReport};
+use crate::source::problem::Severity;
 use crate::source::supply::Awaited;
 use crate::source::watch::{Change, Watch};
 
@@ -262,7 +263,7 @@ impl Engine {
         }
         for problem in problems.iter().filter(|problem| !before.contains(problem)) {
             let place = format!("{}:{}", problem.file, problem.line);
-            if problem.severity == "error" {
+            if problem.severity == Severity::Error {
                 tracing::error!(%place, "{}", problem.message);
             } else {
                 tracing::warn!(%place, "{}", problem.message);

@@ -2,13 +2,14 @@
 //! Pure.
 
 use jiff::Timestamp;
+use sesame_gateway_api::status::AgentState;
 use sesame_published::{
-    AgentState, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT,
-    RefusedListener, RefusedObject, RefusedRoute, RefusedRule, UnusableAddress,
+    GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener,
+    RefusedObject, RefusedRoute, RefusedRule, UnusableAddress,
 };
 
 use super::describe::reachable;
-use super::report::{GatewayReport, GatewayState};
+use super::report::GatewayReport;
 use super::seen::Seen;
 use crate::source::supply::Awaited;
 
@@ -41,7 +42,7 @@ pub(super) fn host_status(
     } = report;
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
     // An endpoint change on its way is nobody's news.
-    let settled = *state == GatewayState::Applying
+    let settled = *state == AgentState::Applying
         && !applied_revision.is_empty()
         && wanted_revision == applied_revision
         && message_is_plain(report);
@@ -54,7 +55,7 @@ pub(super) fn host_status(
     } else if settled {
         (AgentState::Serving, String::new())
     } else {
-        (agent_state(*state), text(message))
+        (*state, text(message))
     };
     // What it serves is as true as it was; if nobody comes back, the host counts as lost after a while.
     let message = match (seen.left && seen.live, message.as_str()) {
@@ -161,15 +162,6 @@ fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> 
             reason: text(reason),
         })
         .collect()
-}
-
-fn agent_state(state: GatewayState) -> AgentState {
-    match state {
-        GatewayState::Serving => AgentState::Serving,
-        GatewayState::Applying => AgentState::Applying,
-        GatewayState::Degraded => AgentState::Degraded,
-        GatewayState::Down => AgentState::Down,
-    }
 }
 
 fn short(revision: &str) -> String {

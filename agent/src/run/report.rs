@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sesame_gateway_api::status::AgentState;
+use sesame_proto::provenance::Provenance;
 
 use crate::quarantine::Refused;
 use crate::source::problem::{Problem, Severity};
@@ -115,8 +117,8 @@ impl SourceReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemReport {
-    /// `error` or `warning`.
-    pub severity: String,
+    /// How bad it is.
+    pub severity: Severity,
     /// The file, relative to the directory, or the cluster's object; empty when it concerns all of the source.
     pub file: String,
     /// The line, from 1; 0 when it concerns the whole file.
@@ -138,7 +140,7 @@ impl ProblemReport {
             (file.display().to_string(), line)
         });
         Self {
-            severity: "warning".to_owned(),
+            severity: Severity::Warning,
             file,
             line,
             object: Some(problem.object.to_string()),
@@ -157,10 +159,7 @@ impl From<&Problem> for ProblemReport {
             message,
         } = problem;
         Self {
-            severity: match severity {
-                Severity::Error => "error".to_owned(),
-                Severity::Warning => "warning".to_owned(),
-            },
+            severity: *severity,
             file: file.clone(),
             line: line.unwrap_or(0),
             object: object.as_ref().map(ToString::to_string),
@@ -175,8 +174,8 @@ impl From<&Problem> for ProblemReport {
 pub struct GatewayReport {
     /// `namespace/name`.
     pub gateway: String,
-    /// Where it stands.
-    pub state: GatewayState,
+    /// How far Envoy has been brought to the newest configuration.
+    pub state: AgentState,
     /// In a sentence, when the state alone does not say it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -212,7 +211,7 @@ pub struct GatewayReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedReport {
-    /// The kind.
+    /// The kind; empty, as the namespace, where what is refused is of no single object.
     pub kind: String,
     /// The namespace.
     pub namespace: String,
@@ -237,13 +236,21 @@ impl From<&Refused> for RefusedReport {
             envoy_words,
             since,
         } = refused;
-        let mut parts = object.splitn(4, '/').map(str::to_owned);
-        let mut part = || parts.next().unwrap_or_default();
+        let (kind, namespace, name, section) = match Provenance::parse(object) {
+            Ok(found) => (
+                found.kind,
+                found.namespace,
+                found.name,
+                found.part.to_string(),
+            ),
+            // Several CA bundles in one, or a virtual host without routes.
+            Err(_) => ("", "", object.as_str(), String::new()),
+        };
         Self {
-            kind: part(),
-            namespace: part(),
-            name: part(),
-            section: part(),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            section,
             effect: effect.clone(),
             envoy_words: envoy_words.clone(),
             since: *since,
@@ -253,36 +260,19 @@ impl From<&Refused> for RefusedReport {
 
 impl fmt::Display for RefusedReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.kind, self.namespace, self.name)?;
-        if !self.section.is_empty() {
-            write!(f, "/{}", self.section)?;
-        }
-        write!(f, ": {}; {}", self.envoy_words, self.effect)
-    }
-}
-
-/// Where a Gateway stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GatewayState {
-    /// Envoy serves what is wanted.
-    Serving,
-    /// Envoy is being brought to what is wanted.
-    Applying,
-    /// Envoy serves, but not all of what is wanted, or what was accepted last, or its source is away.
-    Degraded,
-    /// Nothing is served.
-    Down,
-}
-
-impl GatewayState {
-    /// As printed.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Serving => "Serving",
-            Self::Applying => "Applying",
-            Self::Degraded => "Degraded",
-            Self::Down => "Down",
-        }
+        let Self {
+            kind,
+            namespace,
+            name,
+            section,
+            effect,
+            envoy_words,
+            since: _,
+        } = self;
+        let parts = [kind, namespace, name, section];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        let object: Vec<&str> = parts.map(String::as_str).collect();
+        write!(f, "{}: {envoy_words}; {effect}", object.join("/"))
     }
 }
 

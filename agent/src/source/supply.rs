@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::TrustedKeys;
@@ -70,17 +71,9 @@ impl fmt::Display for Awaited {
     }
 }
 
-/// The Gateway of a snapshot or manifest: `Gateway/namespace/name`, both DNS names.
+/// Returns the Gateway that a snapshot or manifest names: `Gateway/namespace/name`.
 pub fn gateway_of(name: &str) -> Option<NamespacedName> {
-    let mut parts = name.split('/');
-    let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
-    let dns = |text: &str| {
-        let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !text.is_empty() && text.len() <= 253 && text.bytes().all(legal)
-    };
-    let whole = parts.next().is_none() && kind == "Gateway";
-    (whole && dns(namespace) && name.split('.').all(dns))
-        .then(|| NamespacedName::new(namespace, name))
+    ObjectKey::parse_as(Kind::Gateway, name)
 }
 
 /// The keys that a snapshot names, in its order, or the names of those that `held` has not.
