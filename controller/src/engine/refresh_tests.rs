@@ -12,7 +12,8 @@ use super::offers::{Bundles, Offer, Offers, Refresh};
 use crate::publish::Bundle;
 use crate::serve::Metrics;
 use crate::watch::Seen;
-use sesame_gateway_api::api::{NamespacedName, decode};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::{self, Options};
 use sesame_gateway_api::world::Kind;
 

@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use sesame_proto::other_hosts::other_hosts;
 use sesame_proto::schema::{Snapshot, VirtualHost};
 
-use super::hostnames::covers;
 use super::parents::gateways_of;
-use super::shadowed::Hidden;
+use super::syntax::hostnames::covers;
+use super::tables::shadowed::Hidden;
 use super::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::api::{NamespacedName, RouteSpec};
 use crate::status::{RouteStatus, Statuses};

@@ -6,7 +6,7 @@ use proptest::sample::Index;
 use super::any_routes::{OBJECTS, any_place, any_rules, version};
 use super::properties::{any_objects, http_route};
 use super::world_of;
-use crate::api::decode::{self, Limits};
+use crate::decode::{self, Limits};
 use crate::resolve::reroute::{self, Before, OtherStatus, Rerouted};
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::world::{AnyObject, Kind, World};
