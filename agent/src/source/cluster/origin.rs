@@ -12,7 +12,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::{ShardRef, Snapshot};
 use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS};
 
-use super::pieces::Named;
+use super::pieces::CheckedManifest;
 use sesame_render::packed::Packed;
 
 /// The next revision, as long as keys or endpoints of it are missing.
@@ -33,7 +33,7 @@ pub(super) enum Config {
 
 impl Next {
     /// The long way.
-    pub(super) fn joined(named: &Named, joined: Joined) -> Self {
+    pub(super) fn joined(named: &CheckedManifest, joined: Joined) -> Self {
         let Joined { config, size } = joined;
         Self {
             origin: Origin::new(named, size),
@@ -54,7 +54,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    fn new(named: &Named, size: u64) -> Self {
+    fn new(named: &CheckedManifest, size: u64) -> Self {
         Self {
             config: named.manifest.config.clone(),
             size,
@@ -78,10 +78,10 @@ impl Origin {
         &self,
         gateway: &NamespacedName,
         complete: &Packed,
-        next: &Named,
+        next: &CheckedManifest,
         shards: &BTreeMap<String, Vec<u8>>,
     ) -> Option<Next> {
-        let Named {
+        let CheckedManifest {
             manifest,
             key_secrets,
             stamp: _,
