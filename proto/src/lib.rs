@@ -9,6 +9,7 @@
 pub mod addresses;
 pub mod bounds;
 pub mod digest;
+pub mod encoded;
 pub mod expressions;
 pub mod field_names;
 pub mod json;
@@ -17,3 +18,4 @@ pub mod other_hosts;
 pub mod schema;
 pub mod shard;
 pub mod signature;
+pub mod wire;

@@ -20,10 +20,7 @@ pub(super) fn warnings<'a>(
 ) -> BTreeSet<(NamespacedName, Warning)> {
     let mut found = BTreeSet::new();
     for (gateway, seen) in seen {
-        let expiries = seen
-            .applied
-            .iter()
-            .flat_map(|wanted| wanted.packed.expiries());
+        let expiries = seen.applied.iter().flat_map(|wanted| wanted.expiries());
         found.extend(
             expiries
                 .filter_map(|expiry| expiry.warning(now))

@@ -63,6 +63,7 @@ impl SnapshotEngine {
             match complete {
                 Some(Complete { revision, packed }) => {
                     let offer = Offer {
+                        gateway: name.clone(),
                         packed,
                         snapshot: None,
                         manifest_revision: Some(revision),
@@ -80,6 +81,7 @@ impl SnapshotEngine {
         for name in &kept {
             if let Some(wanted) = before.get(name) {
                 let offer = Offer {
+                    gateway: name.clone(),
                     packed: Arc::clone(&wanted.packed),
                     snapshot: None,
                     manifest_revision: wanted.manifest_revision.clone(),

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Snapshot, Transport};
@@ -16,8 +17,8 @@ use sesame_proto::{addresses, digest};
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
 use crate::quarantine::Served;
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::limits::Limits;
-use sesame_render::packed::Packed;
 use sesame_render::{EndpointRules, Rendered};
 
 /// What the host decides for all of its Gateways.
@@ -53,7 +54,7 @@ pub(super) struct HostSettings {
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// The Gateway, its snapshot and its keys.
-    pub(super) packed: Arc<Packed>,
+    pub(super) packed: Arc<EncodedSnapshot>,
     /// How it is rendered for this host.
     pub(super) options: sesame_render::Options,
     /// Where it listens, and what it could not have.
@@ -69,6 +70,7 @@ pub(super) struct Wanted {
     /// What the manifest calls it that it was read from, if it was.
     pub(super) manifest_revision: Option<String>,
     revision: OnceLock<String>,
+    expiries: OnceLock<Vec<Expiry>>,
 }
 
 impl Wanted {
@@ -76,12 +78,9 @@ impl Wanted {
     pub(super) fn reduced_to(&self, served: Served) -> Self {
         let Served { snapshot, rendered } = served;
         let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
+        let keys = self.packed.keys().iter().filter(named).cloned().collect();
         Self {
-            packed: Arc::new(Packed::new(&ResolvedGateway {
-                gateway: self.packed.gateway().clone(),
-                keys: self.packed.keys().iter().filter(named).cloned().collect(),
-                snapshot,
-            })),
+            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
             options: self.options.clone(),
             assignment: self.assignment.clone(),
             rendered,
@@ -90,6 +89,7 @@ impl Wanted {
             cause: self.cause.clone(),
             manifest_revision: self.manifest_revision.clone(),
             revision: OnceLock::new(),
+            expiries: OnceLock::new(),
         }
     }
 
@@ -97,7 +97,10 @@ impl Wanted {
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
             rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
-            packed: Arc::new(Packed::new(resolved)),
+            packed: Arc::new(EncodedSnapshot::new(
+                &resolved.snapshot,
+                resolved.keys.clone(),
+            )),
             manifest_revision: Some(digest::revision(&resolved.snapshot)),
             options: self.options.clone(),
             assignment: self.assignment.clone(),
@@ -105,6 +108,7 @@ impl Wanted {
             restored: false,
             cause: cause.to_owned(),
             revision: OnceLock::new(),
+            expiries: OnceLock::new(),
         }
     }
 
@@ -112,6 +116,12 @@ impl Wanted {
     /// for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.packed.digest())
+    }
+
+    /// Returns the times for which its certificates are valid. Read when first asked for, as the revision is.
+    pub(super) fn expiries(&self) -> &[Expiry] {
+        let read = || self.packed.keys().iter().filter_map(Expiry::of).collect();
+        self.expiries.get_or_init(read)
     }
 }
 
@@ -129,8 +139,10 @@ pub(super) type WantedGateways = BTreeMap<NamespacedName, Arc<Wanted>>;
 
 /// One Gateway on its way from a source.
 pub(super) struct Offer {
+    /// The Gateway.
+    pub(super) gateway: NamespacedName,
     /// What to serve.
-    pub(super) packed: Arc<Packed>,
+    pub(super) packed: Arc<EncodedSnapshot>,
     /// Its snapshot as values, where it was just made.
     pub(super) snapshot: Option<Snapshot>,
     /// What the manifest calls it that it was read from, if it was.
@@ -139,9 +151,15 @@ pub(super) struct Offer {
 
 impl From<ResolvedGateway> for Offer {
     fn from(resolved: ResolvedGateway) -> Self {
+        let ResolvedGateway {
+            gateway,
+            snapshot,
+            keys,
+        } = resolved;
         Self {
-            packed: Arc::new(Packed::new(&resolved)),
-            snapshot: Some(resolved.snapshot),
+            gateway,
+            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+            snapshot: Some(snapshot),
             manifest_revision: None,
         }
     }
@@ -157,12 +175,11 @@ pub(super) fn render_all(
     let needs: Vec<Need> = gateways
         .iter()
         .map(|offer| {
-            let gateway = offer.packed.gateway();
-            let held = match before.get(gateway) {
+            let held = match before.get(&offer.gateway) {
                 Some(wanted) => &wanted.assignment.addresses[..],
-                None => host.held.get(gateway).map_or(&[][..], Vec::as_slice),
+                None => host.held.get(&offer.gateway).map_or(&[][..], Vec::as_slice),
             };
-            need(&offer.packed, held, host)
+            need(offer, held, host)
         })
         .collect();
     let mut assignments = assign(&needs, &host.pool);
@@ -177,7 +194,7 @@ pub(super) fn render_all(
     gateways
         .iter()
         .map(|offer| {
-            let name = offer.packed.gateway().clone();
+            let name = offer.gateway.clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
             let last = before.get(&name);
             let unchanged = last.filter(|wanted| {
@@ -210,11 +227,12 @@ fn render_one(
     before: Option<&Wanted>,
 ) -> Wanted {
     let Offer {
+        gateway,
         packed,
         snapshot,
         manifest_revision,
     } = offer;
-    let directories = host.directories.gateway(packed.gateway());
+    let directories = host.directories.gateway(gateway);
     let options = sesame_render::Options {
         addresses: assignment.addresses.clone(),
         port_map: host.port_map.clone(),
@@ -247,6 +265,7 @@ fn render_one(
         },
         manifest_revision: manifest_revision.clone(),
         revision: OnceLock::new(),
+        expiries: OnceLock::new(),
     }
 }
 
@@ -259,8 +278,8 @@ fn render_difference(
     let Offer {
         packed, snapshot, ..
     } = offer;
-    let same = packed.same_as(&before.packed);
-    if same.only_endpoints_differ() {
+    let unchanged = packed.unchanged_since(&before.packed);
+    if unchanged.only_endpoints_changed() {
         let snapshot = match snapshot {
             Some(snapshot) => Cow::Borrowed(snapshot),
             None => Cow::Owned(packed.without_route_tables()),
@@ -273,7 +292,7 @@ fn render_difference(
             packed.keys(),
             options,
         )
-    } else if same.only_route_tables_differ() {
+    } else if unchanged.only_route_tables_changed() {
         sesame_render::routes_after(&before.rendered, &before.packed, packed, options)
     } else {
         None
@@ -321,12 +340,15 @@ fn own_sockets(
     sockets.map(SocketAddr::from).collect()
 }
 
-fn need(packed: &Packed, held: &[IpAddr], host: &HostSettings) -> Need {
+fn need(offer: &Offer, held: &[IpAddr], host: &HostSettings) -> Need {
     let bound = |(transport, port): &(Transport, u32)| {
         (*transport, *host.port_map.get(port).unwrap_or(port))
     };
+    let Offer {
+        gateway, packed, ..
+    } = offer;
     Need {
-        gateway: packed.gateway().clone(),
+        gateway: gateway.clone(),
         ports: packed.ports().iter().map(bound).collect(),
         requested: packed
             .addresses()

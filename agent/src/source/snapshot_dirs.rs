@@ -14,13 +14,12 @@ use std::sync::Arc;
 use sesame_files::directory::{self, KEYS, MANIFEST};
 use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::signature::{self, TrustedKeys};
 
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 use super::supply::{Awaited, Complete, Supplied, Supply, Trusted, gateway_of, keys_of};
 
@@ -191,7 +190,7 @@ impl Held {
         match read(dir, trusted.as_deref(), self.stamp) {
             Ok((complete, stamp)) => {
                 self.stamp = stamp;
-                self.gateway = Some(complete.packed.gateway().clone());
+                self.gateway = gateway_of(complete.packed.gateway());
                 self.supplied = Supplied {
                     complete: Some(self.same_or(complete)),
                     awaited: None,
@@ -264,13 +263,13 @@ fn read(
         signature::follows(stamp, known)
             .map_err(|error| format!("{}: {error}", dir.join(MANIFEST).display()))?;
     }
-    let gateway = gateway_of(&snapshot.gateway).ok_or_else(|| {
-        format!(
+    if gateway_of(&snapshot.gateway).is_none() {
+        return Err(format!(
             "{}: {:?} is no Gateway",
             dir.join(MANIFEST).display(),
             snapshot.gateway
-        )
-    })?;
+        ));
+    }
     let held = if snapshot.keys.is_empty() {
         Vec::new()
     } else {
@@ -286,11 +285,7 @@ fn read(
     })?;
     let complete = Complete {
         revision: manifest.revision,
-        packed: Arc::new(Packed::new(&ResolvedGateway {
-            gateway,
-            snapshot,
-            keys,
-        })),
+        packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
     };
     Ok((complete, stamp))
 }

@@ -12,7 +12,7 @@ use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::TrustedKeys;
 
 use super::problem::Problem;
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 /// The keys of who is believed, if not everybody is who can write where a source reads.
 pub type Trusted = Option<Arc<TrustedKeys>>;
@@ -47,7 +47,7 @@ pub struct Complete {
     /// As the manifest says it.
     pub revision: String,
     /// Snapshot and keys.
-    pub packed: Arc<Packed>,
+    pub packed: Arc<EncodedSnapshot>,
 }
 
 /// A revision that is named, but of which something is missing or wrong.

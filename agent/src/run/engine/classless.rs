@@ -15,8 +15,7 @@ pub(super) fn orphans(
     before: &WantedGateways,
     offers: &[Offer],
 ) -> BTreeSet<NamespacedName> {
-    let offered: BTreeSet<&NamespacedName> =
-        offers.iter().map(|offer| offer.packed.gateway()).collect();
+    let offered: BTreeSet<&NamespacedName> = offers.iter().map(|offer| &offer.gateway).collect();
     before
         .keys()
         .filter(|name| !offered.contains(name))
@@ -55,8 +54,9 @@ pub(super) fn as_before<'a>(
 ) -> impl Iterator<Item = Offer> + 'a {
     orphans
         .iter()
-        .filter_map(|name| before.get(name))
-        .map(|wanted| Offer {
+        .filter_map(|name| before.get_key_value(name))
+        .map(|(gateway, wanted)| Offer {
+            gateway: gateway.clone(),
             packed: Arc::clone(&wanted.packed),
             snapshot: None,
             manifest_revision: wanted.manifest_revision.clone(),

@@ -38,6 +38,7 @@ impl Engine {
                 None => Arc::clone(&wanted.packed),
             };
             offers.push(Offer {
+                gateway: name.clone(),
                 packed,
                 snapshot: None,
                 manifest_revision: None,
