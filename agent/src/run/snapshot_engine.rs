@@ -71,6 +71,7 @@ impl SnapshotEngine {
         for name in &kept {
             if let Some(wanted) = before.get(name) {
                 let offer = GatewayRevision {
+                    gateway: name.clone(),
                     packed: Arc::clone(&wanted.packed),
                     snapshot: None,
                     manifest_revision: wanted.manifest_revision.clone(),

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Transport;
@@ -17,8 +18,8 @@ use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
 use crate::quarantine::Served;
 use crate::source::update::GatewayRevision;
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::limits::Limits;
-use sesame_render::packed::Packed;
 use sesame_render::{EndpointRules, Rendered};
 
 /// What the host decides for all of its Gateways.
@@ -54,7 +55,7 @@ pub(super) struct HostSettings {
 #[derive(Debug)]
 pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
-    pub(super) packed: Arc<Packed>,
+    pub(super) packed: Arc<EncodedSnapshot>,
     /// How it is rendered for this host.
     pub(super) options: sesame_render::Options,
     /// Where it listens, and what it could not have.
@@ -70,6 +71,7 @@ pub(super) struct Target {
     /// What the manifest calls it that it was read from, if it was.
     pub(super) manifest_revision: Option<String>,
     revision: OnceLock<String>,
+    expiries: OnceLock<Vec<Expiry>>,
 }
 
 impl Target {
@@ -77,12 +79,9 @@ impl Target {
     pub(super) fn reduced_to(&self, served: Served) -> Self {
         let Served { snapshot, rendered } = served;
         let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
+        let keys = self.packed.keys().iter().filter(named).cloned().collect();
         Self {
-            packed: Arc::new(Packed::new(&ResolvedGateway {
-                gateway: self.packed.gateway().clone(),
-                keys: self.packed.keys().iter().filter(named).cloned().collect(),
-                snapshot,
-            })),
+            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
             options: self.options.clone(),
             assignment: self.assignment.clone(),
             rendered,
@@ -91,6 +90,7 @@ impl Target {
             cause: self.cause.clone(),
             manifest_revision: self.manifest_revision.clone(),
             revision: OnceLock::new(),
+            expiries: OnceLock::new(),
         }
     }
 
@@ -98,7 +98,10 @@ impl Target {
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
             rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
-            packed: Arc::new(Packed::new(resolved)),
+            packed: Arc::new(EncodedSnapshot::new(
+                &resolved.snapshot,
+                resolved.keys.clone(),
+            )),
             manifest_revision: Some(digest::revision(&resolved.snapshot)),
             options: self.options.clone(),
             assignment: self.assignment.clone(),
@@ -106,6 +109,7 @@ impl Target {
             restored: false,
             cause: cause.to_owned(),
             revision: OnceLock::new(),
+            expiries: OnceLock::new(),
         }
     }
 
@@ -113,6 +117,12 @@ impl Target {
     /// for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.packed.digest())
+    }
+
+    /// Returns the times for which its certificates are valid. Read when first asked for, as the revision is.
+    pub(super) fn expiries(&self) -> &[Expiry] {
+        let read = || self.packed.keys().iter().filter_map(Expiry::of).collect();
+        self.expiries.get_or_init(read)
     }
 }
 
@@ -138,12 +148,11 @@ pub(super) fn render_all(
     let needs: Vec<Need> = gateways
         .iter()
         .map(|offer| {
-            let gateway = offer.packed.gateway();
-            let held = match before.get(gateway) {
+            let held = match before.get(&offer.gateway) {
                 Some(wanted) => &wanted.assignment.addresses[..],
-                None => host.held.get(gateway).map_or(&[][..], Vec::as_slice),
+                None => host.held.get(&offer.gateway).map_or(&[][..], Vec::as_slice),
             };
-            need(&offer.packed, held, host)
+            need(offer, held, host)
         })
         .collect();
     let mut assignments = assign(&needs, &host.pool);
@@ -158,7 +167,7 @@ pub(super) fn render_all(
     gateways
         .iter()
         .map(|offer| {
-            let name = offer.packed.gateway().clone();
+            let name = offer.gateway.clone();
             let assignment = assignments.remove(&name).unwrap_or_default();
             let last = before.get(&name);
             let unchanged = last.filter(|wanted| {
@@ -191,11 +200,12 @@ fn render_one(
     before: Option<&Target>,
 ) -> Target {
     let GatewayRevision {
+        gateway,
         packed,
         snapshot,
         manifest_revision,
     } = offer;
-    let directories = host.directories.gateway(packed.gateway());
+    let directories = host.directories.gateway(gateway);
     let options = sesame_render::Options {
         addresses: assignment.addresses.clone(),
         port_map: host.port_map.clone(),
@@ -228,6 +238,7 @@ fn render_one(
         },
         manifest_revision: manifest_revision.clone(),
         revision: OnceLock::new(),
+        expiries: OnceLock::new(),
     }
 }
 
@@ -240,8 +251,8 @@ fn render_difference(
     let GatewayRevision {
         packed, snapshot, ..
     } = offer;
-    let same = packed.same_as(&before.packed);
-    if same.only_endpoints_differ() {
+    let unchanged = packed.unchanged_since(&before.packed);
+    if unchanged.only_endpoints_changed() {
         let snapshot = match snapshot {
             Some(snapshot) => Cow::Borrowed(snapshot),
             None => Cow::Owned(packed.without_route_tables()),
@@ -254,7 +265,7 @@ fn render_difference(
             packed.keys(),
             options,
         )
-    } else if same.only_route_tables_differ() {
+    } else if unchanged.only_route_tables_changed() {
         sesame_render::routes_after(&before.rendered, &before.packed, packed, options)
     } else {
         None
@@ -302,12 +313,15 @@ fn own_sockets(
     sockets.map(SocketAddr::from).collect()
 }
 
-fn need(packed: &Packed, held: &[IpAddr], host: &HostSettings) -> Need {
+fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> Need {
     let bound = |(transport, port): &(Transport, u32)| {
         (*transport, *host.port_map.get(port).unwrap_or(port))
     };
+    let GatewayRevision {
+        gateway, packed, ..
+    } = offer;
     Need {
-        gateway: packed.gateway().clone(),
+        gateway: gateway.clone(),
         ports: packed.ports().iter().map(bound).collect(),
         requested: packed
             .addresses()

@@ -14,7 +14,7 @@ use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::TrustedKeys;
 
 use super::problem::Problem;
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 /// The keys of who is believed, if not everybody is who can write where a source reads.
 pub type Trusted = Option<Arc<TrustedKeys>>;
@@ -46,8 +46,10 @@ pub struct GatewayUpdate {
 /// One revision of a Gateway, resolved and encoded. Of one that was read from a manifest, every digest fits.
 #[derive(Clone, Debug)]
 pub struct GatewayRevision {
+    /// The Gateway.
+    pub gateway: NamespacedName,
     /// The snapshot and its keys.
-    pub packed: Arc<Packed>,
+    pub packed: Arc<EncodedSnapshot>,
     /// The snapshot as values, where it was resolved just now.
     pub snapshot: Option<Snapshot>,
     /// The revision that the manifest names, where there is a manifest.
@@ -56,8 +58,13 @@ pub struct GatewayRevision {
 
 impl GatewayRevision {
     /// Returns the revision that a manifest names.
-    pub fn of_manifest(revision: String, packed: Arc<Packed>) -> Self {
+    pub fn of_manifest(
+        gateway: NamespacedName,
+        revision: String,
+        packed: Arc<EncodedSnapshot>,
+    ) -> Self {
         Self {
+            gateway,
             packed,
             snapshot: None,
             manifest_revision: Some(revision),
@@ -67,9 +74,15 @@ impl GatewayRevision {
 
 impl From<ResolvedGateway> for GatewayRevision {
     fn from(resolved: ResolvedGateway) -> Self {
+        let ResolvedGateway {
+            gateway,
+            snapshot,
+            keys,
+        } = resolved;
         Self {
-            packed: Arc::new(Packed::new(&resolved)),
-            snapshot: Some(resolved.snapshot),
+            gateway,
+            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+            snapshot: Some(snapshot),
             manifest_revision: None,
         }
     }

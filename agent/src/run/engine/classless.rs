@@ -16,8 +16,7 @@ pub(super) fn orphans(
     before: &Targets,
     offers: &[GatewayRevision],
 ) -> BTreeSet<NamespacedName> {
-    let offered: BTreeSet<&NamespacedName> =
-        offers.iter().map(|offer| offer.packed.gateway()).collect();
+    let offered: BTreeSet<&NamespacedName> = offers.iter().map(|offer| &offer.gateway).collect();
     before
         .keys()
         .filter(|name| !offered.contains(name))
@@ -56,8 +55,9 @@ pub(super) fn as_before<'a>(
 ) -> impl Iterator<Item = GatewayRevision> + 'a {
     orphans
         .iter()
-        .filter_map(|name| before.get(name))
-        .map(|wanted| GatewayRevision {
+        .filter_map(|name| before.get_key_value(name))
+        .map(|(gateway, wanted)| GatewayRevision {
+            gateway: gateway.clone(),
             packed: Arc::clone(&wanted.packed),
             snapshot: None,
             manifest_revision: wanted.manifest_revision.clone(),

@@ -39,6 +39,7 @@ impl Engine {
                 None => Arc::clone(&wanted.packed),
             };
             offers.push(GatewayRevision {
+                gateway: name.clone(),
                 packed,
                 snapshot: None,
                 manifest_revision: None,

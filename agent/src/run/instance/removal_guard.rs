@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use sesame_render::packed::Counts;
+use sesame_proto::encoded::Counts;
 
 /// Smaller sets may change as they like.
 const FEW: usize = 10;

@@ -20,10 +20,7 @@ pub(in crate::run) fn warnings<'a>(
 ) -> BTreeSet<(NamespacedName, Warning)> {
     let mut found = BTreeSet::new();
     for (gateway, observed) in observed {
-        let expiries = observed
-            .applied
-            .iter()
-            .flat_map(|wanted| wanted.packed.expiries());
+        let expiries = observed.applied.iter().flat_map(|wanted| wanted.expiries());
         found.extend(
             expiries
                 .filter_map(|expiry| expiry.warning(now))

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::shard::{self, Endpoints, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
 use sesame_proto::signature::{self, Piece};
@@ -18,7 +17,7 @@ use super::pieces::{
     owner, read_manifest, verified, wait_for_keys,
 };
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted, keys_of};
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 /// The most that the stored configuration of one Gateway may take.
 const MAX_HELD_BYTES: usize = 128 << 20;
@@ -296,7 +295,7 @@ impl RevisionAssembler {
         } = named;
         let revision = manifest.revision.clone();
         let before = self.complete.as_ref();
-        let moved = |packed: &Packed| {
+        let moved = |packed: &EncodedSnapshot| {
             if self.endpoints_moved {
                 moved_endpoints(gateway, manifest, &self.live, packed)
             } else {
@@ -307,7 +306,11 @@ impl RevisionAssembler {
         {
             if let Some(packed) = moved(&held.packed)? {
                 let packed = Arc::new(packed);
-                self.complete = Some(GatewayRevision::of_manifest(revision, packed));
+                self.complete = Some(GatewayRevision::of_manifest(
+                    gateway.clone(),
+                    revision,
+                    packed,
+                ));
             }
         } else {
             let next = match &mut self.next {
@@ -339,16 +342,16 @@ impl RevisionAssembler {
                     let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
                     let mut snapshot = std::mem::take(config);
                     snapshot.endpoints = sets;
-                    Packed::new(&ResolvedGateway {
-                        gateway: gateway.clone(),
-                        snapshot,
-                        keys,
-                    })
+                    EncodedSnapshot::new(&snapshot, keys)
                 }
             };
             self.origin = self.next.take().map(|next| next.origin);
             let packed = Arc::new(packed);
-            self.complete = Some(GatewayRevision::of_manifest(revision, packed));
+            self.complete = Some(GatewayRevision::of_manifest(
+                gateway.clone(),
+                revision,
+                packed,
+            ));
         }
         self.endpoints_moved = false;
         self.tidy();

@@ -13,7 +13,7 @@ use sesame_proto::schema::{ShardRef, Snapshot};
 use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS};
 
 use super::pieces::CheckedManifest;
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 /// The next revision, as long as keys or endpoints of it are missing.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) enum Config {
     /// Read from all of its shards.
     Whole(Snapshot),
     /// The complete revision with other virtual hosts; its keys and endpoints are those of that.
-    Rerouted(Packed),
+    Rerouted(EncodedSnapshot),
 }
 
 impl Next {
@@ -77,7 +77,7 @@ impl Origin {
     pub(super) fn reroute(
         &self,
         gateway: &NamespacedName,
-        complete: &Packed,
+        complete: &EncodedSnapshot,
         next: &CheckedManifest,
         shards: &BTreeMap<String, Vec<u8>>,
     ) -> Option<Next> {
@@ -93,7 +93,10 @@ impl Origin {
             let digest = &shard.sha256;
             shards.get(digest).is_some_and(|bytes| same(digest, bytes))
         });
-        if !all || complete.gateway() != gateway || self.key_secrets != *key_secrets {
+        if !all
+            || complete.gateway() != format!("Gateway/{gateway}")
+            || self.key_secrets != *key_secrets
+        {
             return None;
         }
         let stored = |digest: &str| {

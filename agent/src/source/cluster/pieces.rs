@@ -15,7 +15,7 @@ use sesame_published::names::{
 
 use super::fetch::MissingPieces;
 use crate::source::update::{Trusted, gateway_of};
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 /// A manifest that can be followed.
 #[derive(Debug)]
@@ -173,8 +173,8 @@ pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
     manifest: &Manifest,
     live: &BTreeMap<String, EndpointShard>,
-    packed: &Packed,
-) -> Result<Option<Packed>, Blocked> {
+    packed: &EncodedSnapshot,
+) -> Result<Option<EncodedSnapshot>, Blocked> {
     let shards = live_shards(gateway, manifest, live)?;
     let earlier = packed.endpoints();
     // A whole revision has the sets that it uses, and no others.

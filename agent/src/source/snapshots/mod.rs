@@ -14,13 +14,12 @@ use std::sync::Arc;
 use sesame_files::directory::{self, KEYS, MANIFEST};
 use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::signature::{self, TrustedKeys};
 
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 use super::update::{
     GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate, Trusted, gateway_of, keys_of,
@@ -193,7 +192,7 @@ impl Held {
         match read(dir, trusted.as_deref(), self.stamp) {
             Ok((complete, stamp)) => {
                 self.stamp = stamp;
-                self.gateway = Some(complete.packed.gateway().clone());
+                self.gateway = Some(complete.gateway.clone());
                 self.supplied = GatewayUpdate {
                     complete: Some(self.same_or(complete)),
                     awaited: None,
@@ -286,12 +285,8 @@ fn read(
             missing.join(", ")
         )
     })?;
-    let packed = Packed::new(&ResolvedGateway {
-        gateway,
-        snapshot,
-        keys,
-    });
-    let complete = GatewayRevision::of_manifest(manifest.revision, Arc::new(packed));
+    let packed = EncodedSnapshot::new(&snapshot, keys);
+    let complete = GatewayRevision::of_manifest(gateway, manifest.revision, Arc::new(packed));
     Ok((complete, stamp))
 }
 

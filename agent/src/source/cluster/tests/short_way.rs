@@ -1,13 +1,12 @@
 //! The short way to the next revision leads where the long one does, and is taken.
 
 use proptest::prelude::*;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::schema::{Route, ShardRef};
 use sesame_proto::shard::Splitter;
 
 use super::*;
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 const TABLES: [&str; 2] = ["http/80", "http/81"];
 /// Among how many shards virtual hosts and backends are shared out.
@@ -490,11 +489,7 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
         let hosts = &mut expected.route_tables[0].virtual_hosts;
         let place = hosts.iter().position(|host| host.domain == changed.domain);
         hosts[place.expect("its place")] = changed.clone();
-        let expected = Packed::new(&ResolvedGateway {
-            gateway: edge(),
-            snapshot: expected,
-            keys: Vec::new(),
-        });
+        let expected = EncodedSnapshot::new(&expected, Vec::new());
         assert_eq!(*now.packed, expected);
     }
 }

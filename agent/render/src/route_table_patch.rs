@@ -1,31 +1,31 @@
-//! Route tables in which most virtual hosts are those of before: they are taken over as they were rendered.
+//! Route tables in which most virtual hosts have not changed: those are taken over as they were rendered.
 //!
-//! A table of thousands changes by a host or two, and to decode and render the others is most of the work of such a
-//! change. So hosts are compared as they are encoded. Where anything is not as expected there is no outcome, and the
-//! whole is rendered.
+//! A table of thousands changes by a host or two, and decoding and rendering the rest would be most of the work. So
+//! virtual hosts are compared as they are encoded. It must never guess: where anything is not as expected there is no
+//! outcome, and the caller renders the whole.
 
 use std::collections::{BTreeSet, HashMap};
 
 use prost::Message as _;
+use sesame_proto::encoded::EncodedTable;
 use sesame_proto::schema::VirtualHost;
+use sesame_proto::wire::{append, contents};
 
-use super::route_tables::{self, VIRTUAL_HOSTS, append, check_domain};
+use super::route_tables::{self, VIRTUAL_HOSTS, check_domain};
 use super::{Context, Problem, Resource};
-use crate::packed::encoded::{Table, fields, tables};
 
-/// Renders the tables of `new`, given those that were rendered of `old` without a problem; both encoded.
+/// Renders the tables of `new`, given those that were rendered of `old` without a problem.
 pub(super) fn render(
     rendered: &[Resource],
-    old: &[u8],
-    new: &[u8],
+    old: &[EncodedTable<'_>],
+    new: &[EncodedTable<'_>],
     context: &Context<'_>,
 ) -> Option<Vec<Resource>> {
-    let (old, new) = (tables(old)?, tables(new)?);
     if old.len() != rendered.len() || old.len() != new.len() {
         return None;
     }
     let mut resources = Vec::with_capacity(new.len());
-    for ((old, new), rendered) in old.iter().zip(&new).zip(rendered) {
+    for ((old, new), rendered) in old.iter().zip(new).zip(rendered) {
         if old.name != new.name || old.name != rendered.name {
             return None;
         }
@@ -40,13 +40,13 @@ pub(super) fn render(
 
 fn table(
     rendered: &Resource,
-    old: &Table<'_>,
-    new: &Table<'_>,
+    old: &EncodedTable<'_>,
+    new: &EncodedTable<'_>,
     context: &Context<'_>,
 ) -> Option<Vec<u8>> {
     let mut bytes = route_tables::head(new.name);
     let hosts = rendered.bytes.strip_prefix(bytes.as_slice())?;
-    let kept = fields(hosts, u32::from(VIRTUAL_HOSTS >> 3))?;
+    let kept = contents(hosts, VIRTUAL_HOSTS)?;
     if kept.len() != old.hosts.len() {
         return None;
     }
