@@ -15,7 +15,8 @@ use sesame_proto::{bounds, keys};
 use super::directories::Directories;
 use super::wanted::Wanted;
 use crate::apply::state::{Accepted, Generation, StateDir};
-use crate::apply::{create_directory, remove_if_there, replace_file};
+use crate::host::durable::replace_file;
+use crate::host::{create_directory, remove_if_there};
 
 /// In the state of a Gateway that was withdrawn: its name.
 const WITHDRAWN: &str = "withdrawn";

@@ -22,7 +22,8 @@ use super::replace::Replacement;
 use super::seen::{STOPPED, Seen};
 use super::wanted::Wanted;
 use crate::apply::{self, Applier};
-use crate::envoy::{State, Supervisor, SupervisorConfig, launch::Launcher, locate};
+use crate::envoy::process::launch::Launcher;
+use crate::envoy::{State, Supervisor, SupervisorConfig, locate};
 use crate::quarantine::tcp_addresses;
 
 /// How long to wait before something that failed for no lasting reason is tried again.
