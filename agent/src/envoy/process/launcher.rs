@@ -22,9 +22,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::launch;
-use super::log::{ENVOY_LOG, EnvoyLog};
-use super::process::Process;
+use super::{Process, launch};
+use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
 
 /// The launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";

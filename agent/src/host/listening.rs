@@ -4,22 +4,20 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::net::SocketAddr;
-
-use crate::quarantine::holder::parse_address;
+use std::net::{IpAddr, SocketAddr};
 
 /// The state LISTEN in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
 /// A TCP socket that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Listening {
+pub(crate) struct Listening {
     /// Where.
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// The kernel's number of it.
-    pub(super) inode: u64,
+    pub(crate) inode: u64,
     /// Connections that nobody has taken yet.
-    pub(super) waiting: u32,
+    pub(crate) waiting: u32,
 }
 
 /// How many TCP sockets a process listens on.
@@ -32,7 +30,7 @@ pub(crate) fn count(pid: u32) -> usize {
 }
 
 /// How many connections wait at the sockets of a process.
-pub(super) fn waiting(pid: u32) -> u32 {
+pub(crate) fn waiting(pid: u32) -> u32 {
     let held = held(pid);
     all(pid)
         .iter()
@@ -42,7 +40,7 @@ pub(super) fn waiting(pid: u32) -> u32 {
 }
 
 /// All that listen in the process's network namespace.
-pub(super) fn all(pid: u32) -> Vec<Listening> {
+pub(crate) fn all(pid: u32) -> Vec<Listening> {
     ["tcp", "tcp6"]
         .iter()
         .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
@@ -55,7 +53,7 @@ pub(super) fn all(pid: u32) -> Vec<Listening> {
 }
 
 /// The sockets that a process has, and a descriptor of each.
-pub(super) fn held(pid: u32) -> BTreeMap<u64, i32> {
+pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors
         .into_iter()
@@ -86,6 +84,20 @@ fn listening(line: &str) -> Option<Listening> {
         inode: inode.parse().ok()?,
         waiting: u32::from_str_radix(waiting, 16).ok()?,
     })
+}
+
+/// Hexadecimal words in the host's byte order.
+pub(super) fn parse_address(hex: &str) -> Option<IpAddr> {
+    let mut bytes = Vec::with_capacity(16);
+    for word in hex.as_bytes().chunks(8) {
+        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+        bytes.extend_from_slice(&word.to_ne_bytes());
+    }
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes.as_slice()) {
+        return Some(IpAddr::from(v4));
+    }
+    let v6 = <[u8; 16]>::try_from(bytes.as_slice()).ok()?;
+    Some(IpAddr::from(v6).to_canonical())
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
 use super::launch::{LAUNCH, ORPHAN_OF};
-use super::process::{CommandLine, Process};
-use super::restart::{Lineage, shared_memory};
+use super::{CommandLine, Lineage, Process, shared_memory};
+use crate::host::durable;
+use crate::host::processes::{arguments, is_alive, start_time};
 
 /// The name of the pid file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
@@ -110,7 +111,7 @@ impl Identity {
     }
 
     /// Looks again which file it was started from; to be called when it is known to be Envoy.
-    pub(super) fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         self.executable = executable(self.pid);
     }
 
@@ -122,7 +123,7 @@ impl Identity {
     /// Writes the pid file by rename.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
-        replace_file(path, &text)
+        durable::replace_file(path, &text)
     }
 }
 
@@ -137,7 +138,7 @@ pub struct Running {
 
 impl Running {
     /// Removes what it leaves in its directory now that it has ended, unless its line goes on.
-    pub(super) fn forget(&self, directory: &Path) {
+    pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             shared_memory::remove(line);
             for socket in line.sockets(directory) {
@@ -187,7 +188,7 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
         if entry.metadata().map_or(true, |meta| meta.uid() != user) || !is_alive(pid) {
             continue;
         }
-        let Some(mut arguments) = command_line(pid) else {
+        let Some(mut arguments) = arguments(pid) else {
             continue;
         };
         let is_ours = arguments
@@ -228,14 +229,6 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
     Ok(found)
 }
 
-/// The arguments of a process after its name.
-fn command_line(pid: u32) -> Option<Vec<String>> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    let parts = text.trim_end_matches('\0').split('\0').skip(1);
-    Some(parts.map(str::to_owned).collect())
-}
-
 fn executable(pid: u32) -> Option<Executable> {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
     Some(Executable {
@@ -250,60 +243,9 @@ fn settings(command: &CommandLine) -> Vec<String> {
     lossy.collect()
 }
 
-/// The start time of a process in clock ticks since boot; `None` if there is no such process.
-pub fn start_time(pid: u32) -> Option<u64> {
-    // After the name, which is in parentheses and may contain anything, the state is field 3.
-    stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
-}
-
-/// Whether a process exists and is not a zombie.
-fn is_alive(pid: u32) -> bool {
-    stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
-}
-
-/// Whether a process is on its way out: it may still have sockets, and has them not for long.
-pub(super) fn is_ending(pid: u32) -> bool {
-    /// The kernel's `PF_EXITING`.
-    const EXITING: u64 = 0x4;
-    // The state is field 3, the flags are field 9.
-    let flags = |stat: &str| stat.split_whitespace().nth(9 - 3)?.parse::<u64>().ok();
-    !is_alive(pid)
-        || stat(pid).is_none_or(|stat| flags(&stat).is_some_and(|flags| flags & EXITING != 0))
-}
-
-fn stat(pid: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = text.rsplit_once(')')?;
-    Some(rest.to_owned())
-}
-
-/// Writes a file of this user alone, by rename.
-pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut staged = path.as_os_str().to_owned();
-    staged.push(".new");
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
-    let (mut file, _) = open::open_with(&mut options, Path::new(&staged), Rule::Own)?;
-    file.set_len(0)?;
-    file.write_all(bytes)?;
-    fs::rename(staged, path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn this_process_has_a_start_time_and_a_missing_one_has_none() {
-        let own = std::process::id();
-        assert!(start_time(own).is_some());
-        assert!(is_alive(own));
-        assert!(!is_ending(own));
-        assert!(is_ending(u32::MAX));
-        assert_eq!(start_time(u32::MAX), None);
-    }
 
     #[test]
     fn a_number_that_another_process_has_now_is_not_adopted() {

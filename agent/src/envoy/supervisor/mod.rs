@@ -4,6 +4,10 @@
 //! Dropping the handle ends the supervision and leaves Envoy serving, which is also what happens when the
 //! agent is killed.
 
+mod actor;
+mod replace;
+mod stop;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
@@ -12,13 +16,13 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::actor::{Actor, Request, Stop};
+use self::actor::{Actor, Request, Stop};
 use super::admin::{Admin, MAX_SOCKET_PATH};
-use super::identity::find_running;
 use super::log::EnvoyLog;
+use super::process::identity::find_running;
 use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
-use super::stop;
+use crate::host::create_directory;
 
 /// Why the supervision did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +70,7 @@ impl Supervisor {
             path: config.runtime_dir.clone(),
             source,
         };
-        crate::apply::create_directory(&config.runtime_dir).map_err(failed)?;
+        create_directory(&config.runtime_dir).map_err(failed)?;
         let admin = Admin::new(&config.admin_socket);
         let found = find_running(&config.runtime_dir, &config.command(None)).map_err(failed)?;
         let (state, seen) = watch::channel(State::Starting { pid: None });

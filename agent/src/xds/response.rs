@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 use sha2::{Digest as _, Sha256};
 
-use super::subscription::Kind;
+use super::Kind;
 use sesame_render::Resource;
 
 const VERSION_INFO: u32 = 1;

@@ -7,13 +7,13 @@ const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 /// Why the kernel says "permission denied" of a port, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LowPort {
+pub struct PrivilegedPort {
     port: u16,
     /// The first that everybody may open.
     first_free: u16,
 }
 
-impl fmt::Display for LowPort {
+impl fmt::Display for PrivilegedPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { port, first_free } = self;
         write!(
@@ -24,14 +24,14 @@ impl fmt::Display for LowPort {
 }
 
 /// Judges a refusal of the port by its words.
-pub(super) fn explain(port: u16, words: &str) -> Option<LowPort> {
+pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
     let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
     judge(port, words, first_free)
 }
 
-fn judge(port: u16, words: &str, first_free: u16) -> Option<LowPort> {
+fn judge(port: u16, words: &str, first_free: u16) -> Option<PrivilegedPort> {
     let low = port < first_free && words.ends_with("Permission denied");
-    low.then_some(LowPort { port, first_free })
+    low.then_some(PrivilegedPort { port, first_free })
 }
 
 #[cfg(test)]

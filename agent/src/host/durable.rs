@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 
 use sesame_files::open::{self, Rule};
 
+use super::files::{DIRECTORY_MODE, FILE_MODE};
+
 /// One step, as the disk sees it: it is kept for certain only when its file or directory was synced after it.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     MakeDirectory(PathBuf),
     Write(PathBuf, Vec<u8>),
     SyncFile(PathBuf),
@@ -24,7 +26,7 @@ pub(super) enum Step {
 #[cfg(test)]
 thread_local! {
     /// The steps of this thread.
-    pub(super) static STEPS: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
+    pub(crate) static STEPS: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
 #[cfg(test)]
@@ -33,13 +35,13 @@ fn note(step: Step) {
 }
 
 /// Makes a directory for this user only, with those above it.
-pub(super) fn create_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
     if missing.is_empty() {
         return Ok(open::check_directory(path, Rule::Own)?);
     }
     for directory in missing.into_iter().rev() {
-        DirBuilder::new().mode(0o700).create(directory)?;
+        DirBuilder::new().mode(DIRECTORY_MODE).create(directory)?;
         #[cfg(test)]
         note(Step::MakeDirectory(directory.to_owned()));
         sync_parent(directory)?;
@@ -48,9 +50,13 @@ pub(super) fn create_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Writes a file for this user only. Its name is on disk when its directory is synced.
-pub(super) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
+    options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE);
     let (mut file, _) = open::open_with(&mut options, path, Rule::Own)?;
     file.set_len(0)?;
     #[cfg(test)]
@@ -63,7 +69,7 @@ pub(super) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Renames within a directory.
-pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     #[cfg(test)]
     note(Step::Rename(from.to_owned(), to.to_owned()));
@@ -71,7 +77,7 @@ pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Removes a directory with all in it; when that is on disk does not matter.
-pub(super) fn remove_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     #[cfg(test)]
     note(Step::Remove(path.to_owned()));
@@ -79,14 +85,14 @@ pub(super) fn remove_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Has the names in a directory on disk.
-pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]
     note(Step::SyncDirectory(path.to_owned()));
     Ok(())
 }
 
-/// Replaces a small file: the old or the new one is there, whatever happens.
+/// Replaces a small file, or creates it: the old or the new one is there, whatever happens.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut staged = path.as_os_str().to_owned();
     staged.push(".new");

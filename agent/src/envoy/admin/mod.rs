@@ -19,7 +19,10 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-pub use super::answers::{AdminError, Readiness, ServerInfo, VersionTexts, Warming};
+mod answers;
+
+pub use self::answers::{AdminError, Readiness, ServerInfo, Warming};
+use crate::xds::VersionTexts;
 
 /// An answer larger than this is refused: a dump of everything belongs into a support bundle.
 const MAX_ANSWER: usize = 32 << 20;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use sesame_files::open::{self, Rule};
 
-use super::files::create_directory;
+use super::create_directory;
 
 /// A process that a killed agent was just about to start has the lock until it is started.
 const LAST_BREATH: Duration = Duration::from_secs(2);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::admin::Admin;
-use super::process::{Exit, Process};
+use crate::envoy::admin::Admin;
+use crate::envoy::process::{Exit, Process};
 
 /// From the request to end to the end by force.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Drains for at most `grace`, then ends the process. Connections are asked to close while new ones are
 /// still taken; it ends early when none are left. Zero grace does not drain.
-pub async fn stop(process: &Process, admin: &Admin, grace: Duration) -> Exit {
+pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> Exit {
     if !grace.is_zero() && process.exit().is_none() {
         let deadline = Instant::now() + grace;
         // At the deadline, or when Envoy is gone, there is nothing left to drain.

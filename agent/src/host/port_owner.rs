@@ -1,36 +1,32 @@
-//! Who holds a port, as far as `/proc` tells. Best effort: another user's process shows no descriptors.
+//! The process that owns a port, as far as `/proc` tells. Best effort: another user's process shows no descriptors.
 
 use std::fmt;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
+use sesame_proto::schema::Transport;
+
+use super::listening::parse_address;
+
 /// A process with a socket on the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct PortOwner {
     /// Its number.
     pub pid: u32,
     /// Its command, as the kernel keeps it: 15 characters.
     pub name: String,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for PortOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} ({})", self.pid, self.name)
     }
 }
 
-/// Transport of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Transport {
-    /// Only sockets that listen are looked at.
-    Tcp,
-    /// All sockets that are bound and not connected.
-    Udp,
-}
-
-/// Finds the holder of a port on an address. Reads `/proc`: some milliseconds for each thousand processes.
-pub fn find(transport: Transport, address: IpAddr, port: u16) -> Option<Holder> {
+/// Finds the process that owns a port on an address: of TCP a socket that listens, of UDP one that is bound and not
+/// connected. Reads `/proc`: some milliseconds for each thousand processes.
+pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<PortOwner> {
     let tables = match transport {
         Transport::Tcp => ["tcp", "tcp6"],
         Transport::Udp => ["udp", "udp6"],
@@ -66,21 +62,7 @@ fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u
         .collect()
 }
 
-/// Hexadecimal words in the host's byte order.
-pub(crate) fn parse_address(hex: &str) -> Option<IpAddr> {
-    let mut bytes = Vec::with_capacity(16);
-    for word in hex.as_bytes().chunks(8) {
-        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
-        bytes.extend_from_slice(&word.to_ne_bytes());
-    }
-    if let Ok(v4) = <[u8; 4]>::try_from(bytes.as_slice()) {
-        return Some(IpAddr::from(v4));
-    }
-    let v6 = <[u8; 16]>::try_from(bytes.as_slice()).ok()?;
-    Some(IpAddr::from(v6).to_canonical())
-}
-
-fn owner(inodes: &[u64]) -> Option<Holder> {
+fn owner(inodes: &[u64]) -> Option<PortOwner> {
     if inodes.is_empty() {
         return None;
     }
@@ -101,7 +83,7 @@ fn owner(inodes: &[u64]) -> Option<Holder> {
                         .any(|wanted| target.as_os_str() == wanted.as_str())
                 })
             });
-        holds.then(|| Holder {
+        holds.then(|| PortOwner {
             pid,
             name: fs::read_to_string(process.path().join("comm"))
                 .unwrap_or_default()
@@ -140,7 +122,7 @@ mod tests {
     fn this_process_holds_its_own_port() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let holder = find(Transport::Tcp, Ipv4Addr::LOCALHOST.into(), port).unwrap();
-        assert_eq!(holder.pid, std::process::id());
+        let owner = find(Transport::Tcp, Ipv4Addr::LOCALHOST.into(), port).unwrap();
+        assert_eq!(owner.pid, std::process::id());
     }
 }

@@ -8,15 +8,17 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::admin::{Admin, Readiness};
-use super::identity::{Identity, PID_FILE, Running, is_ending, replace_file};
-use super::launch::launch;
-use super::log::{EnvoyLog, Mark};
-use super::process::Exit;
-use super::restart::{self, Parked, RestartError, Restarted, Retiring, Sink};
-use super::settings::{State, SupervisorConfig};
 use super::stop;
-use crate::apply::{Kind, Subscription};
+use crate::envoy::admin::{Admin, Readiness};
+use crate::envoy::log::{EnvoyLog, Mark};
+use crate::envoy::process::identity::{Identity, PID_FILE, Running};
+use crate::envoy::process::launch::launch;
+use crate::envoy::process::{Exit, Process};
+use crate::envoy::restart::{self, Parked, RestartError, Restarted, Retiring, Sink};
+use crate::envoy::settings::{State, SupervisorConfig};
+use crate::host::durable;
+use crate::host::processes::is_ending;
+use crate::xds::{Kind, Subscription};
 
 /// How often the size of the log and the binary's file are looked at.
 const CHECK: Duration = Duration::from_secs(5);
@@ -136,7 +138,7 @@ impl Actor {
         let lineage = self.config.new_lineage();
         let command = self.config.command(lineage);
         self.state.send_replace(State::Starting { pid: None });
-        replace_file(&command.bootstrap, &self.config.bootstrap)?;
+        durable::replace_file(&command.bootstrap, &self.config.bootstrap)?;
         let held = launch(self.config.launcher_for(lineage), &command, &self.log)?;
         let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
         self.note(&identity);
@@ -332,7 +334,7 @@ type RestartAsked = (
 /// The error is the request to restart.
 async fn event(
     inbox: &mut mpsc::Receiver<Request>,
-    process: &super::process::Process,
+    process: &Process,
 ) -> Result<Event, RestartAsked> {
     tokio::select! {
         request = inbox.recv() => match request {

@@ -5,15 +5,15 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::actor::Actor;
-use super::admin::AdminError;
-use super::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
-use super::process::Process;
-use super::restart::{
-    self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Steering, Way, shared_memory,
-};
-use super::settings::{State, SupervisorConfig};
 use super::stop;
-use super::validate::{Verdict, validate};
+use crate::envoy::admin::AdminError;
+use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
+use crate::envoy::process::{Process, shared_memory};
+use crate::envoy::restart::{
+    self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Steering, Way,
+};
+use crate::envoy::settings::{State, SupervisorConfig};
+use crate::envoy::validate::{Verdict, validate};
 
 /// How long a running Envoy gets to answer: it may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);

@@ -2,6 +2,12 @@
 //!
 //! Dropping a [`Process`] does nothing to the Envoy. One that can be hot-restarted is never our child, see `launch`.
 
+pub mod identity;
+pub mod launch;
+pub mod launcher;
+mod lineage;
+pub(crate) mod shared_memory;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -20,9 +26,11 @@ use rustix::process::{
 };
 use tokio::sync::watch;
 
-use super::identity;
 use super::log::{self, EnvoyLog};
-use super::restart::Lineage;
+use crate::host::processes;
+
+pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
+pub use self::lineage::Lineage;
 
 /// What an Envoy is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +155,7 @@ impl Process {
             .map_err(|_| io::Error::other("the thread that starts Envoy ended"))??;
         Ok(Self {
             pid,
-            start_time: identity::start_time(pid).unwrap_or_default(),
+            start_time: processes::start_time(pid).unwrap_or_default(),
             handle: Arc::new(handle),
             exit,
         })
@@ -163,16 +171,16 @@ impl Process {
             Err(error) => return Err(error),
         };
         // Checked after the handle exists, which pins the process: no other can have its number now.
-        if identity::start_time(pid) != Some(start_time) {
+        if processes::start_time(pid) != Some(start_time) {
             return Ok(None);
         }
         Self::watch(pid, start_time, handle).map(Some)
     }
 
     /// Takes a process that is known to exist.
-    pub(super) fn hold(pid: u32) -> io::Result<Self> {
+    pub(crate) fn hold(pid: u32) -> io::Result<Self> {
         let handle = Arc::new(open(pid)?);
-        Self::watch(pid, identity::start_time(pid).unwrap_or_default(), handle)
+        Self::watch(pid, processes::start_time(pid).unwrap_or_default(), handle)
     }
 
     fn watch(pid: u32, start_time: u64, handle: Arc<OwnedFd>) -> io::Result<Self> {
@@ -220,7 +228,7 @@ impl Process {
     }
 
     /// One of its descriptors. The kernel gives it to those who may trace the process.
-    pub(super) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
+    pub(crate) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(
             &self.handle,
             descriptor,

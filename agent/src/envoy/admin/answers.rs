@@ -1,13 +1,11 @@
 //! What Envoy's admin interface answers, as values.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::restart::Lineage;
-use crate::apply::Subscription;
+use crate::envoy::process::Lineage;
 
 /// Why the admin interface did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -116,32 +114,6 @@ impl ServerInfo {
             base_id,
             epoch: *restart_epoch,
         })
-    }
-}
-
-/// The version that each subscription has accepted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VersionTexts {
-    pub(super) by_scope: HashMap<String, String>,
-}
-
-impl VersionTexts {
-    /// The accepted version; empty if nothing was accepted yet, `None` if Envoy has no such subscription.
-    /// When several statistics are of one subscription, `wanted` wins.
-    pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
-        if let Some(scope) = subscription.stat_scope() {
-            return self.by_scope.get(&scope).map(String::as_str);
-        }
-        let mut found = None;
-        for (scope, version) in &self.by_scope {
-            if subscription.owns_stat(scope) {
-                found = Some(version.as_str());
-                if version == wanted {
-                    break;
-                }
-            }
-        }
-        found
     }
 }
 

@@ -13,9 +13,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::launcher;
-use super::log::EnvoyLog;
-use super::process::{CommandLine, Process};
+use super::{CommandLine, Process, launcher};
+use crate::envoy::log::EnvoyLog;
 
 /// The command of the agent's binary that launches.
 pub const LAUNCH: &str = "launch-envoy";
