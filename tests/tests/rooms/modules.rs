@@ -10,26 +10,26 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// Path of a module: the crate without `sesame-`, then the modules down to it.
-pub type ModulePath = Vec<String>;
+pub(crate) type ModulePath = Vec<String>;
 
 /// Holds what one module imports and offers.
 #[derive(Debug, Default)]
-pub struct Module {
+pub(crate) struct Module {
     /// Paths that the code names, as far as they begin in this workspace.
-    pub imports: BTreeSet<ModulePath>,
+    pub(crate) imports: BTreeSet<ModulePath>,
     /// Paths that a `pub use` offers under a name of this module.
-    pub exports: BTreeMap<String, ModulePath>,
+    pub(crate) exports: BTreeMap<String, ModulePath>,
     /// Child modules that are compiled outside of tests.
     children: BTreeSet<String>,
 }
 
 /// Holds the modules of all crates.
 #[derive(Debug, Default)]
-pub struct Modules(pub BTreeMap<ModulePath, Module>);
+pub(crate) struct Modules(pub(crate) BTreeMap<ModulePath, Module>);
 
 impl Modules {
     /// Reads a crate, library and binary, from its source directory.
-    pub fn read(&mut self, name: &str, source: &Path) {
+    pub(crate) fn read(&mut self, name: &str, source: &Path) {
         for root in ["lib.rs", "main.rs"] {
             let file = source.join(root);
             if file.exists() {
@@ -39,7 +39,7 @@ impl Modules {
     }
 
     /// Returns the module that a path leads to, through re-exports; none outside of the workspace.
-    pub fn target(&self, path: &[String]) -> Option<ModulePath> {
+    pub(crate) fn target(&self, path: &[String]) -> Option<ModulePath> {
         let mut at = vec![path.first()?.clone()];
         let mut module = self.0.get(&at)?;
         for (index, segment) in path.iter().enumerate().skip(1) {
@@ -59,7 +59,7 @@ impl Modules {
     }
 
     /// Returns whether a module has modules of its own outside of tests.
-    pub fn has_children(&self, path: &[String]) -> bool {
+    pub(crate) fn has_children(&self, path: &[String]) -> bool {
         self.0.get(path).is_some_and(|m| !m.children.is_empty())
     }
 
@@ -82,7 +82,7 @@ impl Modules {
 }
 
 /// Returns the tokens of a source file, comments gone and documentation as attributes.
-pub fn tokens(file: &Path) -> Vec<TokenTree> {
+pub(crate) fn tokens(file: &Path) -> Vec<TokenTree> {
     let text =
         fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let stream: TokenStream = text

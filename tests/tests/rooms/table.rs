@@ -9,24 +9,24 @@ const CIRCLE: &str = "(circle)";
 
 /// Holds one line of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub(crate) struct Row {
     /// Modules that are this room; its name is the first of them.
-    pub modules: Vec<String>,
-    pub purpose: String,
-    pub never: String,
+    pub(crate) modules: Vec<String>,
+    pub(crate) purpose: String,
+    pub(crate) never: String,
     /// Rooms of the same crate by their name in it, the crate's own files as `lib`, and other crates as `sesame-…`; true for
     /// an arrow that closes a circle.
-    pub may_import: BTreeMap<String, bool>,
+    pub(crate) may_import: BTreeMap<String, bool>,
 }
 
 /// Returns the table in a text, or nothing.
-pub fn text(text: &str) -> &str {
+pub(crate) fn text(text: &str) -> &str {
     let table = text.find(HEADER).map_or("", |start| &text[start..]);
     table.find("\n\n").map_or(table, |end| &table[..=end])
 }
 
 /// Returns the lines of the table by the room's name.
-pub fn read(text: &str) -> BTreeMap<String, Row> {
+pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     let mut rows = BTreeMap::new();
     for line in self::text(text).lines().skip(2) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -58,7 +58,7 @@ fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
 }
 
 /// Returns the table with the imports that there are, and the texts of the one that was read.
-pub fn write(
+pub(crate) fn write(
     arrows: &BTreeMap<String, BTreeMap<String, bool>>,
     rows: &BTreeMap<String, Row>,
 ) -> String {
@@ -91,7 +91,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
 }
 
 /// Returns the rooms that can be left by arrows and entered again, each set of them once.
-pub fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
+pub(crate) fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
         .keys()
         .map(|room| (room, reachable(arrows, room)))
