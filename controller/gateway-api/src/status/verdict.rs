@@ -12,12 +12,10 @@ pub(crate) struct Verdict {
     fault: Option<(Reason, String)>,
 }
 
-impl Verdict {
-    /// Nothing wrong.
-    pub(crate) const fn good_one() -> Self {
-        Self { fault: None }
-    }
+/// The verdict on an object with which nothing is wrong.
+pub(crate) static GOOD: Verdict = Verdict { fault: None };
 
+impl Verdict {
     /// Adds a fault. The first decides the reason; each says its message.
     pub(crate) fn refuse(&mut self, reason: Reason, message: impl AsRef<str>) {
         let message = message.as_ref();

@@ -39,12 +39,12 @@ pub(crate) struct Policy<'w> {
 /// A port of a Service by name; none for all of it.
 type Section<'w> = Option<&'w str>;
 
-/// The policies that are for one Service.
+/// The policies for one Service.
 #[derive(Default)]
-struct Claims<'w> {
-    /// Each with what of the Service it is for; oldest first.
+struct ServicePolicies<'w> {
+    /// Place of each policy, with the part of the Service that it is for; oldest first.
     all: Vec<(usize, Section<'w>)>,
-    /// The oldest for each.
+    /// Place of the oldest policy for each part.
     winners: HashMap<Section<'w>, usize>,
 }
 
@@ -59,11 +59,11 @@ pub(crate) enum Applied<'p> {
 #[derive(Default)]
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
-    claims: HashMap<ServiceName<'w>, Claims<'w>>,
+    by_service: HashMap<ServiceName<'w>, ServicePolicies<'w>>,
 }
 
 impl<'w> Policies<'w> {
-    pub(crate) fn judge(cx: &mut Context<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
+    pub(crate) fn check_all(cx: &mut Context<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
         let mut objects: Vec<&'w BackendTlsPolicy> = cx
             .world
             .backend_tls_policies
@@ -77,14 +77,14 @@ impl<'w> Policies<'w> {
             let targets = object.spec.target_refs.iter().take(MAX_TARGETS);
             for target in targets.filter(|target| is_service(target)) {
                 let place = policies.all.len();
-                let claims = policies
-                    .claims
+                let by_service = policies
+                    .by_service
                     .entry((namespace, &target.name))
                     .or_default();
-                claims.all.push((place, section(target)));
-                claims.winners.entry(section(target)).or_insert(place);
+                by_service.all.push((place, section(target)));
+                by_service.winners.entry(section(target)).or_insert(place);
             }
-            policies.all.push(judge(object, cx, bundles));
+            policies.all.push(check(object, cx, bundles));
         }
         policies
     }
@@ -92,7 +92,7 @@ impl<'w> Policies<'w> {
     /// What is done with traffic to the port of this name; none: it goes as it is. A policy for the port goes
     /// before one for the whole Service.
     pub(crate) fn of(&self, service: ServiceName<'_>, port: &str) -> Option<Applied<'_>> {
-        let winners = &self.claims.get(&service)?.winners;
+        let winners = &self.by_service.get(&service)?.winners;
         let of_port = winners.get(&Some(port).filter(|name| !name.is_empty()));
         let policy = self.all.get(*of_port.or_else(|| winners.get(&None))?)?;
         Some(match &policy.tls {
@@ -106,16 +106,16 @@ impl<'w> Policies<'w> {
 
     /// Whether any policy is for the Service or a port of it.
     pub(crate) fn has(&self, service: ServiceName<'_>) -> bool {
-        self.claims.contains_key(&service)
+        self.by_service.contains_key(&service)
     }
 
     /// The policies for a Service and its ports, each with what is wrong with it there.
-    pub(crate) fn claims(
+    pub(crate) fn of_service(
         &self,
         service: ServiceName<'_>,
         world: &World,
     ) -> Vec<(usize, Option<(Reason, String)>)> {
-        let Some(Claims { all, winners }) = self.claims.get(&service) else {
+        let Some(ServicePolicies { all, winners }) = self.by_service.get(&service) else {
             return Vec::new();
         };
         let (namespace, name) = service;
@@ -175,7 +175,7 @@ fn section(target: &PolicyTargetRef) -> Section<'_> {
         .filter(|name| !name.is_empty())
 }
 
-fn judge<'w>(
+fn check<'w>(
     object: &'w BackendTlsPolicy,
     cx: &mut Context<'w, '_>,
     bundles: &mut CaBundles<'w>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::{GatewayClassSpec, Metadata, NamespacedName};
-use crate::resolve::Options;
+use crate::resolve::context::Options;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, Reason, SupportedFeature,
     Verdict,
@@ -67,7 +67,7 @@ const FEATURES: &[&str] = &[
 pub(crate) struct Classes<'w>(BTreeMap<&'w str, (Verdict, &'w Metadata)>);
 
 impl<'w> Classes<'w> {
-    pub(crate) fn judge(world: &'w World, options: &Options) -> Self {
+    pub(crate) fn check(world: &'w World, options: &Options) -> Self {
         let ours = world
             .gateway_classes
             .iter()

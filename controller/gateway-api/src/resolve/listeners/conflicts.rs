@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use sesame_proto::schema;
 
+use super::listener::Conflict;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
@@ -39,9 +40,6 @@ fn family(protocol: schema::Protocol) -> Family {
         schema::Protocol::RawUdp => Family::Udp,
     }
 }
-
-/// A conflict, and what it is in words.
-type Conflict = (Reason, String);
 
 /// Where UDP has ports of its own.
 type PortKey = (bool, u16);

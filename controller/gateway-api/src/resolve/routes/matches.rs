@@ -5,14 +5,13 @@ use std::collections::HashSet;
 
 use sesame_proto::schema;
 
-use super::precedence::MatchRank;
 use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchType};
 use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes::Regexes;
 
 /// A match that can be served. Two that are equal match the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Conditions {
+pub(crate) struct RouteMatch {
     pub(crate) path: schema::path_match::Kind,
     /// Empty for every method.
     pub(crate) method: String,
@@ -67,7 +66,7 @@ impl Grpc {
     }
 }
 
-impl Conditions {
+impl RouteMatch {
     /// Every request.
     pub(crate) fn all() -> Self {
         Self {
@@ -87,10 +86,6 @@ impl Conditions {
             && self.headers.is_empty()
             && self.query_params.is_empty()
     }
-
-    pub(crate) fn rank(&self) -> MatchRank {
-        MatchRank::of(self)
-    }
 }
 
 /// Without CONNECT, which asks for a tunnel: it has no path, so no path match could hold.
@@ -99,7 +94,7 @@ const METHODS: &[&str] = &[
 ];
 
 /// Reads one match. The error names the field below the match.
-pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<Conditions, String> {
+pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
     let HttpMatch {
         path,
         headers,
@@ -120,7 +115,7 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<Conditions
         ));
     }
     let mut instructions = 0;
-    Ok(Conditions {
+    Ok(RouteMatch {
         path: match path {
             Some(path) => read_path(path, regexes, &mut instructions)?,
             None => schema::path_match::Kind::Prefix(String::new()),

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 
 use sesame_proto::schema::path_match::Kind;
 
-use super::matches::{Conditions, Grpc};
+use super::matches::{Grpc, RouteMatch};
 
 /// The rank of a match by what it asks; less comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ pub(crate) struct HttpRank {
 }
 
 impl MatchRank {
-    pub(crate) fn of(conditions: &Conditions) -> Self {
+    pub(crate) fn of(conditions: &RouteMatch) -> Self {
         if let Some(grpc) = conditions.grpc {
             return Self::Grpc(grpc, Reverse(conditions.headers.len()));
         }
@@ -71,8 +71,8 @@ mod tests {
 
     use super::*;
 
-    fn conditions(path: Kind, method: &str, headers: usize, query_params: usize) -> Conditions {
-        Conditions {
+    fn conditions(path: Kind, method: &str, headers: usize, query_params: usize) -> RouteMatch {
+        RouteMatch {
             path,
             method: method.to_owned(),
             headers: vec![StringMatch::default(); headers],
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn grpc_matches_come_first_in_an_order_of_their_own() {
-        let grpc = |grpc: Grpc, headers: usize| Conditions {
+        let grpc = |grpc: Grpc, headers: usize| RouteMatch {
             grpc: Some(grpc),
             ..conditions(Kind::Prefix(String::new()), "", headers, 0)
         };
@@ -100,7 +100,10 @@ mod tests {
             conditions(Kind::Exact("/a".to_owned()), "GET", 9, 9),
         ];
         for pair in ordered.windows(2) {
-            assert!(pair[0].rank() < pair[1].rank(), "{pair:?}");
+            assert!(
+                MatchRank::of(&pair[0]) < MatchRank::of(&pair[1]),
+                "{pair:?}"
+            );
         }
     }
 
@@ -125,7 +128,10 @@ mod tests {
             conditions(prefix(""), "", 0, 0),
         ];
         for pair in ordered.windows(2) {
-            assert!(pair[0].rank() < pair[1].rank(), "{pair:?}");
+            assert!(
+                MatchRank::of(&pair[0]) < MatchRank::of(&pair[1]),
+                "{pair:?}"
+            );
         }
     }
 }

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::virtual_hosts::Candidate;
+use super::candidates::Candidate;
 use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
-use crate::resolve::routes::matches::Conditions;
+use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::Order;
 use crate::world::ObjectKey;
 
@@ -92,7 +92,7 @@ impl Shadowed {
     }
 
     /// What was noted of each virtual host.
-    pub(crate) fn take_hidden(&mut self, routes: &Routes) -> Hidden {
+    pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
         let of = |place: Place| {
             let route = routes.get(place.route)?;
             Some((route.object.clone(), place.rule, place.match_))
@@ -105,7 +105,7 @@ impl Shadowed {
     }
 
     /// Tells the author of each route of the first of its matches that is never reached.
-    pub(crate) fn tell(self, routes: &Routes, problems: &mut Problems) {
+    pub(crate) fn tell(self, routes: &Routes<'_>, problems: &mut Problems) {
         let Self {
             reached,
             hidden,
@@ -161,7 +161,7 @@ pub(crate) fn reachable<'a>(
     candidates: Vec<(Order, Candidate<'a>)>,
     shadowed: &mut Shadowed,
 ) -> Vec<(Order, Candidate<'a>)> {
-    let mut seen: HashMap<&Conditions, Place> = HashMap::new();
+    let mut seen: HashMap<&RouteMatch, Place> = HashMap::new();
     let mut takes_all: Option<Place> = None;
     let mut takes_all_grpc: Option<Place> = None;
     let several = candidates.len() > 1;
@@ -169,18 +169,18 @@ pub(crate) fn reachable<'a>(
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
         let place = Place::of(&order);
-        let grpc = candidate.conditions.grpc.is_some();
+        let grpc = candidate.route_match.grpc.is_some();
         let before = takes_all
             .or(takes_all_grpc.filter(|_| grpc))
-            .or_else(|| seen.get(candidate.conditions).copied());
+            .or_else(|| seen.get(candidate.route_match).copied());
         if let Some(winner) = before {
             shadowed.hidden(place, winner);
             continue;
         }
         if several {
-            seen.insert(candidate.conditions, place);
+            seen.insert(candidate.route_match, place);
         }
-        if candidate.conditions.is_all() {
+        if candidate.route_match.is_all() {
             if grpc {
                 takes_all_grpc = Some(place);
             } else {

@@ -12,7 +12,7 @@ use crate::api::{
     FrontendTls, FrontendTlsConfig, FrontendTlsPort, FrontendTlsValidation, FrontendValidationMode,
 };
 use crate::resolve::context::Context;
-use crate::resolve::listeners::Owner;
+use crate::resolve::grants::Referrer;
 use crate::status::{Reason, Verdict};
 
 /// What applies to which port.
@@ -37,7 +37,7 @@ struct Outcome {
 
 impl FrontendValidation {
     pub(crate) fn resolve<'w>(
-        owner: &Owner<'w>,
+        referrer: Referrer<'w>,
         frontend: Option<&'w FrontendTls>,
         bundles: &mut CaBundles<'w>,
         cx: &Context<'w, '_>,
@@ -45,7 +45,7 @@ impl FrontendValidation {
         let Some(FrontendTls { default, per_port }) = frontend else {
             return Self::default();
         };
-        let default = Outcome::resolve("spec.tls.frontend.default", owner, default, bundles, cx);
+        let default = Outcome::resolve("spec.tls.frontend.default", referrer, default, bundles, cx);
         let mut ports: HashMap<u16, Outcome> = HashMap::new();
         for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
             let at = format!("spec.tls.frontend.perPort[{i}]");
@@ -53,7 +53,7 @@ impl FrontendValidation {
             let Ok(port) = u16::try_from(*port) else {
                 continue;
             };
-            let outcome = Outcome::resolve(&at, owner, tls, bundles, cx);
+            let outcome = Outcome::resolve(&at, referrer, tls, bundles, cx);
             ports
                 .entry(port)
                 .and_modify(|first| {
@@ -124,7 +124,7 @@ impl FrontendValidation {
 impl Outcome {
     fn resolve<'w>(
         at: &str,
-        owner: &Owner<'w>,
+        referrer: Referrer<'w>,
         config: &'w FrontendTlsConfig,
         bundles: &mut CaBundles<'w>,
         cx: &Context<'w, '_>,
@@ -158,7 +158,7 @@ impl Outcome {
             return outcome;
         }
         let Combined { bundle, faults } =
-            bundles.combine(owner.referrer(), ca_certificate_refs, Reach::Granted, cx);
+            bundles.combine(referrer, ca_certificate_refs, Reach::Granted, cx);
         outcome.bundle = bundle;
         outcome.faults = faults
             .into_iter()
