@@ -1,13 +1,17 @@
 //! Resolution: a pure function from the objects of one moment to snapshots, keys and statuses.
 //!
-//! No IO, no clock, no randomness, no order of arrival: the same world gives the same bytes. What Envoy
-//! gets and what a status says come from one value.
+//! It has no IO, no clock, no randomness, and depends on no order of arrival: the same world gives the same bytes. The
+//! snapshots and the statuses come from the same values, each of which is made from the ones before and never changed:
 //!
-//! The steps: `classes` (which are ours) → `gateways`, their `listener_sets` and all `listeners` (`conflicts`,
-//! `kinds`, `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`,
-//! `grpc_rules`, `l4_rules`; `matches`, `filters`, `backends` with `backend_tls`; `attach` to listeners) → `tables`
-//! (`virtual_hosts` in order of `precedence`; `l4_routes`; who is `displaced`) → what is `reached`. `reroute` does it for a few routes that have
-//! changed, with the same outcome.
+//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `listeners` and the ListenerSets';
+//! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
+//! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`;
+//! 4. `attachments`: the accepted routes on each listener;
+//! 5. `tables`: ports, virtual hosts and routes, and `upstreams`: the Backends that they send to;
+//! 6. `snapshot`: one Gateway assembled from these, and `conditions`: the statuses of all objects.
+//!
+//! `syntax`, `grants`, `tls` and `context` serve all steps. `reroute` resolves a few changed routes with their neighbours
+//! alone, with the same outcome.
 
 mod attachments;
 mod backends;

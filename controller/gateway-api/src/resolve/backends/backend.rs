@@ -29,7 +29,7 @@ pub(super) fn backend(
     let asks_for_tls =
         app_protocol.is_some_and(|name| is_https(name) || name == "kubernetes.io/wss");
     let (protocol, expected) = match (traffic, http) {
-        // What was encrypted until here does not go on in plain text to who expects TLS.
+        // Traffic that was encrypted is not sent on in plain text to a backend that expects TLS.
         (Traffic::Terminated, _) if asks_for_tls && tls.is_none() => {
             (None, "a BackendTLSPolicy for the Service")
         }

@@ -174,7 +174,7 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// A Backend by the name that [`Self::resolve`] gave, and its endpoints.
+    /// Returns a Backend, by the name that [`Self::resolve`] returned, and its endpoints.
     pub(crate) fn named(
         &mut self,
         name: &str,

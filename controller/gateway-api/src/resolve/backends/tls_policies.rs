@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: which one is for a Service port, and what TLS it makes of it.
+//! BackendTLSPolicies: the policy for each Service port, and the TLS that it configures.
 //!
 //! A policy that is invalid still takes its targets: traffic to them is refused, never sent in plain text.
 
@@ -19,19 +19,19 @@ use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
 
-/// What the API's schema allows. What is beyond is refused, and not looked at.
+/// Most targets and CA references that the API's schema allows. A policy with more is refused.
 const MAX_TARGETS: usize = 16;
 const MAX_CA_REFS: usize = 8;
 
 /// A Service, as namespace and name.
 pub(crate) type ServiceName<'w> = (&'w str, &'w str);
 
-/// A judged policy.
+/// A checked policy.
 pub(crate) struct Policy<'w> {
     pub(crate) object: &'w BackendTlsPolicy,
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// None: connections are refused.
+    /// None if the policy is invalid; connections are refused then.
     tls: Option<schema::BackendTls>,
     bundle: Option<TrustBundle>,
 }
@@ -48,10 +48,10 @@ struct ServicePolicies<'w> {
     winners: HashMap<Section<'w>, usize>,
 }
 
-/// What becomes of the traffic to a Service port.
+/// The effect of the policies on the traffic to a Service port.
 pub(crate) enum Applied<'p> {
     Tls(&'p schema::BackendTls),
-    /// With the reason, in words.
+    /// Traffic is refused, with this message.
     Refused(String),
 }
 
@@ -89,8 +89,8 @@ impl<'w> Policies<'w> {
         policies
     }
 
-    /// What is done with traffic to the port of this name; none: it goes as it is. A policy for the port goes
-    /// before one for the whole Service.
+    /// Returns the effect on traffic to the port of this name; none if the traffic is sent as it is. A policy for the port
+    /// takes precedence over one for the whole Service.
     pub(crate) fn of(&self, service: ServiceName<'_>, port: &str) -> Option<Applied<'_>> {
         let winners = &self.by_service.get(&service)?.winners;
         let of_port = winners.get(&Some(port).filter(|name| !name.is_empty()));
@@ -104,12 +104,12 @@ impl<'w> Policies<'w> {
         })
     }
 
-    /// Whether any policy is for the Service or a port of it.
+    /// Returns true if a policy is for the Service or a port of it.
     pub(crate) fn has(&self, service: ServiceName<'_>) -> bool {
         self.by_service.contains_key(&service)
     }
 
-    /// The policies for a Service and its ports, each with what is wrong with it there.
+    /// Returns the places of the policies for a Service and its ports, each with its fault there.
     pub(crate) fn of_service(
         &self,
         service: ServiceName<'_>,
@@ -154,7 +154,7 @@ impl<'w> Policies<'w> {
         self.all.get(index)
     }
 
-    /// All trust bundles, by name.
+    /// Returns all trust bundles by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         self.all
             .iter()
@@ -254,7 +254,7 @@ fn check<'w>(
     }
 }
 
-/// What the validation says; what is wrong with it goes to the verdicts.
+/// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
 fn tls<'w>(
     validation: &'w BackendTlsValidation,
     namespace: &'w str,

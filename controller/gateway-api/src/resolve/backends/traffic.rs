@@ -36,7 +36,7 @@ impl Traffic {
         }
     }
 
-    /// Whether a BackendTLSPolicy says how it is sent on. What is passed through is the client's own TLS.
+    /// Returns true if a BackendTLSPolicy applies to it. TLS that is passed through is the client's own.
     pub(super) fn heeds_policies(self) -> bool {
         match self {
             Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,

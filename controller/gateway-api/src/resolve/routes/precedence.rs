@@ -1,5 +1,4 @@
-//! Which of several matches comes first (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and
-//! `GRPCRouteRule.matches`).
+//! Precedence of matches (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and `GRPCRouteRule.matches`).
 //!
 //! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query parameters; oldest
 //! route; first rule; first match. The specification leaves regular expressions open: here they come after
@@ -15,7 +14,7 @@ use sesame_proto::schema::path_match::Kind;
 
 use super::matches::{Grpc, RouteMatch};
 
-/// The rank of a match by what it asks; less comes first.
+/// The rank of a match by its conditions; less comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MatchRank {
     Grpc(Grpc, Reverse<usize>),
@@ -56,10 +55,10 @@ impl MatchRank {
 /// The full order within a virtual host; less comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
-    /// Of the route's own hostname.
+    /// Specificity of the route's own hostname.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// Oldest first.
+    /// Place of the route, oldest first.
     pub(crate) route: usize,
     pub(crate) rule: usize,
     pub(crate) match_: usize,

@@ -22,11 +22,11 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// The virtual hosts of one table so far, in the table's order.
+/// The virtual hosts of one table so far, in its order.
 #[derive(Default)]
 pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
 
-/// Exact domains by name, then wildcards from the most specific, `*` last.
+/// The order of domains: exact ones by name, then wildcards from the most specific, `*` last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum DomainOrder {
     Exact(String),
@@ -141,7 +141,7 @@ impl VirtualHosts {
         }
     }
 
-    /// Adds 421 for what belongs to other HTTPS and TLS listeners of the port, unless a wider domain says so already.
+    /// Adds an answer of 421 for each hostname of other HTTPS and TLS listeners of the port, unless a wider domain has one.
     pub(crate) fn add_misdirected(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -152,7 +152,7 @@ impl VirtualHosts {
             .values()
             .map(|host| (domain_key(&host.domain).to_owned(), false))
             .collect();
-        // From the least specific, so that what covers a domain is there before it.
+        // The least specific comes first, so that a domain that covers another is there before it.
         for other in all.iter().rev() {
             let domain = other.hostname;
             if domain == listener.hostname {
@@ -178,12 +178,12 @@ impl VirtualHosts {
     }
 }
 
-/// [`Hostname::key`] of a virtual host's domain.
+/// Returns [`Hostname::key`] of a virtual host's domain.
 fn domain_key(domain: &str) -> &str {
     domain.strip_prefix('*').unwrap_or(domain)
 }
 
-/// 421 for what belongs to another listener.
+/// Returns the route that answers 421 for requests of another listener.
 fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     schema::Route {
         name: other.listener.provenance.clone(),

@@ -1,7 +1,7 @@
-//! How clients of HTTPS listeners are validated (`Gateway.spec.tls.frontend`).
+//! Validation of the clients of HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default is for every HTTPS listener; what a port has of its own replaces it there. A bad reference
-//! harms only the listeners it applies to.
+//! The default is for every HTTPS listener; a configuration for a port replaces it there. A bad reference harms only the
+//! listeners that it applies to.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,12 +15,12 @@ use crate::resolve::context::Context;
 use crate::resolve::grants::Referrer;
 use crate::status::{Reason, Verdict};
 
-/// What applies to which port.
+/// The validation on each port.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendValidation {
     default: Outcome,
     ports: HashMap<u16, Outcome>,
-    /// Whether some port lets clients in without a valid certificate.
+    /// True if some port lets clients in without a valid certificate.
     pub(crate) insecure: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct FrontendValidation {
 struct Outcome {
     unsupported: Option<String>,
     faults: Vec<(Reason, String)>,
-    /// None: clients are not validated, or no reference is any good.
+    /// None if clients are not validated, or if no reference is valid.
     bundle: Option<TrustBundle>,
     wanted: bool,
     insecure_fallback: bool,
@@ -70,7 +70,7 @@ impl FrontendValidation {
         }
     }
 
-    /// Puts what applies to an HTTPS listener into its termination and verdicts.
+    /// Adds the validation on the port to the termination and verdicts of an HTTPS listener.
     pub(crate) fn apply(
         &self,
         port: u16,
@@ -111,7 +111,7 @@ impl FrontendValidation {
         }
     }
 
-    /// All bundles, by name.
+    /// Returns all trust bundles by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         std::iter::once(&self.default)
             .chain(self.ports.values())
