@@ -1,33 +1,33 @@
-//! The Backends that the tables of one Gateway send to, as this Gateway reaches them.
+//! Backends that the tables of one Gateway send to, as this Gateway reaches them.
 
 use std::collections::BTreeMap;
 
 use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
 
-use super::Served;
-use crate::resolve::backends::{self, Backends};
-use crate::resolve::context::Context;
+use super::backends::{self, Backends};
+use super::context::Context;
+use super::tables::{Tables, backends_of};
 
-/// What a Gateway sends to.
-pub(crate) struct Reached {
-    /// By name.
+/// The Backends of one Gateway and their endpoints.
+pub(crate) struct Upstreams {
+    /// Sorted by name.
     pub(crate) backends: Vec<Backend>,
-    /// By name.
+    /// Sorted by name; Backends of one port share a set.
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// Finds the Backends. Those that speak TLS are shown `client_key`, and have names of their own then, which the
-/// tables are told.
-pub(crate) fn backends<'w>(
-    served: &mut Served,
+/// Finds the Backends that the tables name. Those that speak TLS are shown `client_key`, if the Gateway has one; they have
+/// names of their own then, which replace those in the tables.
+pub(crate) fn find<'w>(
+    tables: &mut Tables,
     client_key: Option<&str>,
     all: &mut Backends<'w>,
     cx: &mut Context<'w, '_>,
-) -> Reached {
+) -> Upstreams {
     let mut found: Vec<Backend> = Vec::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
-    for name in names(served) {
+    for name in names(tables) {
         let Some((backend, set)) = all.named(name, cx) else {
             continue;
         };
@@ -44,28 +44,27 @@ pub(crate) fn backends<'w>(
     }
     if !renamed.is_empty() {
         found.sort_by(|a, b| a.name.cmp(&b.name));
-        rename(served, &renamed);
+        rename(tables, &renamed);
     }
-    // Backends of one port share a set.
     endpoints.sort_by(|a, b| a.name.cmp(&b.name));
     endpoints.dedup_by(|a, b| a.name == b.name);
-    Reached {
+    Upstreams {
         backends: found,
         endpoints,
     }
 }
 
-/// The names that the tables have, in order.
-fn names(served: &Served) -> Vec<&str> {
+/// Returns the names of the Backends in the tables, in order.
+fn names(tables: &Tables) -> Vec<&str> {
     let mut names = Vec::new();
-    for host in served
+    for host in tables
         .route_tables
         .iter()
         .flat_map(|table| &table.virtual_hosts)
     {
-        super::backends_of(host, &mut names);
+        backends_of(host, &mut names);
     }
-    let l4_routes = served
+    let l4_routes = tables
         .ports
         .iter()
         .flat_map(|port| &port.listeners)
@@ -80,7 +79,7 @@ fn names(served: &Served) -> Vec<&str> {
     names
 }
 
-fn rename(served: &mut Served, names: &BTreeMap<String, String>) {
+fn rename(tables: &mut Tables, names: &BTreeMap<String, String>) {
     let one = |name: &mut String| {
         if let Some(new) = names.get(name.as_str()) {
             name.clone_from(new);
@@ -91,7 +90,7 @@ fn rename(served: &mut Served, names: &BTreeMap<String, String>) {
             one(&mut share.backend);
         }
     };
-    let routes = served
+    let routes = tables
         .route_tables
         .iter_mut()
         .flat_map(|table| &mut table.virtual_hosts)
@@ -104,7 +103,7 @@ fn rename(served: &mut Served, names: &BTreeMap<String, String>) {
             }
         }
     }
-    let l4_routes = served
+    let l4_routes = tables
         .ports
         .iter_mut()
         .flat_map(|port| &mut port.listeners)
