@@ -147,23 +147,26 @@ async fn send(stream: UnixStream, request: Request<Full<Bytes>>) -> anyhow::Resu
     }
 }
 
-/// Gives an order, prints how it goes, and says with which code to end.
-pub(crate) fn order(agent: &AgentArgs, order: InstanceCommand) -> anyhow::Result<u8> {
-    runtime()?.block_on(give(agent, order))
+/// Sends a command to the agent and prints its replies. Returns the exit code.
+pub(crate) fn command(agent: &AgentArgs, command: InstanceCommand) -> anyhow::Result<u8> {
+    runtime()?.block_on(send_command(agent, command))
 }
 
-/// Does the same within a runtime.
-pub(crate) async fn give(agent: &AgentArgs, order: InstanceCommand) -> anyhow::Result<u8> {
-    let order = CommandRequest {
+/// Does the same inside a runtime.
+pub(crate) async fn send_command(
+    agent: &AgentArgs,
+    command: InstanceCommand,
+) -> anyhow::Result<u8> {
+    let request = CommandRequest {
         gateway: agent.gateway.as_ref().map(ToString::to_string),
-        order,
+        command,
     };
     let socket = agent.socket();
     let stream = connect(&socket).await?;
     let stream = stream.ok_or_else(|| not_running(&socket))?;
     let request = Request::post("/orders")
         .header(hyper::header::HOST, "agent")
-        .body(Full::from(serde_json::to_vec(&order)?))?;
+        .body(Full::from(serde_json::to_vec(&request)?))?;
     let mut body = send(stream, request).await?;
     let mut pending = Vec::new();
     let (mut ended, mut wrong) = (false, false);
@@ -174,16 +177,16 @@ pub(crate) async fn give(agent: &AgentArgs, order: InstanceCommand) -> anyhow::R
         pending.extend_from_slice(&data);
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            let event: Reply =
+            let reply: Reply =
                 serde_json::from_slice(&line).context("the answer is not understood")?;
-            let text = || format!("{}: {}\n", event.gateway, event.message);
-            agent.output.write_next(&event, text)?;
-            ended |= event.done.is_some();
-            wrong |= event.done == Some(false);
+            let text = || format!("{}: {}\n", reply.gateway, reply.message);
+            agent.output.write_next(&reply, text)?;
+            ended |= reply.done.is_some();
+            wrong |= reply.done == Some(false);
         }
     }
     if !ended {
-        bail!("the agent has ended before the order was carried out");
+        bail!("the agent ended before the command was carried out");
     }
     Ok(if wrong { EXIT_WRONG } else { 0 })
 }

@@ -39,7 +39,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
         stop: is_stop,
         undo,
     } = args;
-    let order = if *undo {
+    let command = if *undo {
         InstanceCommand::Undrain
     } else {
         InstanceCommand::Drain {
@@ -56,16 +56,16 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
             return Ok(EXIT_USAGE);
         }
         let timeout = Duration::from_secs(*timeout);
-        return agent::runtime()?.block_on(stop(agent, order, timeout));
+        return agent::runtime()?.block_on(stop(agent, command, timeout));
     }
-    agent::order(agent, order)
+    agent::command(agent, command)
 }
 
 /// Drains, then ends the agent with its Envoys, then Envoys that have no agent.
 async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> anyhow::Result<u8> {
     let told = if agent::is_there(agent).await {
         // With what is left at the timeout, or without a Gateway, it ends all the same.
-        let grace = match agent::give(agent, drain).await {
+        let grace = match agent::send_command(agent, drain).await {
             Ok(0) => LAST_GUESTS,
             Ok(_) => Duration::ZERO,
             Err(error) => {

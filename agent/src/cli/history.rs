@@ -145,5 +145,5 @@ fn lines(difference: &Difference) -> String {
 
 pub(crate) fn rollback(agent: &AgentArgs, args: &RollbackArgs) -> anyhow::Result<u8> {
     let generation = args.generation;
-    agent::order(agent, InstanceCommand::Rollback { generation })
+    agent::command(agent, InstanceCommand::Rollback { generation })
 }

@@ -4,7 +4,10 @@
 //! was called wrongly, 3 when the command itself could not do its work.
 
 mod agent;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod drain;
+mod envoy;
 mod history;
 mod host;
 mod launch;
@@ -124,8 +127,8 @@ pub fn main() -> ExitCode {
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),
-        Command::Resume => agent::order(&agent, InstanceCommand::Resume),
-        Command::Accept => agent::order(&agent, InstanceCommand::Accept),
+        Command::Resume => agent::command(&agent, InstanceCommand::Resume),
+        Command::Accept => agent::command(&agent, InstanceCommand::Accept),
         Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };

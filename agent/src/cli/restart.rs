@@ -15,5 +15,5 @@ pub(crate) struct RestartArgs {
 
 pub(crate) fn main(agent: &AgentArgs, args: &RestartArgs) -> anyhow::Result<u8> {
     let strategy = args.strategy;
-    agent::order(agent, InstanceCommand::Restart { strategy })
+    agent::command(agent, InstanceCommand::Restart { strategy })
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use sesame_gateway_api::api::Network;
 
+use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
 use super::source::SourceArgs;
-use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, OnStop, RunOptions};
+use crate::run::{self, DEFAULT_STATE_DIR, OnStop, RunOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -39,12 +40,8 @@ pub(crate) struct RunArgs {
     /// Where the accepted configuration is kept over reboots. Holds private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
-    /// Where sockets and the files that Envoy watches are; best on tmpfs. Holds private keys.
-    #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
-    runtime_dir: PathBuf,
-    /// The Envoy to run; else `envoy` on the PATH.
-    #[arg(long, env = "ENVOY", value_name = "PATH")]
-    envoy: Option<PathBuf>,
+    #[command(flatten)]
+    envoy: EnvoyArgs,
     /// Envoy's worker threads; one for each core by default.
     #[arg(long, env = "SESAME_CONCURRENCY", value_name = "N")]
     concurrency: Option<u32>,
@@ -62,14 +59,6 @@ pub(crate) struct RunArgs {
     /// The heap of each Envoy; by default three quarters of the memory of the control group, or of the host.
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
-    /// How long connections may go on when Envoy is ended, or their listener or Envoy is replaced.
-    #[arg(
-        long,
-        env = "SESAME_DRAIN_SECONDS",
-        default_value_t = 30,
-        value_name = "SECONDS"
-    )]
-    drain_seconds: u64,
     /// Hold a revision that removes more than this share of ten or more listeners, virtual hosts or backends; 100
     /// holds nothing.
     #[arg(
@@ -116,14 +105,12 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         address_pools,
         report_addresses,
         state_dir,
-        runtime_dir,
         envoy,
         concurrency,
         subscription_budget,
         launcher,
         on_stop,
         envoy_heap_mib,
-        drain_seconds,
         max_removal_share,
         removal_hold_seconds,
         lame_duck_seconds,
@@ -155,14 +142,14 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         report_addresses,
         trusted_hops: host.trusted_hops,
         state_dir,
-        runtime_dir,
-        envoy,
+        drain: envoy.drain(),
+        runtime_dir: envoy.runtime_dir,
+        envoy: envoy.envoy,
         concurrency,
         subscription_budget,
         launcher,
         on_stop,
         heap: envoy_heap_mib.map(|mib| mib << 20),
-        drain: Duration::from_secs(drain_seconds),
         most_removed: max_removal_share,
         hold: Duration::from_secs(removal_hold_seconds),
         lame_duck: Duration::from_secs(lame_duck_seconds),

@@ -10,14 +10,20 @@ mod addresses;
 mod agent;
 #[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(not(feature = "cluster"))]
+#[path = "no_cluster.rs"]
+mod cluster;
 pub mod commands;
 mod directories;
 mod engine;
+mod gateways;
 pub mod history;
 mod instance;
+mod lifecycle;
 mod observed;
 pub mod report;
 mod server;
+mod services;
 pub mod shutdown;
 mod snapshot_engine;
 mod source;

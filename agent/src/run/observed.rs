@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use sesame_gateway_api::api::NamespacedName;
+use tokio::sync::watch;
 
 use super::target::Target;
 use crate::apply::Report;
@@ -15,7 +17,19 @@ use crate::quarantine::Affected;
 /// Envoy's state after an orderly end.
 pub(super) const STOPPED: &str = "Stopped";
 
-/// What an instance has observed.
+/// The instances that there are, by Gateway.
+pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
+
+/// Returns what each instance has observed last.
+pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedName, Observed> {
+    let all = all.borrow();
+    let newest = all
+        .iter()
+        .map(|(name, one)| (name.clone(), one.borrow().clone()));
+    newest.collect()
+}
+
+/// What one instance has observed last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     /// Whether Envoy serves.

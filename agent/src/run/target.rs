@@ -73,7 +73,12 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// What is left of it.
+    /// Returns the addresses where its listeners are bound.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.assignment.addresses
+    }
+
+    /// Returns what is left of it where Envoy accepts no more than `served`.
     pub(super) fn reduced_to(&self, served: Served) -> Self {
         let Served { snapshot, rendered } = served;
         let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, agent_name, gateway_id};
 use sesame_published::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
@@ -18,9 +18,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::Clients;
 use super::host_status::{host_status, unserved_status, whole_seconds};
 use crate::run::engine::Known;
-use crate::run::observed::Observed;
+use crate::run::observed::AllObserved;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
 use crate::source::cluster::{Settings, describe_error};
@@ -34,8 +35,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The last word at a stop.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-type AllSeen = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
-
 /// The task that writes.
 pub(in crate::run) struct Reporter {
     stop: watch::Sender<bool>,
@@ -44,15 +43,15 @@ pub(in crate::run) struct Reporter {
 
 impl Reporter {
     pub(in crate::run) fn start(
-        settings: Settings,
+        settings: &Settings,
         host_addresses: &[IpAddr],
-        clients: watch::Receiver<Option<Client>>,
+        clients: Clients,
         known: watch::Receiver<Known>,
-        observed: watch::Receiver<AllSeen>,
+        observed: watch::Receiver<AllObserved>,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
         let reporting = Reporting {
-            settings,
+            settings: settings.clone(),
             clients,
             known,
             all: observed,
@@ -87,11 +86,11 @@ struct Told {
 
 struct Reporting {
     settings: Settings,
-    clients: watch::Receiver<Option<Client>>,
+    clients: Clients,
     known: watch::Receiver<Known>,
-    all: watch::Receiver<AllSeen>,
+    all: watch::Receiver<AllObserved>,
     /// Receivers of our own, which know what was looked at.
-    followed: AllSeen,
+    followed: AllObserved,
     told: BTreeMap<NamespacedName, Told>,
     host_addresses: Vec<String>,
 }

@@ -46,7 +46,7 @@ impl Publisher {
                 instance.observed.clone(),
             ),
             quarantine: Quarantine::new(
-                instance.binary.clone(),
+                instance.settings.binary.clone(),
                 directories.runtime.join("validate"),
             ),
             observed: instance.observed.clone(),

@@ -396,7 +396,9 @@ fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
         }
         let live = publisher.live(step.live_shards);
         let take = |assembler: &mut RevisionAssembler| {
-            live.iter().for_each(|object| take_live(assembler, object))
+            for object in &live {
+                take_live(assembler, object);
+            }
         };
         if step.live == 0 {
             both.tell(take);
