@@ -9,24 +9,24 @@ use super::{EXIT_USAGE, EXIT_WRONG, output};
 use crate::run::commands::InstanceCommand;
 use crate::run::shutdown::{StopRequest, end_left};
 
-/// For who has come in the instant between the end of the drain and that of Envoy.
+/// Time for clients that connect between the end of the drain and the end of Envoy.
 const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    /// How long it may take.
+    /// Time that the drain may take.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
-    /// From the loss of readiness until clients are asked to go.
+    /// Time between the loss of readiness and the request to clients to leave.
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     lame_duck: u64,
-    /// Done when no more connections than these are left, of all protocols.
+    /// Number of connections, of all protocols, at which the host counts as drained.
     #[arg(long, default_value_t = 0, value_name = "N")]
     until_connections: u64,
-    /// Then end Envoy and the agent, also where no agent runs. What is left at the timeout is cut off.
+    /// Then end Envoy and the agent; works without a running agent, too. Connections that are left at the timeout are cut off.
     #[arg(long)]
     stop: bool,
-    /// Take it back: be ready again.
+    /// Undo a drain: be ready again.
     #[arg(long, conflicts_with_all = ["timeout", "lame_duck", "until_connections", "stop"])]
     undo: bool,
 }

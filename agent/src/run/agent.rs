@@ -70,7 +70,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         End::Request(grace) => Ending::Drain(grace),
     };
     match ending {
-        Ending::Leave => tracing::info!("stopping; Envoy serves on"),
+        Ending::Leave => tracing::info!("stopping; Envoy keeps serving"),
         Ending::Drain(grace) => {
             stopping.store(true, Ordering::Relaxed);
             tracing::info!("stopping, and Envoy with it; connections have up to {grace:?}");

@@ -23,7 +23,7 @@ use super::shutdown::Ending;
 use super::target::{Target, Targets};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
-/// What is under way when the agent leaves may take this long; a restart of Envoy can take a minute.
+/// Time that an instance has to end what it is doing when the agent leaves; a restart of Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Every Gateway that has an Envoy on this host.

@@ -1,4 +1,4 @@
-//! What runs beside the instances for as long as the agent does: the servers, the log of certificates that expire, and the
+//! Services that run beside the instances for as long as the agent does: the servers, the log of certificates that expire, and the
 //! reports to a cluster.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(super) struct Inputs {
     pub(super) known: watch::Receiver<Known>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
-    /// Whether the agent was told to stop.
+    /// True once the agent was told to stop.
     pub(super) stopping: Arc<AtomicBool>,
     /// Takes requests to end the agent together with its Envoys, with the time that connections have.
     pub(super) stops: mpsc::Sender<Duration>,

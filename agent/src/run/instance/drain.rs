@@ -73,7 +73,7 @@ async fn run(admin: Admin, observed: watch::Sender<Observed>, until: Until, repl
         observed.send_modify(|observed| observed.draining = Some(text.clone()));
         text
     };
-    replies.say(note("not ready any more".to_owned()));
+    replies.say(note("no longer ready".to_owned()));
     sleep(until.lame_duck.min(until.timeout)).await;
     let mut replies = Some(replies);
     let mut last = None;
@@ -101,7 +101,7 @@ async fn run(admin: Admin, observed: watch::Sender<Observed>, until: Until, repl
                 Ok(left) if last != Some(*left) => {
                     last = Some(*left);
                     to.say(note(format!(
-                        "clients are asked to go: {left} connections are left"
+                        "clients are asked to leave: {left} connections are left"
                     )));
                     None
                 }

@@ -32,7 +32,7 @@ pub(super) struct Serving {
     drain: Option<Drain>,
     targets: TargetReceiver,
     selector: TargetSelector,
-    /// Whether the selected target is to be published.
+    /// True if the selected target is to be published.
     unpublished: bool,
     states: watch::Receiver<State>,
     /// State of Envoy that was followed last.
@@ -49,7 +49,7 @@ enum Event {
     Recheck,
     /// Time to look whether a port has become free.
     Probe,
-    /// Nothing that the next round would not see by itself.
+    /// Anything that the next round sees by itself.
     Round,
     Stop,
 }
@@ -193,7 +193,9 @@ impl Serving {
             InstanceCommand::Accept if self.targets.is_withdrawn() => {
                 let released = &self.instance.settings.released;
                 released.send_modify(|count| *count += 1);
-                replies.end(Ok("what is not wanted any more is let go".to_owned()));
+                replies.end(Ok(
+                    "Gateways that the source no longer has are withdrawn".to_owned()
+                ));
             }
             InstanceCommand::Accept => {
                 let accepted = self.selector.accept().to_owned();
@@ -226,7 +228,7 @@ impl Serving {
                     let undone = drain.undo().await;
                     replies.end(undone.map(|()| "ready again".to_owned()));
                 }
-                None => replies.end(Ok("not drained; nothing to take back".to_owned())),
+                None => replies.end(Ok("not drained; nothing to undo".to_owned())),
             },
         }
     }

@@ -18,7 +18,7 @@ const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 pub(super) struct Started {
     pub(super) applier: Applier,
     pub(super) supervisor: Supervisor,
-    /// Whether the files that were there are used as they were.
+    /// True if Envoy serves the files that were there, as they were.
     pub(super) from_files: bool,
     /// Bootstrap that the Envoy was started with.
     pub(super) bootstrap: Bytes,

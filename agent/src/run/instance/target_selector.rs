@@ -47,7 +47,11 @@ impl TargetSelector {
         } else if !selector.source.restored
             && let Ok(Some(before)) = accepted::load(&selector.directory)
         {
-            let before = Arc::new(selector.source.with(&before, "what was accepted before"));
+            let before = Arc::new(
+                selector
+                    .source
+                    .with(&before, "the configuration that was accepted before"),
+            );
             if !selector.is_let_through(Some(&before)) {
                 selector.selected = before;
             }
@@ -101,16 +105,17 @@ impl TargetSelector {
         }
         self.held = None;
         self.selected = Arc::clone(&self.source);
-        "what was held is being applied"
+        "the revision that was held is being applied"
     }
 
     /// Selects an accepted generation, and stays there, over restarts too. Returns the reply.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
-        history::pin(&self.directory, Some(number))
-            .map_err(|error| format!("it cannot be noted for the next start: {error}"))?;
+        history::pin(&self.directory, Some(number)).map_err(|error| {
+            format!("the rollback cannot be stored for the next start: {error}")
+        })?;
         Ok(format!(
-            "going back to generation {number}; `sesame-agent resume` follows the source again"
+            "returning to generation {number}; `sesame-agent resume` follows the source again"
         ))
     }
 
@@ -118,7 +123,7 @@ impl TargetSelector {
     pub(super) fn resume(&mut self) -> Result<String, String> {
         history::pin(&self.directory, None).map_err(|error| error.to_string())?;
         if self.pinned.take().is_none() {
-            return Ok("not rolled back; nothing to take back".to_owned());
+            return Ok("not rolled back; nothing to undo".to_owned());
         }
         self.guard.open();
         self.held = None;

@@ -1,4 +1,4 @@
-//! Certificates that are served and expire: what is said of them, in the log and in `status`.
+//! Warnings of certificates that are served and expire, for the log and for `status`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use crate::run::observed::{AllObserved, Observed, newest};
 
-/// How often the clock is looked at.
+/// Time between two looks at the clock.
 const TICK: Duration = Duration::from_secs(5);
 
-/// What is to be said of the certificates that Envoy serves of each Gateway.
+/// Returns the warnings of the certificates that Envoy serves for each Gateway.
 pub(in crate::run) fn warnings<'a>(
     observed: impl IntoIterator<Item = (&'a NamespacedName, &'a Observed)>,
     now: Timestamp,
