@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -15,10 +16,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
+use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 
@@ -83,7 +84,7 @@ impl Finalizer {
                     None => return,
                 },
                 changed = self.leading.changed() => if changed.is_err() { return },
-                () = until(next_try) => {}
+                Some(()) = OptionFuture::from(next_try.map(sleep_until)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
                 known.take(kind, event);
@@ -117,14 +118,14 @@ impl Finalizer {
     fn watch(
         &self,
         kind: Kind,
-        events: UnboundedSender<(Kind, Seen<Object>)>,
+        events: UnboundedSender<(Kind, WatchEvent<Object>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Incoming> =
+        let api: Api<Received> =
             Api::all_with(self.client.clone(), &api_resource(kind, API_VERSION));
         let metrics = Arc::clone(&self.metrics);
         async move {
             let take = |seen| events.send((kind, seen)).is_ok();
-            let keep = move |incoming: Incoming| Object::of(kind, &incoming);
+            let keep = move |received: Received| Object::of(kind, &received);
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind.as_str());
                 tracing::warn!(kind = kind.as_str(), %error, "the watch of which GatewayClasses are in use failed; it is started again");
@@ -144,7 +145,7 @@ impl Finalizer {
     ) -> Result<Object, String> {
         let version = known.classes.get(name).map(|class| class.version.as_str());
         let resource = api_resource(Kind::GatewayClass, API_VERSION);
-        let api: Api<Incoming> = Api::all_with(self.client.clone(), &resource);
+        let api: Api<Received> = Api::all_with(self.client.clone(), &resource);
         let body = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
         let parameters = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -161,26 +162,26 @@ impl Finalizer {
 }
 
 impl Object {
-    fn of(kind: Kind, incoming: &Incoming) -> Self {
-        let NamespacedName { namespace, name } = incoming.name();
+    fn of(kind: Kind, received: &Received) -> Self {
+        let NamespacedName { namespace, name } = received.name();
         let text = |pointer: &str| {
-            let value = incoming.value.pointer(pointer).and_then(Value::as_str);
+            let value = received.value().pointer(pointer).and_then(Value::as_str);
             value.unwrap_or_default().to_owned()
         };
         if kind == Kind::Gateway {
             let class = text("/spec/gatewayClassName");
             return Self::Gateway(NamespacedName { namespace, name }, class);
         }
-        let finalizers = incoming.value.pointer("/metadata/finalizers");
+        let finalizers = received.value().pointer("/metadata/finalizers");
         let finalizers = finalizers.and_then(Value::as_array).into_iter().flatten();
         let class = Class {
-            version: incoming.version().to_owned(),
+            version: received.version().to_owned(),
             controller: text("/spec/controllerName"),
             finalizers: finalizers
                 .filter_map(|name| name.as_str().map(str::to_owned))
                 .collect(),
-            deleted: incoming
-                .value
+            deleted: received
+                .value()
                 .pointer("/metadata/deletionTimestamp")
                 .is_some(),
         };
@@ -189,9 +190,9 @@ impl Object {
 }
 
 impl Known {
-    fn take(&mut self, kind: Kind, seen: Seen<Object>) {
+    fn take(&mut self, kind: Kind, seen: WatchEvent<Object>) {
         match seen {
-            Seen::All(all) => {
+            WatchEvent::Listed(all) => {
                 match kind {
                     Kind::Gateway => self.gateways.clear(),
                     _ => self.classes.clear(),
@@ -201,11 +202,11 @@ impl Known {
                     self.put(object);
                 }
             }
-            Seen::One(object) => self.put(object),
-            Seen::Gone(Object::Class(name, _)) => {
+            WatchEvent::Applied(object) => self.put(object),
+            WatchEvent::Deleted(Object::Class(name, _)) => {
                 self.classes.remove(&name);
             }
-            Seen::Gone(Object::Gateway(name, _)) => {
+            WatchEvent::Deleted(Object::Gateway(name, _)) => {
                 self.gateways.remove(&name);
             }
         }
@@ -244,13 +245,6 @@ impl Known {
             Some((name.clone(), finalizers))
         })
         .collect()
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -17,11 +17,13 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
 use crate::lead::Elector;
-use crate::provision::{Nameless, Provisioner};
-use crate::publish::{Failures, Publisher, Signing};
+use crate::provision::Provisioner;
+use crate::publish::{Publisher, Signing};
 use crate::report::{Events, Expiring, Reporter};
 use crate::serve::{self, Metrics};
-use crate::watch::fetch::{Fetcher, References};
+use crate::statuses::GatewayProblems;
+use crate::watch::References;
+use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve::Options;
@@ -110,11 +112,11 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     let (inputs, engine_inputs) = std::sync::mpsc::channel();
     let (touch, touched) = mpsc::unbounded_channel();
     let (references, wanted) = watch::channel(References::default());
-    let (offers, offered) = watch::channel(None);
+    let (desired, publications) = watch::channel(None);
     let (statuses, changes) = mpsc::unbounded_channel();
     let (leading, is_leading) = watch::channel(false);
-    let (nameless, without_name) = watch::channel(Nameless::new());
-    let (failures, failed) = watch::channel(Failures::new());
+    let (without_service, services_missing) = watch::channel(GatewayProblems::new());
+    let (failures, failed) = watch::channel(GatewayProblems::new());
     let (step_down, mut stopping) = watch::channel(false);
     let (expiring, expires) = watch::channel(Expiring::new());
 
@@ -124,7 +126,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         options,
         mode,
         references,
-        offers,
+        desired,
         statuses,
         metrics: Arc::clone(&metrics),
     };
@@ -134,7 +136,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         .context("start the engine's thread")?;
 
     let mut tasks = JoinSet::new();
-    let ready = offered.clone();
+    let ready = publications.clone();
     tasks.spawn(serve::serve(listener, Arc::clone(&metrics), move || {
         ready.borrow().is_some()
     }));
@@ -157,9 +159,9 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     if gateway_services {
         let provisioner = Provisioner {
             client: client.clone(),
-            offers: offered.clone(),
+            desired: publications.clone(),
             leading: is_leading.clone(),
-            nameless,
+            without_service,
             metrics: Arc::clone(&metrics),
         };
         tasks.spawn(provisioner.run());
@@ -174,7 +176,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     let publisher = Publisher {
         client: client.clone(),
         namespace: namespace.clone(),
-        offers: offered,
+        desired: publications,
         leading: is_leading.clone(),
         failures,
         metrics: Arc::clone(&metrics),
@@ -196,7 +198,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         host_addresses,
         changes,
         failures: failed,
-        nameless: without_name,
+        without_service: services_missing,
         leading: is_leading,
         expiring,
         metrics: Arc::clone(&metrics),

@@ -311,6 +311,7 @@ fn programmed(seen: &Seen, host_addresses: &[String]) -> Programmed {
         hosts: 1,
         refused_listeners: seen.affected.listeners.clone(),
         unusable_addresses: seen.unusable_addresses.clone(),
+        notes: Vec::new(),
     }
 }
 

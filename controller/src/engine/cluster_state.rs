@@ -5,26 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::EndpointSet;
 
-use super::Input;
 use super::relevant::Relevant;
 use super::slices::{self, ByService};
-use crate::report::Stored;
 use crate::serve::Metrics;
-use crate::watch::Seen;
-use crate::watch::fetch::Answer;
+use crate::watch::{Answer, Input, StoredStatus, WatchEvent, WatchedObject};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::{Options, reroute};
 use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
-
-/// An object that a watch saw.
-#[derive(Debug)]
-pub(crate) struct Observed {
-    pub(crate) name: NamespacedName,
-    /// The object, or why it is not one.
-    pub(crate) object: Result<AnyObject, String>,
-    /// Its status, if it is of a kind whose status we write.
-    pub(crate) stored: Option<Stored>,
-}
 
 /// What an input did.
 #[derive(Debug, Default)]
@@ -36,7 +23,7 @@ pub(super) struct Effect {
     /// Routes that are others now, as they were.
     pub(super) routes: Vec<AnyObject>,
     /// Statuses as they are stored now.
-    pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
+    pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
 }
 
 impl Effect {
@@ -151,13 +138,13 @@ impl ClusterState {
                     }
                 }
             }
-            Input::Seen { kind, seen } => match seen {
-                Seen::All(objects) => {
+            Input::Watched { kind, event } => match event {
+                WatchEvent::Listed(objects) => {
                     self.take_all(kind, objects, &mut effect);
                     metrics.listed(kind.as_str());
                 }
-                Seen::One(observed) => self.take_one(kind, observed, &mut effect),
-                Seen::Gone(observed) => {
+                WatchEvent::Applied(observed) => self.take_one(kind, observed, &mut effect),
+                WatchEvent::Deleted(observed) => {
                     let key = ObjectKey {
                         kind,
                         name: observed.name,
@@ -169,7 +156,7 @@ impl ClusterState {
         effect
     }
 
-    fn take_all(&mut self, kind: Kind, objects: Vec<Observed>, effect: &mut Effect) {
+    fn take_all(&mut self, kind: Kind, objects: Vec<WatchedObject>, effect: &mut Effect) {
         let there: BTreeSet<&NamespacedName> = objects.iter().map(|object| &object.name).collect();
         let broken = self.broken.keys().filter(|key| key.kind == kind).cloned();
         let known = self
@@ -182,7 +169,7 @@ impl ClusterState {
             .filter(|key| !there.contains(&key.name))
             .collect();
         for key in gone {
-            self.forget(key, Stored::is_of(kind), effect);
+            self.forget(key, StoredStatus::is_of(kind), effect);
         }
         for object in objects {
             self.take_one(kind, object, effect);
@@ -190,8 +177,8 @@ impl ClusterState {
         effect.world_changed |= self.listed.insert(kind);
     }
 
-    fn take_one(&mut self, kind: Kind, observed: Observed, effect: &mut Effect) {
-        let Observed {
+    fn take_one(&mut self, kind: Kind, observed: WatchedObject, effect: &mut Effect) {
+        let WatchedObject {
             name,
             object,
             stored,
@@ -279,28 +266,28 @@ pub(super) mod tests {
     use super::*;
     use sesame_gateway_api::api::decode::{self, Limits};
 
-    pub(in crate::engine) fn observed(yaml: &str) -> Observed {
+    pub(in crate::engine) fn observed(yaml: &str) -> WatchedObject {
         let mut decoded = decode::decode(yaml, &Limits::default());
         let object = decoded
             .pop()
             .expect("a document")
             .expect("an object")
             .object;
-        Observed {
+        WatchedObject {
             name: object.metadata().key(),
             object: Ok(object),
             stored: None,
         }
     }
 
-    fn route(name: &str, service: &str) -> Observed {
+    fn route(name: &str, service: &str) -> WatchedObject {
         observed(&format!(
             "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: {name}}}, \
              spec: {{rules: [{{backendRefs: [{{name: {service}, port: 80}}]}}]}}}}"
         ))
     }
 
-    fn slice_of(name: &str, service: &str) -> Observed {
+    fn slice_of(name: &str, service: &str) -> WatchedObject {
         observed(&format!(
             "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: {name}, \
              labels: {{kubernetes.io/service-name: {service}}}}}, addressType: IPv4, \
@@ -308,19 +295,19 @@ pub(super) mod tests {
         ))
     }
 
-    fn slice(service: &str) -> Observed {
+    fn slice(service: &str) -> WatchedObject {
         slice_of(&format!("{service}-1"), service)
     }
 
-    fn take(state: &mut ClusterState, kind: Kind, seen: Seen<Observed>) -> bool {
-        let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
+    fn take(state: &mut ClusterState, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
+        let effect = state.take(Input::Watched { kind, event }, &Metrics::new());
         effect.world_changed
     }
 
     /// The Services whose endpoints change, if nothing else does.
-    fn services(state: &mut ClusterState, seen: Seen<Observed>) -> Vec<String> {
+    fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
-        let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
+        let effect = state.take(Input::Watched { kind, event }, &Metrics::new());
         assert!(!effect.world_changed);
         effect.services.iter().map(ToString::to_string).collect()
     }
@@ -328,18 +315,30 @@ pub(super) mod tests {
     #[test]
     fn a_broken_object_keeps_its_last_good_version_until_it_is_gone() {
         let mut state = ClusterState::default();
-        let broken = || Observed {
+        let broken = || WatchedObject {
             object: Err("a number is too large".to_owned()),
             ..route("a", "app")
         };
         let all = vec![route("a", "app"), route("b", "app")];
-        assert!(take(&mut state, Kind::HttpRoute, Seen::All(all)));
-        assert!(take(&mut state, Kind::HttpRoute, Seen::One(broken())));
+        assert!(take(&mut state, Kind::HttpRoute, WatchEvent::Listed(all)));
+        assert!(take(
+            &mut state,
+            Kind::HttpRoute,
+            WatchEvent::Applied(broken())
+        ));
         assert_eq!((state.world().len(), state.broken_count()), (2, 1));
         // Listed again, it is still there and still broken; the other is gone.
-        assert!(take(&mut state, Kind::HttpRoute, Seen::All(vec![broken()])));
+        assert!(take(
+            &mut state,
+            Kind::HttpRoute,
+            WatchEvent::Listed(vec![broken()])
+        ));
         assert_eq!((state.world().len(), state.broken_count()), (1, 1));
-        assert!(take(&mut state, Kind::HttpRoute, Seen::Gone(broken())));
+        assert!(take(
+            &mut state,
+            Kind::HttpRoute,
+            WatchEvent::Deleted(broken())
+        ));
         assert_eq!((state.world().len(), state.broken_count()), (0, 0));
     }
 
@@ -348,7 +347,7 @@ pub(super) mod tests {
         let mut state = ClusterState::default();
         for kind in Kind::ALL {
             assert!(!state.is_listed(), "{kind}");
-            take(&mut state, *kind, Seen::All(Vec::new()));
+            take(&mut state, *kind, WatchEvent::Listed(Vec::new()));
             if *kind == Kind::BackendTlsPolicy {
                 assert!(
                     !state.is_listed(),
@@ -359,7 +358,7 @@ pub(super) mod tests {
                 break;
             }
         }
-        take(&mut state, Kind::Namespace, Seen::All(Vec::new()));
+        take(&mut state, Kind::Namespace, WatchEvent::Listed(Vec::new()));
         assert!(state.is_whole());
         let key = ObjectKey {
             kind: Kind::Secret,
@@ -378,11 +377,15 @@ pub(super) mod tests {
     #[test]
     fn endpoints_change_nothing_else_and_services_that_nobody_refers_to_nothing() {
         let mut state = ClusterState::default();
-        take(&mut state, Kind::HttpRoute, Seen::One(route("a", "app")));
+        take(
+            &mut state,
+            Kind::HttpRoute,
+            WatchEvent::Applied(route("a", "app")),
+        );
         state.note_resolved();
         let none: [&str; 0] = [];
         let service = |name: &str, port: u16| {
-            Seen::One(observed(&format!(
+            WatchEvent::Applied(observed(&format!(
                 "{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{ports: [{{port: {port}}}]}}}}"
             )))
         };
@@ -390,23 +393,26 @@ pub(super) mod tests {
         assert!(take(&mut state, Kind::Service, service("app", 80)));
         assert!(take(&mut state, Kind::Service, service("app", 81)));
         state.note_resolved();
-        let changed = services(&mut state, Seen::One(slice("other")));
+        let changed = services(&mut state, WatchEvent::Applied(slice("other")));
         assert_eq!(changed, ["default/other"]);
-        let changed = services(&mut state, Seen::One(slice("app")));
+        let changed = services(&mut state, WatchEvent::Applied(slice("app")));
         assert_eq!(changed, ["default/app"]);
-        assert_eq!(services(&mut state, Seen::One(slice("app"))), none);
+        assert_eq!(
+            services(&mut state, WatchEvent::Applied(slice("app"))),
+            none
+        );
         // A route that refers to it later finds what was learned meanwhile.
         assert!(take(
             &mut state,
             Kind::HttpRoute,
-            Seen::One(route("b", "other"))
+            WatchEvent::Applied(route("b", "other"))
         ));
         assert_eq!(state.world().endpoint_slices.len(), 2);
         state.note_resolved();
         // A slice that goes over to another Service is a change of both.
-        let changed = services(&mut state, Seen::One(slice_of("app-1", "other")));
+        let changed = services(&mut state, WatchEvent::Applied(slice_of("app-1", "other")));
         assert_eq!(changed, ["default/app", "default/other"]);
-        let changed = services(&mut state, Seen::Gone(slice_of("app-1", "other")));
+        let changed = services(&mut state, WatchEvent::Deleted(slice_of("app-1", "other")));
         assert_eq!(changed, ["default/other"]);
     }
 }

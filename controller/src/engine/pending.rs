@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::cluster_state::Effect;
-use crate::report::Stored;
+use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::reroute::Before;
 use sesame_gateway_api::world::ObjectKey;
@@ -29,7 +29,7 @@ pub(super) struct Pending {
     /// Routes that are others now, as they were when they were last resolved.
     pub(super) routes: Before,
     /// Statuses that are stored otherwise.
-    pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
+    pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
     /// Services that have other endpoints.
     pub(super) services: BTreeSet<NamespacedName>,
     /// When the first and the last of what is to be resolved or told arrived; none once it was looked at.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::watch::Incoming;
+use crate::watch::Received;
 use sesame_gateway_api::api::NamespacedName;
 
 /// What a Gateway's objects are made of.
@@ -28,8 +28,8 @@ pub(super) struct Basis {
 
 impl Basis {
     /// None if the Gateway is being deleted, or is no Gateway at all.
-    pub(super) fn of(incoming: &Incoming) -> Option<Self> {
-        let value = &incoming.value;
+    pub(super) fn of(received: &Received) -> Option<Self> {
+        let value = received.value();
         let text = |pointer: &str| Some(value.pointer(pointer)?.as_str()?.to_owned());
         if value.pointer("/metadata/deletionTimestamp").is_some() {
             return None;
@@ -37,7 +37,7 @@ impl Basis {
         let listeners = value.pointer("/spec/listeners").and_then(Value::as_array);
         let addresses = value.pointer("/status/addresses").and_then(Value::as_array);
         Some(Self {
-            gateway: incoming.name(),
+            gateway: received.name(),
             uid: text("/metadata/uid")?,
             created: text("/metadata/creationTimestamp").unwrap_or_default(),
             class: text("/spec/gatewayClassName")?,

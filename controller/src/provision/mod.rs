@@ -14,5 +14,4 @@ mod plan_tests;
 mod provisioner;
 
 use self::basis::Basis;
-pub(crate) use self::plan::Nameless;
 pub(crate) use self::provisioner::Provisioner;

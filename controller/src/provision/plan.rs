@@ -6,12 +6,10 @@ use serde_json::Value;
 
 use super::Basis;
 use super::objects::{DIGEST_ANNOTATION, Key, Object, objects, owner, service_name};
+use crate::statuses::GatewayProblems;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
-
-/// Gateways that have no Service of their own, and why.
-pub(crate) type Nameless = BTreeMap<NamespacedName, String>;
 
 /// An object in the cluster that has a label of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +74,7 @@ pub(super) struct Known {
 pub(super) fn plan<'a>(
     known: &Known,
     ours: impl Iterator<Item = &'a NamespacedName>,
-) -> (Vec<Write>, Nameless) {
+) -> (Vec<Write>, GatewayProblems) {
     let Known {
         gateways,
         gone,
@@ -95,12 +93,12 @@ pub(super) fn plan<'a>(
         let name = NamespacedName::new(&gateway.namespace, &service_name(basis));
         claims.entry((Kind::Service, name)).or_default().push(basis);
     }
-    let mut nameless = Nameless::new();
+    let mut without_service = GatewayProblems::new();
     for (key, claimants) in claims {
         let holder = holder(&claimants, observed.get(&key));
         for basis in claimants {
             if holder.is_none_or(|holder| holder.uid != basis.uid) {
-                nameless.insert(basis.gateway.clone(), taken(&key, holder));
+                without_service.insert(basis.gateway.clone(), taken(&key, holder));
             }
         }
         let Some(basis) = holder else {
@@ -111,7 +109,7 @@ pub(super) fn plan<'a>(
             match observed.get(&object.key) {
                 None => writes.push(Write::Create(object)),
                 Some(found) if owner(&found.value) != Some(basis.uid.as_str()) => {
-                    nameless.insert(basis.gateway.clone(), taken(&object.key, None));
+                    without_service.insert(basis.gateway.clone(), taken(&object.key, None));
                 }
                 Some(found) if is_there(&object.value, &found.value) => {}
                 Some(found) => writes.push(Write::Replace {
@@ -136,7 +134,7 @@ pub(super) fn plan<'a>(
             });
         }
     }
-    (writes, nameless)
+    (writes, without_service)
 }
 
 /// Who gets the name: who has it, else the oldest Gateway.

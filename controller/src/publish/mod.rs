@@ -1,4 +1,4 @@
-//! Publishing: what resolution offers, as ConfigMaps and Secrets of Sesame's own namespace.
+//! Publishing: the Gateways as resolved, as ConfigMaps and Secrets of Sesame's own namespace.
 //!
 //! [`Bundle`] is what a Gateway should be there, [`Published`] what is there, and `plan` the writes between the two:
 //! all pure. Only the `publisher` writes. It keeps no state of its own: what is there is read from the cluster, so that
@@ -9,7 +9,7 @@
 //! the Gateway is known to be gone or no longer ours.
 
 mod bundle;
-mod last_good;
+mod desired;
 mod objects;
 mod observed;
 mod plan;
@@ -22,7 +22,6 @@ mod signing;
 mod write;
 
 pub(crate) use self::bundle::Bundle;
-pub(crate) use self::last_good::last_good;
+pub(crate) use self::desired::{Desired, DesiredPublications, revisions};
 pub(crate) use self::publisher::Publisher;
-pub(crate) use self::retries::Failures;
 pub(crate) use self::signing::Signing;

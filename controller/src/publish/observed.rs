@@ -10,7 +10,7 @@ use sesame_proto::bounds;
 
 use super::objects::{self, Object, Owner};
 use super::signing::{Seal, Sealed, Signing};
-use crate::watch::Incoming;
+use crate::watch::Received;
 use sesame_published::names::{
     FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY,
     PART_LABEL, PUBLISHER, Part, SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
@@ -128,13 +128,13 @@ impl Entry {
     /// What a watch saw; none if it is not ours, or does not say which part it is.
     pub(super) fn of_seen(
         kind: &'static str,
-        incoming: &Incoming,
+        received: &Received,
         signing: &Signing,
     ) -> Option<Self> {
-        if !is_ours(incoming) {
+        if !is_ours(received) {
             return None;
         }
-        let value = &incoming.value;
+        let value = received.value();
         let map = |pointer: &str| -> BTreeMap<String, String> {
             let object = value.pointer(pointer).and_then(Value::as_object);
             object
@@ -176,7 +176,7 @@ impl Entry {
         };
         let seal = signing.seen(&Sealed {
             part,
-            name: &incoming.name().name,
+            name: &received.name().name,
             gateway: gateway.map(String::as_str).unwrap_or_default(),
             fleet: label(FLEET_LABEL),
             key_secrets: text.get(KEY_SECRETS_ENTRY).map_or("0", String::as_str),
@@ -193,7 +193,7 @@ impl Entry {
                 &views,
                 &text,
             ),
-            version: incoming.version().parse().unwrap_or(0),
+            version: received.version().parse().unwrap_or(0),
             shards: match part {
                 Part::Manifest => shards(&bytes(MANIFEST_ENTRY)),
                 Part::Config | Part::Endpoints | Part::Keys => Vec::new(),
@@ -207,8 +207,8 @@ impl Entry {
 }
 
 /// Whether we have written the object: cross-namespace owners do not exist, and labels are copied with the rest of an object.
-pub(super) fn is_ours(incoming: &Incoming) -> bool {
-    let managers = incoming.managed.as_ref().and_then(Value::as_array);
+pub(super) fn is_ours(received: &Received) -> bool {
+    let managers = received.kept.managed.as_ref().and_then(Value::as_array);
     let mut managers = managers.into_iter().flatten();
     managers.any(|entry| entry["manager"] == PUBLISHER)
 }
@@ -234,8 +234,8 @@ mod tests {
                 "name": "ns.edge.config-1", "managedFields": managed,
                 "labels": {PART_LABEL: "config", GATEWAY_LABEL: "1"},
             }});
-            let incoming = serde_json::from_value(object).expect("an object");
-            Entry::of_seen("ConfigMap", &incoming, &Signing::default()).is_some()
+            let received = serde_json::from_value(object).expect("an object");
+            Entry::of_seen("ConfigMap", &received, &Signing::default()).is_some()
         };
         assert!(seen(&["kubectl-edit", PUBLISHER]));
         assert!(!seen(&["kubectl-client-side-apply"]));

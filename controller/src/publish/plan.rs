@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::bundle::Bundle;
+use super::desired::{Desired, DesiredPublications};
 use super::objects::{self, Object, Owner};
 use super::observed::Published;
 use super::signing::Seal;
-use crate::engine::{Offer, Offers};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
@@ -36,11 +36,11 @@ pub(super) enum Write {
 }
 
 /// Everything that has to be written. `gone` are Gateways of which nothing is wanted any more.
-pub(super) fn plan(published: &Published, offers: &Offers) -> Vec<Plan> {
-    let ours: BTreeSet<String> = offers.keys().map(gateway_id).collect();
-    let wanted = offers.iter().filter_map(|(name, offer)| match offer {
-        Offer::Publish(bundle) => Some(publish(published, name, bundle)),
-        Offer::Keep => None,
+pub(super) fn plan(published: &Published, desired: &DesiredPublications) -> Vec<Plan> {
+    let ours: BTreeSet<String> = desired.keys().map(gateway_id).collect();
+    let wanted = desired.iter().filter_map(|(name, desired)| match desired {
+        Desired::Publish(bundle) => Some(publish(published, name, bundle)),
+        Desired::Retain => None,
     });
     let withdrawn = published
         .gateways()

@@ -5,29 +5,33 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt as _;
+use futures::future::OptionFuture;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
+use super::desired::DesiredPublications;
 use super::objects::Owner;
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
-use super::retries::{FIRST_PAUSE, Failures, Retries, forget_settled, note_failure};
+use super::retries::{Retries, forget_settled, note_failure};
 use super::seen::{Found, take};
 use super::signing::Signing;
 use super::write::{Refusal, Written};
-use crate::engine::Offers;
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
+use crate::statuses::GatewayProblems;
+use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
 
 /// How long one write may take. A leader that is cut off stops well before another begins.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before a watch of a kind that was not served is started again.
+const PAUSE: Duration = Duration::from_millis(250);
 /// How many Gateways are written at a time, and how many objects of each.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
@@ -36,9 +40,9 @@ const WRITES_AT_ONCE: usize = 4;
 pub(crate) struct Publisher {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    pub(crate) offers: watch::Receiver<Option<Arc<Offers>>>,
+    pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
     pub(crate) leading: watch::Receiver<bool>,
-    pub(crate) failures: watch::Sender<Failures>,
+    pub(crate) failures: watch::Sender<GatewayProblems>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) signing: Signing,
 }
@@ -66,7 +70,7 @@ impl Publisher {
                     Some((kind, event)) => open |= take(&mut published, &mut listed, kind, event),
                     None => return,
                 },
-                changed = self.offers.changed() => {
+                changed = self.desired.changed() => {
                     if changed.is_err() {
                         return;
                     }
@@ -78,7 +82,7 @@ impl Publisher {
                     }
                     open = true;
                 }
-                () = until(next_try) => open = true,
+                Some(()) = OptionFuture::from(next_try.map(sleep_until)) => open = true,
             }
             while let Ok((kind, event)) = seen.try_recv() {
                 open |= take(&mut published, &mut listed, kind, event);
@@ -86,7 +90,7 @@ impl Publisher {
             if !open {
                 continue;
             }
-            let Some(offers) = self.offers.borrow_and_update().clone() else {
+            let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
             if listed.len() < 2 || !*self.leading.borrow_and_update() {
@@ -94,7 +98,7 @@ impl Publisher {
             }
             open = false;
             let now = Instant::now();
-            let plans = plan(&published, &offers);
+            let plans = plan(&published, &desired);
             forget_settled(&mut retries, &self.failures, &plans);
             let plans = plans.into_iter().filter(|plan| {
                 let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -121,7 +125,7 @@ impl Publisher {
             retries.retain(|gateway, _| {
                 gateway
                     .as_ref()
-                    .is_none_or(|gateway| offers.contains_key(gateway))
+                    .is_none_or(|gateway| desired.contains_key(gateway))
             });
         }
     }
@@ -129,9 +133,9 @@ impl Publisher {
     fn watch(
         &self,
         kind: Kind,
-        events: UnboundedSender<(&'static str, Seen<Found>)>,
+        events: UnboundedSender<(&'static str, WatchEvent<Found>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Incoming> = Api::namespaced_with(
+        let api: Api<Received> = Api::namespaced_with(
             self.client.clone(),
             &self.namespace,
             &api_resource(kind, "v1"),
@@ -141,12 +145,12 @@ impl Publisher {
         let signing = self.signing.clone();
         async move {
             let kind = kind.as_str();
-            let keep = |incoming: Incoming| {
-                let version = incoming.version().parse().unwrap_or(0);
+            let keep = |received: Received| {
+                let version = received.version().parse().unwrap_or(0);
                 (
-                    incoming.name().name,
+                    received.name().name,
                     version,
-                    Entry::of_seen(kind, &incoming, &signing),
+                    Entry::of_seen(kind, &received, &signing),
                 )
             };
             let take = |seen| events.send((kind, seen)).is_ok();
@@ -159,7 +163,7 @@ impl Publisher {
                 if !follow(watch, keep, take, fail).await {
                     return;
                 }
-                tokio::time::sleep(FIRST_PAUSE).await;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
@@ -242,11 +246,4 @@ fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);
     now.max(before.saturating_add(3))
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }

@@ -10,8 +10,8 @@ use super::objects::{self, Object, Owner};
 use super::observed::{Entry, Published, is_ours};
 use super::plan::Write;
 use super::publisher::Publisher;
-use super::seen::Stored;
-use crate::watch::{Incoming, api_resource};
+use super::seen::WrittenVersion;
+use crate::watch::{Received, api_resource};
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{PUBLISHER, Part};
 
@@ -114,7 +114,7 @@ impl Publisher {
         let request = Request::new(self.url(kind))
             .get(name, &GetParams::default())
             .map_err(kube::Error::BuildRequest)?;
-        let there = self.client.request::<Incoming>(request).await?;
+        let there = self.client.request::<Received>(request).await?;
         Ok(is_ours(&there))
     }
 
@@ -139,7 +139,7 @@ impl Publisher {
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.metrics.published(object.part.as_str(), verb.as_str());
-        let stored: Stored = self.client.request(request).await?;
+        let stored: WrittenVersion = self.client.request(request).await?;
         let version = stored.metadata.resource_version.parse().unwrap_or(0);
         let seal = self.signing.written(object.part, stamp);
         let entry = Entry::of_written(object, owner, version, seal);
@@ -165,6 +165,6 @@ impl Publisher {
         } else {
             Kind::ConfigMap
         };
-        Incoming::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
+        <Received>::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
     }
 }

@@ -11,13 +11,13 @@ use kube::{Api, Client, Resource as _};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
-use super::hosts::{self, Revisions, STRANGE, Said};
-use super::judged::Judged;
-use super::kept::Heard;
+use super::fleet::{self, FOREIGN_ADDRESS, FleetSummary, Revisions};
+use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
-use super::silence::{Moment, Silences};
+use super::trim::TrimmedReport;
 use crate::serve::Metrics;
-use crate::watch::{Kept, PAGE, Seen, follow, is_forbidden, watch_config};
+use crate::statuses::ResolvedStatuses;
+use crate::watch::{PAGE, Received, WatchEvent, follow, is_forbidden, watch_config};
 use sesame_gateway_api::api::{NamespacedName, Network};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_published::GatewayAgent;
@@ -33,11 +33,11 @@ const MAX_OF_HOST: usize = 256;
 type Found = (String, Option<GatewayAgent>);
 
 /// What the watches tell.
-pub(super) enum News {
-    Agents(Box<Seen<Found>>),
+pub(super) enum FleetEvent {
+    Agents(Box<WatchEvent<Found>>),
     /// The kind is not installed, or may not be read.
     NoAgents,
-    Nodes(Seen<nodes::Found>),
+    Nodes(WatchEvent<nodes::Found>),
     /// They may not be read.
     NoNodes,
 }
@@ -49,8 +49,8 @@ pub(super) struct Agents {
     /// The Gateway under which an agent is found.
     gateways: BTreeMap<String, NamespacedName>,
     revisions: BTreeMap<NamespacedName, Revisions>,
-    said: BTreeMap<NamespacedName, Said>,
-    silences: Silences,
+    fleets: BTreeMap<NamespacedName, FleetSummary>,
+    liveness: AgentLiveness,
     /// Agents that were stale at the last look: one look may be too early.
     stale: BTreeSet<String>,
     /// Agents that no host may have written, with the reason. Nothing of them is told.
@@ -71,10 +71,11 @@ impl Agents {
         namespace: &str,
         declared: Vec<Network>,
         metrics: &Arc<Metrics>,
-    ) -> (Self, UnboundedReceiver<News>) {
+    ) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let resource = ApiResource::erase::<GatewayAgent>(&());
-        let api: Api<Kept<Heard>> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let api: Api<Received<TrimmedReport>> =
+            Api::namespaced_with(client.clone(), namespace, &resource);
         let mut tasks = JoinSet::new();
         tasks.spawn(watch(api, sender.clone(), Arc::clone(metrics)));
         tasks.spawn(nodes::watch(client.clone(), Arc::clone(metrics), sender));
@@ -83,8 +84,8 @@ impl Agents {
             by_gateway: BTreeMap::new(),
             gateways: BTreeMap::new(),
             revisions: BTreeMap::new(),
-            said: BTreeMap::new(),
-            silences: Silences::default(),
+            fleets: BTreeMap::new(),
+            liveness: AgentLiveness::default(),
             stale: BTreeSet::new(),
             refused: BTreeMap::new(),
             of_host: BTreeMap::new(),
@@ -102,15 +103,15 @@ impl Agents {
     }
 
     /// Takes what a watch saw; returns the objects about which something else is said now.
-    pub(super) fn hear(&mut self, news: News, now: Moment) -> BTreeSet<ObjectKey> {
-        let other = match news {
-            News::Agents(seen) => return self.take(*seen, now),
-            News::NoAgents => {
+    pub(super) fn hear(&mut self, events: FleetEvent, now: Moment) -> BTreeSet<ObjectKey> {
+        let other = match events {
+            FleetEvent::Agents(seen) => return self.take(*seen, now),
+            FleetEvent::NoAgents => {
                 self.listed = true;
                 false
             }
-            News::Nodes(seen) => self.nodes.take(seen),
-            News::NoNodes => {
+            FleetEvent::Nodes(seen) => self.nodes.take(seen),
+            FleetEvent::NoNodes => {
                 self.nodes.none();
                 false
             }
@@ -123,15 +124,15 @@ impl Agents {
     }
 
     /// What the hosts of each Gateway say.
-    pub(super) fn said(&self) -> &BTreeMap<NamespacedName, Said> {
-        &self.said
+    pub(super) fn fleets(&self) -> &BTreeMap<NamespacedName, FleetSummary> {
+        &self.fleets
     }
 
-    fn take(&mut self, seen: Seen<Found>, now: Moment) -> BTreeSet<ObjectKey> {
+    fn take(&mut self, seen: WatchEvent<Found>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         match seen {
-            Seen::All(found) => {
-                self.silences.hear(readable(&found), now);
+            WatchEvent::Listed(found) => {
+                self.liveness.hear(readable(&found), now);
                 touched.extend(std::mem::take(&mut self.by_gateway).into_keys());
                 self.gateways.clear();
                 self.of_host.clear();
@@ -141,17 +142,17 @@ impl Agents {
                 for (name, agent) in found {
                     self.put(name, agent, &mut touched);
                 }
-                self.silences
+                self.liveness
                     .retain(|name| self.gateways.contains_key(name));
             }
-            Seen::One((name, agent)) => {
+            WatchEvent::Applied((name, agent)) => {
                 let found = [(name, agent)];
-                self.silences.hear(readable(&found), now);
+                self.liveness.hear(readable(&found), now);
                 let [(name, agent)] = found;
                 self.put(name, agent, &mut touched);
             }
-            Seen::Gone((gone, _)) => {
-                self.silences.retain(|name| name != gone);
+            WatchEvent::Deleted((gone, _)) => {
+                self.liveness.retain(|name| name != gone);
                 self.put(gone, None, &mut touched);
             }
         }
@@ -159,11 +160,15 @@ impl Agents {
     }
 
     /// Takes note of what is to be published now; returns the objects about which something else is said now.
-    pub(super) fn note_revisions(&mut self, judged: &Judged, now: Moment) -> BTreeSet<ObjectKey> {
+    pub(super) fn note_revisions(
+        &mut self,
+        resolved: &ResolvedStatuses,
+        now: Moment,
+    ) -> BTreeSet<ObjectKey> {
         self.revisions
-            .retain(|gateway, _| judged.statuses.gateways.contains_key(gateway));
-        for (gateway, revision) in &judged.revisions {
-            let status = judged.statuses.gateways.get(gateway);
+            .retain(|gateway, _| resolved.statuses.gateways.contains_key(gateway));
+        for (gateway, revision) in &resolved.revisions {
+            let status = resolved.statuses.gateways.get(gateway);
             let generation = status
                 .and_then(|status| status.conditions.first())
                 .map_or(0, |condition| condition.observed_generation);
@@ -179,11 +184,11 @@ impl Agents {
     }
 
     /// Deletes agents that were stale at two looks.
-    pub(super) fn forget_stale(&mut self, judged: &Judged, now: Moment) {
+    pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: Moment) {
         while self.tasks.try_join_next().is_some() {}
-        let is_ours = |gateway: &NamespacedName| judged.statuses.gateways.contains_key(gateway);
+        let is_ours = |gateway: &NamespacedName| resolved.statuses.gateways.contains_key(gateway);
         let agents = self.by_gateway.values().flatten();
-        let stale = hosts::stale(agents, is_ours, |name| self.silences.of(name, now));
+        let stale = fleet::stale(agents, is_ours, |name| self.liveness.of(name, now));
         let stale: BTreeSet<String> = stale
             .into_iter()
             .chain(self.refused.keys().cloned())
@@ -234,7 +239,7 @@ impl Agents {
         self.metrics.reports_refused(self.refused.len());
         if let Some(mut agent) = agent.filter(|_| refused.is_none()) {
             agent.metadata.managed_fields = None;
-            let gateway = hosts::gateway_of(&agent);
+            let gateway = fleet::gateway_of(&agent);
             *self.of_host.entry(agent.spec.host.clone()).or_default() += 1;
             touched.insert(gateway.clone());
             self.gateways.insert(name.clone(), gateway.clone());
@@ -246,7 +251,7 @@ impl Agents {
     /// Why nothing of the agent counts; none if it does.
     fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<&'static str> {
         let host = &agent.spec.host;
-        if agent_name(&hosts::gateway_of(agent), host) != name {
+        if agent_name(&fleet::gateway_of(agent), host) != name {
             return Some("its name does not follow from its Gateway and its host");
         }
         let count = self.of_host.get(host).copied().unwrap_or(0);
@@ -265,23 +270,25 @@ impl Agents {
             let revisions = self.revisions.get(&gateway).unwrap_or(&none);
             let agents = self.by_gateway.get(&gateway);
             let agents = agents.into_iter().flatten();
-            let heard = agents.map(|(name, agent)| (agent, self.silences.of(name, now)));
-            let said = hosts::said(heard, revisions, |host, ip| self.nodes.allow(host, ip));
-            let before = self.said.remove(&gateway).unwrap_or_default();
-            if said.strange != before.strange && !said.strange.is_empty() {
-                let addresses = said.strange.join(", ");
-                tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {STRANGE}");
+            let heard = agents.map(|(name, agent)| (agent, self.liveness.of(name, now)));
+            let summary = fleet::summarize(heard, revisions, |host, ip| self.nodes.allow(host, ip));
+            let before = self.fleets.remove(&gateway).unwrap_or_default();
+            if summary.foreign_addresses != before.foreign_addresses
+                && !summary.foreign_addresses.is_empty()
+            {
+                let addresses = summary.foreign_addresses.join(", ");
+                tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {FOREIGN_ADDRESS}");
             }
-            if said != before {
+            if summary != before {
                 touched.insert(ObjectKey {
                     kind: Kind::Gateway,
                     name: gateway.clone(),
                 });
-                let routes = before.refused.keys().chain(said.refused.keys());
+                let routes = before.refused.keys().chain(summary.refused.keys());
                 touched.extend(routes.filter_map(|route| ObjectKey::parse(route)));
             }
-            if said.programmed.hosts > 0 {
-                self.said.insert(gateway, said);
+            if summary.programmed.hosts > 0 {
+                self.fleets.insert(gateway, summary);
             } else {
                 self.by_gateway.remove(&gateway);
             }
@@ -296,20 +303,24 @@ fn readable(found: &[Found]) -> impl Iterator<Item = (&str, &GatewayAgent)> + Cl
     agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
 }
 
-async fn watch(api: Api<Kept<Heard>>, news: UnboundedSender<News>, metrics: Arc<Metrics>) {
+async fn watch(
+    api: Api<Received<TrimmedReport>>,
+    events: UnboundedSender<FleetEvent>,
+    metrics: Arc<Metrics>,
+) {
     let kind = GatewayAgent::kind(&());
-    let keep = |found: Kept<Heard>| (found.name().name, found.kept.0);
+    let keep = |found: Received<TrimmedReport>| (found.name().name, found.kept.0);
     let fail = |error: &watcher::Error| {
         metrics.watch_failed(&kind);
         tracing::warn!(%error, "the watch of GatewayAgents failed; it is started again");
         if is_forbidden(error) {
-            let _ = news.send(News::NoAgents);
+            let _ = events.send(FleetEvent::NoAgents);
         }
     };
-    let take = |seen| news.send(News::Agents(Box::new(seen))).is_ok();
+    let take = |seen| events.send(FleetEvent::Agents(Box::new(seen))).is_ok();
     loop {
         let watch = watcher(api.clone(), watch_config().page_size(PAGE));
-        if !follow(watch, keep, take, fail).await || news.send(News::NoAgents).is_err() {
+        if !follow(watch, keep, take, fail).await || events.send(FleetEvent::NoAgents).is_err() {
             return;
         }
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -12,7 +12,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter as Instance};
 use kube::{Client, Resource as _};
 use tokio::sync::watch;
 
-use crate::watch::{Incoming, api_resource};
+use crate::watch::{Received, api_resource};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::world::Kind;
@@ -83,7 +83,7 @@ impl Events {
         warning: &Warning,
     ) -> kube::Result<()> {
         let resource = api_resource(Kind::Gateway, API_VERSION);
-        let url = Incoming::url_path(&resource, Some(&gateway.namespace));
+        let url = <Received>::url_path(&resource, Some(&gateway.namespace));
         let request = Request::new(url)
             .get_metadata(&gateway.name, &kube::api::GetParams::default())
             .map_err(kube::Error::BuildRequest)?;

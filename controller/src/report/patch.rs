@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::said::Status;
-use super::stored::Stored;
+use super::compose::Status;
+use crate::watch::StoredStatus;
 use sesame_gateway_api::status::{
     Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus,
     TimedCondition, merge,
@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 4096;
 ///
 /// `said` is none when the object is not ours: then only entries that we once wrote are taken out.
 pub(super) fn patch(
-    stored: &Stored,
+    stored: &StoredStatus,
     said: Option<&Status>,
     controller_name: &str,
     now: Timestamp,
@@ -252,7 +252,7 @@ fn timed(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<Timed
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Incoming;
+    use crate::watch::Received;
     use sesame_gateway_api::api::ParentRef;
     use sesame_gateway_api::status::{
         ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus,
@@ -261,10 +261,10 @@ mod tests {
 
     const OURS: &str = "example.com/ours";
 
-    fn stored(status: &Value) -> Stored {
+    fn stored(status: &Value) -> StoredStatus {
         let object = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "status": status});
-        let incoming: Incoming = serde_json::from_value(object).expect("an object");
-        Stored::of(Kind::HttpRoute, "v1", &incoming).expect("a route has a status")
+        let received: Received = serde_json::from_value(object).expect("an object");
+        StoredStatus::of(Kind::HttpRoute, "v1", &received).expect("a route has a status")
     }
 
     fn said(gateways: &[&str]) -> Status {

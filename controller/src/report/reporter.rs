@@ -5,27 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::agents::Agents;
+use super::compose::compose;
 use super::events::{self, Expiring};
-use super::judged::{Judged, Rejudged};
+use super::liveness::Moment;
 use super::pace::Pace;
 use super::patch::patch;
-use super::said::status;
-use super::silence::Moment;
-use super::stored::Stored;
 use super::write::{self, Outcome};
-use crate::engine::{Judgement, StatusChange};
-use crate::provision::Nameless;
-use crate::publish::Failures;
+use crate::retry::{Pauses, Retry};
 use crate::serve::Metrics;
+use crate::statuses::{
+    GatewayProblems, Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange,
+};
+use crate::watch::StoredStatus;
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
@@ -35,9 +36,8 @@ const WRITES_AT_ONCE: usize = 8;
 const TICK: Duration = Duration::from_secs(5);
 /// After a write that another controller's has overtaken.
 const AGAIN: Duration = Duration::from_millis(100);
-/// After a write that was refused; then twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Pauses between attempts at a write that was refused.
+const PAUSES: Pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// What the reporter is made of.
 pub(crate) struct Reporter {
@@ -47,8 +47,8 @@ pub(crate) struct Reporter {
     /// Where hosts may serve that are no Nodes.
     pub(crate) host_addresses: Vec<Network>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
-    pub(crate) failures: watch::Receiver<Failures>,
-    pub(crate) nameless: watch::Receiver<Nameless>,
+    pub(crate) failures: watch::Receiver<GatewayProblems>,
+    pub(crate) without_service: watch::Receiver<GatewayProblems>,
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) expiring: watch::Sender<Expiring>,
     pub(crate) metrics: Arc<Metrics>,
@@ -57,17 +57,17 @@ pub(crate) struct Reporter {
 /// What it knows.
 #[derive(Default)]
 struct Known {
-    judged: Option<Arc<Judged>>,
+    resolved: Option<Arc<ResolvedStatuses>>,
     /// What is to be said of certificates.
     expiring: Expiring,
-    stored: BTreeMap<ObjectKey, Stored>,
+    stored: BTreeMap<ObjectKey, StoredStatus>,
     /// Objects that may have to be written.
     open: BTreeSet<ObjectKey>,
     /// Objects being written.
     writing: BTreeSet<ObjectKey>,
     paces: BTreeMap<ObjectKey, Pace>,
-    /// Objects whose write failed: until when they are left alone, and how long that is.
-    refused: BTreeMap<ObjectKey, (Instant, Duration)>,
+    /// Objects whose write failed, and when they are written next.
+    retries: BTreeMap<ObjectKey, Retry>,
     /// What was written last, and the version it gave: the API server may drop what it does not know.
     written: BTreeMap<ObjectKey, (Box<str>, Value)>,
 }
@@ -91,8 +91,8 @@ impl Reporter {
                     Some(change) => known.take(change, &mut agents),
                     None => return,
                 },
-                Some(news) = heard.recv() => {
-                    let gateways = agents.hear(news, Moment::now());
+                Some(event) = heard.recv() => {
+                    let gateways = agents.hear(event, Moment::now());
                     known.touch(gateways);
                 }
                 changed = self.failures.changed() => {
@@ -102,7 +102,7 @@ impl Reporter {
                     known.open_all(Kind::Gateway);
                 }
                 // Nobody may be there to tell: Services are not always made.
-                Ok(()) = self.nameless.changed() => known.open_all(Kind::Gateway),
+                Ok(()) = self.without_service.changed() => known.open_all(Kind::Gateway),
                 changed = self.leading.changed() => {
                     if changed.is_err() {
                         return;
@@ -117,18 +117,18 @@ impl Reporter {
                     events::tell(&known.expiring, &self.expiring);
                     let now = Instant::now();
                     known.paces.retain(|_, pace| !pace.is_over(now));
-                    if *self.leading.borrow() && let Some(judged) = &known.judged {
-                        agents.forget_stale(judged, Moment::now());
+                    if *self.leading.borrow() && let Some(resolved) = &known.resolved {
+                        agents.forget_stale(resolved, Moment::now());
                     }
                 }
-                () = until(wait) => {}
+                Some(()) = OptionFuture::from(wait.map(sleep_until)) => {}
             }
             // Everything that has arrived is taken before anything is compared.
             while let Ok(change) = self.changes.try_recv() {
                 known.take(change, &mut agents);
             }
-            while let Ok(news) = heard.try_recv() {
-                let gateways = agents.hear(news, Moment::now());
+            while let Ok(event) = heard.try_recv() {
+                let gateways = agents.hear(event, Moment::now());
                 known.touch(gateways);
             }
         }
@@ -141,12 +141,12 @@ impl Reporter {
         agents: &Agents,
         writes: &mut JoinSet<(ObjectKey, Outcome)>,
     ) -> Option<Instant> {
-        let judged = known.judged.clone()?;
+        let resolved = known.resolved.clone()?;
         if !*self.leading.borrow() || !agents.listed() {
             return None;
         }
         let failures = self.failures.borrow().clone();
-        let nameless = self.nameless.borrow().clone();
+        let without_service = self.without_service.borrow().clone();
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
         let mut settled = Vec::new();
@@ -158,7 +158,7 @@ impl Reporter {
                 continue;
             }
             let allowed = known.paces.get(key).map(Pace::next);
-            let allowed = allowed.max(known.refused.get(key).map(|(until, _)| *until));
+            let allowed = allowed.max(known.retries.get(key).map(|retry| retry.at));
             if let Some(allowed) = allowed.filter(|allowed| *allowed > now) {
                 next = Some(next.map_or(allowed, |next| next.min(allowed)));
                 continue;
@@ -167,8 +167,15 @@ impl Reporter {
                 settled.push(key.clone());
                 continue;
             };
-            let said = status(key, &judged, agents.said(), &failures, &nameless, time);
-            let change = patch(stored, said.as_ref(), &self.controller_name, time);
+            let status = compose(
+                key,
+                &resolved,
+                agents.fleets(),
+                &failures,
+                &without_service,
+                time,
+            );
+            let change = patch(stored, status.as_ref(), &self.controller_name, time);
             let pointless = |change: &Value| {
                 known
                     .written
@@ -200,33 +207,33 @@ impl Reporter {
 
 impl Known {
     fn take(&mut self, change: StatusChange, agents: &mut Agents) {
-        let StatusChange { stored, judgement } = change;
+        let StatusChange { stored, resolved } = change;
         for (key, stored) in stored {
             if let Some(stored) = stored {
                 self.put(key, stored);
             } else {
                 self.stored.remove(&key);
                 self.open.remove(&key);
-                self.refused.remove(&key);
+                self.retries.remove(&key);
                 self.written.remove(&key);
             }
         }
-        match judgement {
+        match resolved {
             None => {}
-            Some(Judgement::Whole(judged)) => {
-                self.open_differences(&judged);
-                self.judged = Some(judged);
+            Some(Resolved::World(resolved)) => {
+                self.open_differences(&resolved);
+                self.resolved = Some(resolved);
                 self.note_revisions(agents);
             }
-            Some(Judgement::Routes(Rejudged { routes, revisions })) => {
-                // There was a whole judgement before, which nobody else holds by now.
-                let Some(judged) = self.judged.as_mut().map(Arc::make_mut) else {
+            Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
+                // The whole world was resolved before, and nobody else holds the outcome by now.
+                let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
                 self.open.extend(routes.iter().map(|(key, _)| key.clone()));
-                judged.statuses.routes.extend(routes);
+                resolved.statuses.routes.extend(routes);
                 if !revisions.is_empty() {
-                    judged.revisions = revisions;
+                    resolved.revisions = revisions;
                     self.note_revisions(agents);
                 }
             }
@@ -234,13 +241,13 @@ impl Known {
     }
 
     fn note_revisions(&mut self, agents: &mut Agents) {
-        if let Some(judged) = &self.judged {
-            let gateways = agents.note_revisions(judged, Moment::now());
+        if let Some(resolved) = &self.resolved {
+            let gateways = agents.note_revisions(resolved, Moment::now());
             self.touch(gateways);
         }
     }
 
-    fn put(&mut self, key: ObjectKey, stored: Stored) {
+    fn put(&mut self, key: ObjectKey, stored: StoredStatus) {
         let known = self.stored.get(&key);
         // An answer to a write may overtake what the watch says.
         if known.is_some_and(|known| known.number() > stored.number()) {
@@ -254,9 +261,9 @@ impl Known {
         self.open.insert(key);
     }
 
-    /// Opens what is judged otherwise than before.
-    fn open_differences(&mut self, new: &Judged) {
-        let Some(old) = &self.judged else {
+    /// Opens the objects whose resolved status has changed.
+    fn open_differences(&mut self, new: &ResolvedStatuses) {
+        let Some(old) = &self.resolved else {
             self.open.extend(self.stored.keys().cloned());
             return;
         };
@@ -288,13 +295,13 @@ impl Known {
 
     /// Opens Gateways of whose certificates something else is to be said.
     fn open_expiring(&mut self, now: Timestamp) {
-        let Some(judged) = &self.judged else {
+        let Some(resolved) = &self.resolved else {
             return;
         };
-        let expiring: Expiring = judged
+        let expiring: Expiring = resolved
             .expiries
             .keys()
-            .map(|gateway| (gateway.clone(), judged.warnings(gateway, now)))
+            .map(|gateway| (gateway.clone(), resolved.warnings(gateway, now)))
             .filter(|(_, warnings)| !warnings.is_empty())
             .collect();
         let others = differences(&self.expiring, &expiring);
@@ -307,11 +314,15 @@ impl Known {
 
     /// Opens what hosts say something else about.
     fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
-        if let Some(judged) = &self.judged {
-            let sets = judged.statuses.listener_sets.iter().filter(|(_, status)| {
-                keys.iter()
-                    .any(|key| key.kind == Kind::Gateway && key.name == status.gateway)
-            });
+        if let Some(resolved) = &self.resolved {
+            let sets = resolved
+                .statuses
+                .listener_sets
+                .iter()
+                .filter(|(_, status)| {
+                    keys.iter()
+                        .any(|key| key.kind == Kind::Gateway && key.name == status.gateway)
+                });
             self.open.extend(sets.map(|(name, _)| ObjectKey {
                 kind: Kind::ListenerSet,
                 name: name.clone(),
@@ -324,7 +335,7 @@ impl Known {
         self.writing.remove(&key);
         match outcome {
             Outcome::Stored { stored, change } => {
-                self.refused.remove(&key);
+                self.retries.remove(&key);
                 self.written
                     .insert(key.clone(), (stored.version.clone(), change));
                 if self.stored.contains_key(&key) {
@@ -334,15 +345,12 @@ impl Known {
             Outcome::Gone => {}
             // The watch brings the new version, or has already.
             Outcome::Changed => {
-                self.refused.insert(key, (Instant::now() + AGAIN, AGAIN));
+                let retry = Retry::soon(AGAIN, &PAUSES, Instant::now());
+                self.retries.insert(key, retry);
             }
             Outcome::Failed => {
-                let before = self
-                    .refused
-                    .get(&key)
-                    .map_or(Duration::ZERO, |(_, pause)| *pause);
-                let pause = (before * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                self.refused.insert(key, (Instant::now() + pause, pause));
+                let retry = Retry::after(self.retries.get(&key), &PAUSES, Instant::now());
+                self.retries.insert(key, retry);
             }
         }
     }
@@ -371,13 +379,6 @@ fn differences<'a, K: Ord, V: PartialEq>(
             }
         }
     })
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::stored::Stored;
-use crate::watch::{Incoming, api_resource};
+use crate::watch::{Received, StoredStatus, api_resource};
 use sesame_gateway_api::world::ObjectKey;
 
 /// The name under which we own what we write.
@@ -22,7 +21,7 @@ pub(super) enum Outcome {
     /// It is stored.
     Stored {
         /// As it is now.
-        stored: Stored,
+        stored: StoredStatus,
         /// What was sent.
         change: Value,
     },
@@ -44,11 +43,11 @@ pub(super) fn now() -> Timestamp {
 pub(super) async fn write(
     client: Client,
     key: ObjectKey,
-    stored: Stored,
+    stored: StoredStatus,
     status: Value,
 ) -> (ObjectKey, Outcome) {
     let resource = api_resource(key.kind, &stored.api_version);
-    let api: Api<Incoming> = if key.kind.cluster_scoped() {
+    let api: Api<Received> = if key.kind.cluster_scoped() {
         Api::all_with(client, &resource)
     } else {
         Api::namespaced_with(client, &key.name.namespace, &resource)
@@ -64,7 +63,7 @@ pub(super) async fn write(
     let patch = Patch::Merge(&body);
     let answer = api.patch_status(&key.name.name, &parameters, &patch);
     let outcome = match tokio::time::timeout(TIMEOUT, answer).await {
-        Ok(Ok(incoming)) => match Stored::of(key.kind, &stored.api_version, &incoming) {
+        Ok(Ok(received)) => match StoredStatus::of(key.kind, &stored.api_version, &received) {
             Some(stored) => Outcome::Stored {
                 stored,
                 change: status,

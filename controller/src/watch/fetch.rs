@@ -12,11 +12,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::backoff::Pauses;
 use super::kinds::decode;
-use super::{Incoming, api_resource};
-use crate::engine::Input;
-use crate::publish::last_good;
+use super::published_keys::published_keys;
+use super::{Input, Received, api_resource};
+use crate::retry::Pauses;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// How long one read may take.
@@ -63,7 +62,7 @@ pub(crate) struct Fetcher {
 impl Fetcher {
     /// Runs until nobody wants anything any more.
     pub(crate) async fn run(mut self) {
-        let published = last_good(&self.client, &self.namespace).await;
+        let published = published_keys(&self.client, &self.namespace).await;
         if self.inputs.send(Input::Published(published)).is_err() {
             return;
         }
@@ -124,14 +123,14 @@ impl Fetcher {
 async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, Answer) {
     tokio::time::sleep(delay).await;
     let resource = api_resource(key.kind, "v1");
-    let api: Api<Incoming> = Api::namespaced_with(client, &key.name.namespace, &resource);
-    let mut pauses = Pauses::default();
+    let api: Api<Received> = Api::namespaced_with(client, &key.name.namespace, &resource);
+    let mut pauses = Pauses::of_reads();
     let mut forbidden = 0;
     loop {
         let answer = tokio::time::timeout(TIMEOUT, api.get_opt(&key.name.name)).await;
         match answer {
-            Ok(Ok(Some(incoming))) => {
-                let answer = match decode(key.kind, "v1", incoming.value) {
+            Ok(Ok(Some(received))) => {
+                let answer = match decode(key.kind, "v1", received.kept.value) {
                     Ok(object) => Answer::Found(object),
                     Err(why) => {
                         tracing::warn!(object = %key, %why, "skipped");
@@ -153,8 +152,6 @@ async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, An
                 tracing::warn!(object = %key, "it cannot be read yet: no answer in {TIMEOUT:?}");
             }
         }
-        if let Some(pause) = pauses.next() {
-            tokio::time::sleep(pause).await;
-        }
+        tokio::time::sleep(pauses.pause()).await;
     }
 }

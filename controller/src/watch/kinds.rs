@@ -14,12 +14,10 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
-use super::backoff::Pauses;
 use super::fetch::Touched;
 use super::resource::{api_resource, plural};
-use super::{Incoming, Seen, follow, watch_config};
-use crate::engine::{Input, Observed};
-use crate::report::Stored;
+use super::{Input, Received, StoredStatus, WatchEvent, WatchedObject, follow, watch_config};
+use crate::retry::Pauses;
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::api::decode::decode_value;
@@ -71,7 +69,7 @@ impl Watches {
                 if !absent {
                     let why = served.err().unwrap_or_default();
                     tracing::info!(%kind, why, "the kind counts as empty");
-                    if !self.pass_on(kind, Seen::All(Vec::new())) {
+                    if !self.pass_on(kind, WatchEvent::Listed(Vec::new())) {
                         return;
                     }
                 }
@@ -80,11 +78,11 @@ impl Watches {
                 continue;
             };
             absent = false;
-            let api: Api<Incoming> =
+            let api: Api<Received> =
                 Api::all_with(self.client.clone(), &api_resource(kind, version));
             let watch = watcher(api, self.config(kind));
-            let keep = |incoming| observe(kind, version, incoming);
-            let take = |seen| self.pass_on(kind, seen);
+            let keep = |received| observe(kind, version, received);
+            let take = |event| self.pass_on(kind, event);
             if !follow(watch, keep, take, |error| self.failed(kind, error)).await {
                 return;
             }
@@ -105,10 +103,10 @@ impl Watches {
                 name: object.name_any(),
             },
         };
-        let take = |seen| {
-            let touched = match seen {
-                Seen::All(_) => Touched::Kind(kind),
-                Seen::One(key) | Seen::Gone(key) => Touched::Object(key),
+        let take = |event| {
+            let touched = match event {
+                WatchEvent::Listed(_) => Touched::Kind(kind),
+                WatchEvent::Applied(key) | WatchEvent::Deleted(key) => Touched::Object(key),
             };
             self.touched.send(touched).is_ok()
         };
@@ -129,8 +127,8 @@ impl Watches {
         config.fields(&format!("metadata.namespace!={}", self.namespace))
     }
 
-    fn pass_on(&self, kind: Kind, seen: Seen<Observed>) -> bool {
-        self.inputs.send(Input::Seen { kind, seen }).is_ok()
+    fn pass_on(&self, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
+        self.inputs.send(Input::Watched { kind, event }).is_ok()
     }
 
     fn failed(&self, kind: Kind, error: &watcher::Error) {
@@ -154,19 +152,19 @@ impl Watches {
             kind: "CustomResourceDefinition".to_owned(),
             plural: "customresourcedefinitions".to_owned(),
         };
-        let definitions: Api<Incoming> = Api::all_with(self.client.clone(), &resource);
+        let definitions: Api<Received> = Api::all_with(self.client.clone(), &resource);
         let name = format!(
             "{}.{}",
             plural(kind),
             sesame_gateway_api::api::GATEWAY_GROUP
         );
-        let mut pauses = Pauses::default();
+        let mut pauses = Pauses::of_reads();
         loop {
             let answer = tokio::time::timeout(TIMEOUT, definitions.get_opt(&name)).await;
             match answer {
                 Ok(Ok(definition)) => {
                     let definition = definition.ok_or(NOT_INSTALLED)?;
-                    let served = |version: &&&str| serves(&definition.value, version);
+                    let served = |version: &&&str| serves(definition.value(), version);
                     let version = known.iter().find(served).ok_or(NONE_READ)?;
                     return Ok((*version).to_owned());
                 }
@@ -179,9 +177,7 @@ impl Watches {
                     tracing::warn!(%kind, "the kind's definition cannot be read; trying again: no answer in {TIMEOUT:?}");
                 }
             }
-            if let Some(pause) = pauses.next() {
-                tokio::time::sleep(pause).await;
-            }
+            tokio::time::sleep(pauses.pause()).await;
         }
     }
 }
@@ -199,12 +195,12 @@ fn serves(definition: &Value, api_version: &str) -> bool {
 }
 
 /// Decodes what arrived; its status is kept as text, for the next write to start from.
-fn observe(kind: Kind, api_version: &str, incoming: Incoming) -> Observed {
-    let name = incoming.name();
-    let stored = Stored::of(kind, api_version, &incoming);
-    Observed {
+fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
+    let name = received.name();
+    let stored = StoredStatus::of(kind, api_version, &received);
+    WatchedObject {
         name,
-        object: decode(kind, api_version, incoming.value),
+        object: decode(kind, api_version, received.kept.value),
         stored,
     }
 }

@@ -9,17 +9,20 @@
 //! itself read ([`references`], [`fetch`]). Sesame's own namespace is left out; what is published there has
 //! watches of its own, which keep digests ([`crate::publish`]).
 
-mod backoff;
 pub(crate) mod fetch;
 mod follow;
-mod incoming;
-mod kept;
+mod input;
 pub(crate) mod kinds;
+mod published_keys;
+mod received;
 mod references;
 mod resource;
+mod stored_status;
 
-pub(crate) use self::follow::{Seen, follow, is_forbidden, watch_config};
-pub(crate) use self::incoming::Incoming;
-pub(crate) use self::kept::{Keep, Kept, PAGE};
+pub(crate) use self::fetch::{Answer, References};
+pub(crate) use self::follow::{WatchEvent, follow, is_forbidden, watch_config};
+pub(crate) use self::input::{Input, WatchedObject};
+pub(crate) use self::received::{Json, Keep, PAGE, Received};
 pub(crate) use self::references::references;
 pub(crate) use self::resource::api_resource;
+pub(crate) use self::stored_status::StoredStatus;

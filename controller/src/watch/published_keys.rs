@@ -1,4 +1,4 @@
-//! The keys that were published last, read once: after a restart the memory of what was good.
+//! The keys that were published last, read once: after a restart, this is the memory of what was good.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use sesame_proto::keys::{self, KeyPair};
 
-use crate::watch::{Incoming, api_resource};
+use super::{Received, api_resource};
 use sesame_gateway_api::world::{Kind, LastGoodKeys};
 use sesame_published::names::{KEYS_ENTRY, PART_LABEL, Part};
 
@@ -19,8 +19,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// As many Secrets at a time.
 const PAGE: u32 = 50;
 
-/// Reads them. Without an answer nothing is known of before, so there is no other end.
-pub(crate) async fn last_good(client: &Client, namespace: &str) -> LastGoodKeys {
+/// Reads the keys that were published last, and tries again until there is an answer: without one, a broken Secret would
+/// take its listener away.
+pub(super) async fn published_keys(client: &Client, namespace: &str) -> LastGoodKeys {
     loop {
         match tokio::time::timeout(TIMEOUT, list(client, namespace)).await {
             Ok(Ok(pairs)) => return LastGoodKeys::of_pairs(pairs),
@@ -37,7 +38,7 @@ pub(crate) async fn last_good(client: &Client, namespace: &str) -> LastGoodKeys 
 
 async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<KeyPair>> {
     let resource = api_resource(Kind::Secret, "v1");
-    let api: Api<Incoming> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let api: Api<Received> = Api::namespaced_with(client.clone(), namespace, &resource);
     let label = format!("{PART_LABEL}={}", Part::Keys.as_str());
     let mut parameters = ListParams::default().labels(&label).limit(PAGE);
     let mut pairs = Vec::new();
@@ -54,9 +55,9 @@ async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<KeyPair>> {
 }
 
 /// The pairs of a published Secret; none if it is not as it was published.
-fn pairs_of(secret: &Incoming) -> Vec<KeyPair> {
+fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret
-        .value
+        .value()
         .get("data")
         .and_then(|data| data.get(KEYS_ENTRY));
     let bytes = entry.and_then(|entry| STANDARD.decode(entry.as_str()?).ok());

@@ -1,9 +1,9 @@
-//! For how long each host has been silent. Pure.
+//! Tells living hosts from dead ones by the time since each was last heard of. Pure.
 //!
 //! The clocks of hosts and of this machine may be wrong, and jump, so no two of them are compared: a host lives as long as
-//! what it says changes, and how long ago that was a monotonic clock of ours tells. How long it was before we looked is
-//! told by the API server's clock, which notes each write of an agent. Only what has no such note is judged by the
-//! host's clock and ours, and that once.
+//! its reports change, and our own monotonic clock tells how long ago the last change was. For the time before we looked
+//! there is the API server's clock, which dates each write of an agent. Only a report without such a date is judged by
+//! the host's clock and ours, and only once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ struct Mark {
 
 /// What was heard of one agent.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastReport {
     mark: Mark,
     /// When that was.
     since: Instant,
@@ -50,14 +50,14 @@ struct Heard {
 
 /// All agents, by name.
 #[derive(Debug, Default)]
-pub(super) struct Silences {
-    heard: BTreeMap<String, Heard>,
+pub(super) struct AgentLiveness {
+    heard: BTreeMap<String, LastReport>,
     /// The newest time that the API server noted, and when we had it.
     server: Option<(Timestamp, Instant)>,
 }
 
-impl Silences {
-    /// Takes note of these agents as they are now. Those that come together are judged together.
+impl AgentLiveness {
+    /// Takes the reports of these agents. Those that come together are judged together.
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
@@ -82,7 +82,7 @@ impl Silences {
                 _ => self.before(mark, now),
             };
             let since = now.steady;
-            let heard = Heard {
+            let heard = LastReport {
                 mark,
                 since,
                 before,
@@ -166,11 +166,11 @@ mod tests {
         agent
     }
 
-    fn hear(silences: &mut Silences, agents: &[(&str, GatewayAgent)], now: Moment) {
+    fn hear(silences: &mut AgentLiveness, agents: &[(&str, GatewayAgent)], now: Moment) {
         silences.hear(agents.iter().map(|(name, agent)| (*name, agent)), now);
     }
 
-    fn seconds(silences: &Silences, name: &str, now: Moment) -> u64 {
+    fn seconds(silences: &AgentLiveness, name: &str, now: Moment) -> u64 {
         silences.of(name, now).as_secs()
     }
 
@@ -180,7 +180,7 @@ mod tests {
             steady: Instant::now(),
             wall: second(3 * YEAR),
         };
-        let mut silences = Silences::default();
+        let mut silences = AgentLiveness::default();
         // Neither the clocks of the hosts nor ours are right.
         let all = [
             ("live", agent(YEAR, Some(10_000))),
@@ -214,7 +214,7 @@ mod tests {
             steady: Instant::now(),
             wall: second(0),
         };
-        let mut silences = Silences::default();
+        let mut silences = AgentLiveness::default();
         hear(&mut silences, &[("a", agent(0, Some(1_000)))], now);
         let later = Moment {
             steady: now.steady + Duration::from_secs(60),
@@ -233,7 +233,7 @@ mod tests {
             jumps in prop::collection::vec((-YEAR..YEAR, -YEAR..YEAR), 1..40)
         ) {
             let start = Instant::now();
-            let mut silences = Silences::default();
+            let mut silences = AgentLiveness::default();
             let mut host = 50 * YEAR;
             let mut wall = 50 * YEAR;
             for (minute, (host_jump, our_jump)) in (0_u64..).zip(jumps) {
