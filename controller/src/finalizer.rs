@@ -23,13 +23,13 @@ use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 
-/// The finalizer that the Gateway API defines for this.
+/// Finalizer that the Gateway API defines for this.
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const FIELD_MANAGER: &str = "sesame-controller";
-/// How long one write may take.
+/// Time that one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A write that failed is tried again after this, and a watch that ended is started again.
+/// Pause before a write that failed, or a watch that ended, is tried again.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Everything the task owns.
@@ -40,7 +40,7 @@ pub(crate) struct Finalizer {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// A GatewayClass as far as it matters here.
+/// Fields of a GatewayClass that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Class {
     version: String,
@@ -53,20 +53,20 @@ struct Class {
 #[derive(Debug)]
 enum Object {
     Class(String, Class),
-    /// The class that it names.
+    /// Gateway, and the class that it names.
     Gateway(NamespacedName, String),
 }
 
-/// What the watches have seen.
+/// GatewayClasses, and the Gateways that use them.
 #[derive(Debug, Default)]
-struct Known {
+struct ClassUsage {
     listed: BTreeSet<Kind>,
     classes: BTreeMap<String, Class>,
     gateways: BTreeMap<NamespacedName, String>,
 }
 
 impl Finalizer {
-    /// Runs until there is nothing to wait for any more.
+    /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -74,33 +74,33 @@ impl Finalizer {
             watches.spawn(self.watch(kind, events.clone()));
         }
         drop(events);
-        let mut known = Known::default();
+        let mut usage = ClassUsage::default();
         let mut retries: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
             let next_try = retries.values().min().copied();
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some((kind, event)) => known.take(kind, event),
+                    Some((kind, event)) => usage.take(kind, event),
                     None => return,
                 },
                 changed = self.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.map(sleep_until)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
-                known.take(kind, event);
+                usage.take(kind, event);
             }
-            if known.listed.len() < 2 {
+            if usage.listed.len() < 2 {
                 continue;
             }
             let now = Instant::now();
             retries.retain(|_, at| *at > now);
-            for (name, finalizers) in known.plan(&self.controller_name) {
+            for (name, finalizers) in usage.plan(&self.controller_name) {
                 if retries.contains_key(&name) || !*self.leading.borrow_and_update() {
                     continue;
                 }
-                match self.write(&name, &known, &finalizers).await {
+                match self.write(&name, &usage, &finalizers).await {
                     Ok(Object::Class(name, class)) => {
-                        known.classes.insert(name, class);
+                        usage.classes.insert(name, class);
                     }
                     Ok(Object::Gateway(..)) => {}
                     Err(why) => {
@@ -128,7 +128,7 @@ impl Finalizer {
             let keep = move |received: Received| Object::of(kind, &received);
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind.as_str());
-                tracing::warn!(kind = kind.as_str(), %error, "the watch of which GatewayClasses are in use failed; it is started again");
+                tracing::warn!(kind = kind.as_str(), %error, "a watch of GatewayClasses and their Gateways failed; it is started again");
             };
             while follow(watcher(api.clone(), watch_config()), keep, take, fail).await {
                 tokio::time::sleep(PAUSE).await;
@@ -136,14 +136,14 @@ impl Finalizer {
         }
     }
 
-    /// Replaces the finalizers of a class that nobody else has changed meanwhile; returns the class as it is then.
+    /// Replaces the finalizers of a class, unless somebody else has changed it meanwhile; returns the class as it is then.
     async fn write(
         &self,
         name: &str,
-        known: &Known,
+        usage: &ClassUsage,
         finalizers: &[String],
     ) -> Result<Object, String> {
-        let version = known.classes.get(name).map(|class| class.version.as_str());
+        let version = usage.classes.get(name).map(|class| class.version.as_str());
         let resource = api_resource(Kind::GatewayClass, API_VERSION);
         let api: Api<Received> = Api::all_with(self.client.clone(), &resource);
         let body = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
@@ -189,7 +189,7 @@ impl Object {
     }
 }
 
-impl Known {
+impl ClassUsage {
     fn take(&mut self, kind: Kind, seen: WatchEvent<Object>) {
         match seen {
             WatchEvent::Listed(all) => {
@@ -217,7 +217,7 @@ impl Known {
             Object::Class(name, class) => {
                 let number = |class: &Class| class.version.parse::<u64>().unwrap_or(0);
                 let known = self.classes.get(&name);
-                // An answer to a write may overtake what the watch says.
+                // The answer to a write may overtake the watch.
                 if known.is_none_or(|known| number(known) <= number(&class)) {
                     self.classes.insert(name, class);
                 }
@@ -228,7 +228,7 @@ impl Known {
         }
     }
 
-    /// Returns the finalizers of each class that has to have others. Those of others stay, in their order.
+    /// Returns the new finalizers of each class whose finalizers have to change. Those of others stay, in their order.
     fn plan(&self, controller_name: &str) -> Vec<(String, Vec<String>)> {
         let used: BTreeSet<&String> = self.gateways.values().collect();
         let ours = self.classes.iter();
@@ -237,7 +237,7 @@ impl Known {
             let has = class.finalizers.iter().any(|held| held == FINALIZER);
             let mut finalizers = class.finalizers.clone();
             match (used.contains(name), has) {
-                // The API adds none to what is being deleted.
+                // The API adds no finalizer to an object that is being deleted.
                 (true, false) if !class.deleted => finalizers.push(FINALIZER.to_owned()),
                 (false, true) => finalizers.retain(|held| held != FINALIZER),
                 _ => return None,
@@ -260,7 +260,7 @@ mod tests {
             finalizers: finalizers.iter().map(ToString::to_string).collect(),
             deleted,
         };
-        let mut known = Known::default();
+        let mut usage = ClassUsage::default();
         for (name, class) in [
             ("used", class("ours", &["other"], false)),
             ("held", class("ours", &[FINALIZER], true)),
@@ -268,17 +268,17 @@ mod tests {
             ("free", class("ours", &[FINALIZER, "other"], false)),
             ("theirs", class("theirs", &[FINALIZER], false)),
         ] {
-            known.classes.insert(name.to_owned(), class);
+            usage.classes.insert(name.to_owned(), class);
         }
         for name in ["used", "held", "late"] {
             let gateway = NamespacedName::new("default", name);
-            known.gateways.insert(gateway, name.to_owned());
+            usage.gateways.insert(gateway, name.to_owned());
         }
         let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
         let wanted = [
             ("free".to_owned(), texts(&["other"])),
             ("used".to_owned(), texts(&["other", FINALIZER])),
         ];
-        assert_eq!(known.plan("ours"), wanted);
+        assert_eq!(usage.plan("ours"), wanted);
     }
 }

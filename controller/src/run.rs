@@ -1,4 +1,4 @@
-//! The controller's process: who runs, and what ends it.
+//! Runs the controller's process: starts all of its parts, and ends them.
 //!
 //! The engine has a thread of its own; everything else is tasks that hand each other values over channels. Every replica
 //! does all but write.
@@ -28,7 +28,7 @@ use crate::watch::kinds::Watches;
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve::Options;
 
-/// What the process is told.
+/// Settings of the process.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) options: Options,
@@ -59,12 +59,12 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     outcome
 }
 
-/// Why everything was ended.
+/// Reason for ending everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The process was told to stop.
     Told,
-    /// The API server is reached another way now: all begins anew.
+    /// Address or credentials of the API server have changed: everything begins anew.
     Outdated,
 }
 
@@ -213,7 +213,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         metrics,
     };
     let election = elector.run(async move {
-        // An error means that the sender is gone, which is the end as well.
+        // An error means that the sender is gone, which is an end too.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
@@ -231,17 +231,17 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         match end {
             End::Told => "told to stop",
             End::Outdated =>
-                "the way to the API server is another one now, or has to be looked up anew; beginning anew",
+                "the address or the credentials of the API server may have changed; starting over",
         }
     );
     let _ = step_down.send(true);
     election.await;
-    // Also so that the address is free again.
+    // The address has to be free again.
     tasks.shutdown().await;
     Ok(end)
 }
 
-/// Who this replica is: unique, also after a restart with the same name and process id.
+/// Returns the name of this replica, which is unique even after a restart with the same host name and process id.
 fn identity() -> String {
     let name = std::env::var("POD_NAME")
         .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))

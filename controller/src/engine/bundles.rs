@@ -107,7 +107,7 @@ impl Bundles {
                     *bundle = Arc::new(bundle.with_endpoints(shards));
                     changed = true;
                 }
-                // Resolution says of which Gateway, and why.
+                // A resolution tells which Gateway it is, and the reason.
                 Ok(Refreshed::Whole) | Err(_) => return Refresh::Whole,
             }
         }

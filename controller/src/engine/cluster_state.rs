@@ -1,4 +1,4 @@
-//! What is known of the cluster: the world, and what is still missing of it.
+//! Holds what is known of the cluster: the world, and the objects that are still missing from it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,21 +13,21 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::{Options, reroute};
 use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
 
-/// What an input did.
+/// Effect of an input.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
-    /// Whether resolution may say something else now.
+    /// True if the outcome of resolution may have changed.
     pub(super) world_changed: bool,
-    /// Services of which it may say other endpoints, and nothing else.
+    /// Services whose endpoints may have changed, while nothing else has.
     pub(super) services: Vec<NamespacedName>,
-    /// Routes that are others now, as they were.
+    /// Routes that have changed, as they were before.
     pub(super) routes: Vec<AnyObject>,
     /// Statuses as they are stored now.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
 }
 
 impl Effect {
-    /// Something that only a whole resolution tells.
+    /// Returns the effect of a change that needs a whole resolution.
     pub(super) fn world() -> Self {
         Self {
             world_changed: true,
@@ -36,20 +36,20 @@ impl Effect {
     }
 }
 
-/// The world and what is missing of it.
+/// The world, and the objects that are missing from it.
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     world: World,
     slices: ByService,
-    /// Objects that cannot be decoded. Where there was a good version before, the world still has it.
+    /// Objects that cannot be decoded, with the reason. If there was a good version before, the world still has it.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
-    /// Whether it was resolved once.
+    /// True once the world was resolved.
     resolved: bool,
-    /// What the last resolution could look at, once somebody asks. Routes that have changed since are resolved anyway.
+    /// Services that the last resolution could look at, filled on first use. Routes that have changed since are resolved anyway.
     relevant: OnceCell<Relevant>,
-    /// Secrets and ConfigMaps that are referred to, and whether they were read.
+    /// Secrets and ConfigMaps that are referred to; true for those that were read.
     referred: BTreeMap<ObjectKey, bool>,
 }
 
@@ -58,7 +58,7 @@ impl ClusterState {
         &self.world
     }
 
-    /// Whether every kind was listed once.
+    /// Returns true once every kind was listed.
     pub(super) fn is_listed(&self) -> bool {
         let read_singly = |kind: &Kind| matches!(kind, Kind::Secret | Kind::ConfigMap);
         Kind::ALL
@@ -66,12 +66,12 @@ impl ClusterState {
             .all(|kind| read_singly(kind) || self.listed.contains(kind))
     }
 
-    /// Whether nothing is missing.
+    /// Returns true if no object is missing.
     pub(super) fn is_whole(&self) -> bool {
         self.is_listed() && self.referred.values().all(|read| *read)
     }
 
-    /// The objects of a kind that are there and cannot be decoded.
+    /// Returns the objects of a kind that are there and cannot be decoded.
     pub(super) fn broken(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
         self.broken.keys().filter(move |key| key.kind == kind)
     }
@@ -80,18 +80,18 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Takes what a resolution found good, for the next one.
+    /// Keeps the keys that a resolution found good, for the next one.
     pub(super) fn keep(&mut self, last_good: LastGoodKeys) {
         self.world.last_good.replace(last_good);
     }
 
-    /// Takes note that the world was resolved as it is.
+    /// Notes that the world was resolved as it is.
     pub(super) fn note_resolved(&mut self) {
         self.resolved = true;
         self.relevant = OnceCell::new();
     }
 
-    /// Takes what is referred to now; says whether that is something else than before.
+    /// Replaces the objects that are referred to; returns true if they have changed.
     pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> bool {
         if self.referred.keys().eq(wanted) {
             return false;
@@ -115,7 +115,7 @@ impl ClusterState {
         true
     }
 
-    /// Takes what arrived.
+    /// Takes an input, and returns its effect.
     pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
@@ -124,7 +124,7 @@ impl ClusterState {
                 effect.world_changed = true;
             }
             Input::Fetched { key, answer } => {
-                // An answer to a question of earlier is no longer wanted.
+                // An answer about an object that is no longer referred to is not wanted.
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
                     if key.kind == Kind::Secret {
@@ -211,10 +211,10 @@ impl ClusterState {
         }
     }
 
-    /// Puts the object, or nothing, where the key is; notes what resolution may say otherwise then.
+    /// Replaces or removes the object of this key; notes which outcomes of resolution that may change.
     fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>, effect: &mut Effect) {
         let before = self.world.get(key);
-        // What is kept is found by its own name: an object of another would stay for ever.
+        // Objects are found by their own names: one with a different name would stay for ever.
         if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
             return;
         }
@@ -248,7 +248,7 @@ impl ClusterState {
         }
     }
 
-    /// The endpoint sets of these Services, as the whole world would be resolved to.
+    /// Returns the endpoint sets of these Services, as a whole resolution would give them.
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,

@@ -1,9 +1,9 @@
-//! The engine: what the watches see in, what is to be published and said out. One thread; all of its work is CPU-bound.
+//! The engine: events of the watches in, publications and statuses out. One thread; all of its work is CPU-bound.
 //!
-//! It resolves the whole world after a short quiet, and only a whole world: until every kind was listed once and
-//! every object referred to was read, there is nothing to publish, so that nothing is withdrawn because something is
-//! not known yet. Endpoints alone change nothing but endpoint shards, so those are made anew without resolving anything;
-//! a few routes that change are resolved with their neighbours alone. Both with the outcome of a whole resolution. It
+//! It resolves the world after a short quiet, and only a whole world: until every kind was listed once and
+//! every object referred to was read, there is nothing to publish, so that nothing is withdrawn because some object is
+//! not known yet. Endpoints change nothing but endpoint shards, so those are made anew without a resolution;
+//! a few changed routes are resolved with their neighbours alone. Both have the outcome of a whole resolution. The engine
 //! never waits for a write.
 
 mod bundles;
@@ -37,12 +37,12 @@ use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, rerout
 use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Which Gateways are served.
+/// Choice of the Gateways that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// All of all classes.
+    /// All Gateways of all classes of ours.
     Multiple,
-    /// The oldest of the oldest class.
+    /// The oldest Gateway of the oldest class.
     Single,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Runs until nobody sends any more, or listens.
+    /// Runs until all senders of inputs, or the receiver of statuses, are gone.
     pub(crate) fn run(self) {
         let mut state = ClusterState::default();
         let mut resolver = Resolver::default();
@@ -119,7 +119,7 @@ impl Engine {
             };
             match input {
                 Ok(input) => {
-                    // All that is here already is one change.
+                    // All inputs that have arrived already are one change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
                         let effect = state.take(input, &self.metrics);
@@ -132,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Has what the world refers to read, and forgets what it no longer refers to.
+    /// Has the objects read that the world refers to, and forgets those that it no longer refers to.
     fn want(&self, state: &mut ClusterState) {
         if !state.is_listed() {
             return;
@@ -143,7 +143,7 @@ impl Engine {
         }
     }
 
-    /// DesiredPublications what has become of routes that were others; none if only a whole resolution tells.
+    /// Resolves changed routes with their neighbours alone; none if it takes a whole resolution.
     fn reroute(
         &self,
         state: &ClusterState,
@@ -151,7 +151,7 @@ impl Engine {
         resolver: &mut Resolver,
         bundles: &mut Bundles,
     ) -> Option<RouteStatusUpdate> {
-        // There, what Gateways there are decides which is served.
+        // In that mode, the Gateways that exist decide which one is served.
         if self.mode == Mode::Single {
             return None;
         }

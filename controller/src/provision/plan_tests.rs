@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Basis;
 use super::objects::{Key, objects};
-use super::plan::{Known, Observed, Write, plan};
+use super::plan::{ExistingObject, Inventory, Write, plan};
 use crate::statuses::GatewayProblems;
 use crate::watch::Received;
 use sesame_gateway_api::world::Kind;
@@ -25,7 +25,7 @@ fn basis(change: impl FnOnce(&mut Value)) -> Basis {
 }
 
 /// The world after the writes were carried out.
-fn settled(bases: &[Basis]) -> BTreeMap<Key, Observed> {
+fn settled(bases: &[Basis]) -> BTreeMap<Key, ExistingObject> {
     let all = bases.iter().flat_map(objects);
     all.map(|object| {
         let mut value = object.value;
@@ -35,28 +35,31 @@ fn settled(bases: &[Basis]) -> BTreeMap<Key, Observed> {
         value["apiVersion"].take();
         value["kind"].take();
         let version = "7".to_owned();
-        (object.key, Observed { version, value })
+        (object.key, ExistingObject { version, value })
     })
     .collect()
 }
 
-fn known(bases: &[Basis], objects: &BTreeMap<Key, Observed>) -> Known {
+fn known(bases: &[Basis], objects: &BTreeMap<Key, ExistingObject>) -> Inventory {
     let gateways = bases
         .iter()
         .map(|basis| (basis.gateway.clone(), basis.clone()));
-    Known {
+    Inventory {
         gateways: gateways.collect(),
         objects: objects.clone(),
-        ..Known::default()
+        ..Inventory::default()
     }
 }
 
-fn planned(bases: &[Basis], observed: &BTreeMap<Key, Observed>) -> (Vec<Write>, GatewayProblems) {
+fn planned(
+    bases: &[Basis],
+    observed: &BTreeMap<Key, ExistingObject>,
+) -> (Vec<Write>, GatewayProblems) {
     let known = known(bases, observed);
     plan(&known, known.gateways.keys())
 }
 
-fn writes(bases: &[Basis], observed: &BTreeMap<Key, Observed>) -> Vec<Write> {
+fn writes(bases: &[Basis], observed: &BTreeMap<Key, ExistingObject>) -> Vec<Write> {
     planned(bases, observed).0
 }
 
@@ -156,7 +159,7 @@ fn what_is_there_is_not_written_and_what_differs_is() {
 fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     let mine = [basis(|_| {})];
     let there = settled(&mine);
-    let deletes = |known: &Known| {
+    let deletes = |known: &Inventory| {
         let (writes, _) = plan(known, [].iter());
         let deletes = |write: &Write| matches!(write, Write::Delete { .. });
         assert!(writes.iter().all(deletes));

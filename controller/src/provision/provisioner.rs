@@ -1,4 +1,4 @@
-//! Writes what the plan says, while this replica leads. The only place that writes Services and EndpointSlices.
+//! Carries out the plan while this replica leads. The only place that writes Services and EndpointSlices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Basis;
 use super::objects::{Key, owner};
-use super::plan::{Known, Observed, Write, plan, taken};
+use super::plan::{ExistingObject, Inventory, Write, plan, taken};
 use crate::publish::DesiredPublications;
 use crate::retry::{Pauses, Retry};
 use crate::serve::Metrics;
@@ -27,15 +27,15 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
 
-/// How long one write may take.
+/// Time that one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between attempts at one write.
 const PAUSES: Pauses = Pauses::new(PAUSE, Duration::from_secs(60));
 /// Pause before a watch of a kind that was not served is started again.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How many UIDs of Gateways that are gone are remembered.
+/// Number of UIDs of Gateways that are gone that are remembered.
 const MAX_GONE: usize = 1024;
-/// What the watches have seen.
+/// Kinds that are watched.
 const KINDS: [Kind; 3] = [Kind::Gateway, Kind::Service, Kind::EndpointSlice];
 
 /// Everything the provisioner's task owns.
@@ -47,11 +47,11 @@ pub(crate) struct Provisioner {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What the watches have seen.
+/// Objects that the watches have seen.
 #[derive(Default)]
 struct Cache {
     listed: BTreeSet<Kind>,
-    known: Known,
+    inventory: Inventory,
 }
 
 /// A write that failed.
@@ -61,15 +61,15 @@ struct FailedWrite {
     taken: Option<(NamespacedName, String)>,
 }
 
-/// Why a write did nothing.
+/// Reason why a write did nothing.
 enum Failure {
-    /// The name is somebody else's.
+    /// The name is taken by somebody else's object.
     Taken,
     Other(String),
 }
 
 impl Provisioner {
-    /// Runs until there is nothing to wait for any more.
+    /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -100,7 +100,7 @@ impl Provisioner {
             if cache.listed.len() < KINDS.len() || !*self.leading.borrow_and_update() {
                 continue;
             }
-            let (writes, mut without_service) = plan(&cache.known, desired.keys());
+            let (writes, mut without_service) = plan(&cache.inventory, desired.keys());
             let planned: BTreeSet<&Key> = writes.iter().map(Write::key).collect();
             failed.retain(|key, _| planned.contains(key));
             let now = Instant::now();
@@ -156,7 +156,7 @@ impl Provisioner {
             let kind = kind.as_str();
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind);
-                tracing::warn!(kind, %error, "the watch of what Gateways have in the cluster failed; it is started again");
+                tracing::warn!(kind, %error, "a watch of Gateways and their Services failed; it is started again");
             };
             while follow(
                 watcher(api.clone(), config.clone()),
@@ -171,7 +171,7 @@ impl Provisioner {
         }
     }
 
-    /// Writes, and takes note of what is stored now.
+    /// Carries out a write, and notes the object as it is stored then.
     async fn write(&self, write: Write, cache: &mut Cache) -> Result<(), Failure> {
         let key = write.key().clone();
         let created = matches!(write, Write::Create(_));
@@ -180,14 +180,14 @@ impl Provisioner {
         match answer.map_err(|_| no_answer())? {
             Ok(Some(stored)) => cache.put(key.0, &stored),
             Ok(None) => {
-                cache.known.objects.remove(&key);
+                cache.inventory.objects.remove(&key);
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = tokio::time::timeout(TIMEOUT, self.read(&key)).await;
                 let there = there.map_err(|_| no_answer())?;
                 let there = there.map_err(|error| Failure::Other(error.to_string()))?;
-                // Ours without its label is mended by the next plan.
-                let gateways = cache.known.gateways.values();
+                // An object of ours that lost its label is mended by the next plan.
+                let gateways = cache.inventory.gateways.values();
                 let ours = there.filter(|there| {
                     let mut uids = gateways.map(|basis| basis.uid.as_str());
                     owner(there.value()).is_some_and(|uid| uids.any(|known| known == uid))
@@ -247,13 +247,13 @@ impl Provisioner {
 }
 
 impl Cache {
-    /// Takes what a watch saw.
+    /// Takes an event of a watch.
     fn take(&mut self, kind: Kind, seen: WatchEvent<Received>) {
-        let Known {
+        let Inventory {
             gateways,
             gone,
             objects,
-        } = &mut self.known;
+        } = &mut self.inventory;
         match seen {
             WatchEvent::Listed(all) => {
                 match kind {
@@ -278,9 +278,9 @@ impl Cache {
         }
     }
 
-    /// The Gateway is gone; what is left of it is still known to be ours.
+    /// Forgets a Gateway that is gone; what is left of it is still known to be ours.
     fn forget(&mut self, gateway: &NamespacedName) {
-        let Known { gateways, gone, .. } = &mut self.known;
+        let Inventory { gateways, gone, .. } = &mut self.inventory;
         gone.extend(gateways.remove(gateway).map(|basis| basis.uid));
         while gone.len() > MAX_GONE {
             gone.pop_first();
@@ -290,22 +290,22 @@ impl Cache {
     fn put(&mut self, kind: Kind, received: &Received) {
         let name = received.name();
         if kind == Kind::Gateway {
-            // One of this name may have been another.
+            // There may have been another Gateway of this name.
             self.forget(&name);
             if let Some(basis) = Basis::of(received) {
-                self.known.gone.remove(&basis.uid);
-                self.known.gateways.insert(name, basis);
+                self.inventory.gone.remove(&basis.uid);
+                self.inventory.gateways.insert(name, basis);
             }
             return;
         }
         let version = |text: &str| text.parse::<u64>().unwrap_or(0);
-        let observed = Observed {
+        let observed = ExistingObject {
             version: received.version().to_owned(),
             value: received.value().clone(),
         };
-        let known = self.known.objects.entry((kind, name));
+        let known = self.inventory.objects.entry((kind, name));
         let known = known.or_insert_with(|| observed.clone());
-        // What a write has told may be newer than what the watch tells.
+        // The answer to a write may be newer than the watch.
         if version(&known.version) <= version(&observed.version) {
             *known = observed;
         }

@@ -1,4 +1,4 @@
-//! Writes what the plan says, while this replica leads. The only place that writes ConfigMaps and Secrets.
+//! Carries out the plan while this replica leads. The only place that writes ConfigMaps and Secrets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
 
-/// How long one write may take. A leader that is cut off stops well before another begins.
+/// Time that one write may take. A leader that is cut off stops well before another begins.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before a watch of a kind that was not served is started again.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How many Gateways are written at a time, and how many objects of each.
+/// Number of Gateways that are written at a time, and of objects of each.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
@@ -48,7 +48,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Runs until there is nothing to wait for any more.
+    /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -59,9 +59,9 @@ impl Publisher {
         let mut published = Published::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
-        // Whether anything that a plan looks at may be otherwise than at the last plan.
+        // True if anything that a plan looks at may have changed since the last plan.
         let mut open = true;
-        // Of signatures: it grows, whoever led before and whatever its clock said.
+        // Stamp of signatures, which grows, whoever led before and whatever its clock said.
         let mut stamp = 0;
         loop {
             let next_try = retries.values().map(|retry| retry.at).min();
@@ -156,7 +156,7 @@ impl Publisher {
             let take = |seen| events.send((kind, seen)).is_ok();
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind);
-                tracing::warn!(kind, %error, "the watch of what is published failed; it is started again");
+                tracing::warn!(kind, %error, "a watch of published objects failed; it is started again");
             };
             loop {
                 let watch = watcher(api.clone(), config.clone());
@@ -168,8 +168,8 @@ impl Publisher {
         }
     }
 
-    /// Does the plan's steps, one after the other, until one fails. What a step signs is later than what the one before
-    /// has signed.
+    /// Carries out the plan's steps, one after another, until one fails. Each step signs with a later stamp than the one
+    /// before.
     async fn carry_out(&self, plan: Plan, first: u64) -> Outcome {
         let Plan { owner, steps } = plan;
         let mut outcome = Outcome {
@@ -234,14 +234,14 @@ impl Publisher {
     }
 }
 
-/// What came of a Gateway's plan.
+/// Outcome of a Gateway's plan.
 struct Outcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
     failure: Option<String>,
 }
 
-/// Later than every stamp before, and the milliseconds since 1970 where that is later. A plan has three steps.
+/// Returns a stamp that is later than all before: the milliseconds since 1970, or more. A plan has three steps.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What could not be written, and when it is tried again.
+//! Gateways that could not be published, and the time of the next attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use super::observed::{Entry, Published};
 use crate::watch::WatchEvent;
 
-/// Name and version of an object, and what it is if it is one of ours.
+/// Name and version of an object, and its entry if it is one of ours.
 pub(super) type Found = (String, u64, Option<Entry>);
 
-/// As much of a written object as is read: what else is in it was written here.
+/// The part of a written object that is read: everything else in it was written here.
 #[derive(Deserialize)]
 pub(super) struct WrittenVersion {
     pub(super) metadata: WrittenMetadata,
@@ -22,14 +22,14 @@ pub(super) struct WrittenMetadata {
     pub(super) resource_version: String,
 }
 
-/// Takes what a watch saw; says whether it was not known.
+/// Takes an event of a watch; returns true if it is news.
 pub(super) fn take(
     published: &mut Published,
     listed: &mut BTreeSet<&'static str>,
     kind: &'static str,
-    seen: WatchEvent<Found>,
+    event: WatchEvent<Found>,
 ) -> bool {
-    match seen {
+    match event {
         WatchEvent::Listed(found) => {
             let entries = found
                 .into_iter()

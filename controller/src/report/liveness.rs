@@ -12,17 +12,17 @@ use jiff::Timestamp;
 
 use sesame_published::{GatewayAgent, STATUS_MANAGER};
 
-/// A moment by two clocks.
+/// Moment by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
-    /// Only ever goes on.
+    /// Monotonic clock.
     pub(super) steady: Instant,
-    /// As it is set.
+    /// Wall clock, as it is set.
     pub(super) wall: Timestamp,
 }
 
 impl Moment {
-    /// By the clocks of this machine.
+    /// Returns this moment by the clocks of this machine.
     pub(super) fn now() -> Self {
         Self {
             steady: Instant::now(),
@@ -31,28 +31,28 @@ impl Moment {
     }
 }
 
-/// What tells one report of a host from the next: two times, neither of which is looked at.
+/// Marks that tell one report of a host from the next: two times, which are compared for equality only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     heartbeat: Option<Timestamp>,
     written: Option<Timestamp>,
 }
 
-/// What was heard of one agent.
+/// Last report of one agent.
 #[derive(Clone, Copy, Debug)]
 struct LastReport {
     mark: Mark,
-    /// When that was.
+    /// Time at which it arrived.
     since: Instant,
-    /// How long it had been silent then.
+    /// Silence of the agent before it arrived.
     before: Duration,
 }
 
-/// All agents, by name.
+/// Last reports of all agents, by name.
 #[derive(Debug, Default)]
 pub(super) struct AgentLiveness {
     heard: BTreeMap<String, LastReport>,
-    /// The newest time that the API server noted, and when we had it.
+    /// Newest time that the API server noted, and the time at which we learned it.
     server: Option<(Timestamp, Instant)>,
 }
 
@@ -77,7 +77,7 @@ impl AgentLiveness {
             };
             let before = match self.heard.get(name) {
                 Some(heard) if heard.mark == mark => continue,
-                // That it said nothing yet is no report.
+                // An agent that has not written a status yet has not reported.
                 Some(heard) if heard.mark.heartbeat.is_some() => Duration::ZERO,
                 _ => self.before(mark, now),
             };
@@ -91,19 +91,19 @@ impl AgentLiveness {
         }
     }
 
-    /// Forgets all that are not `there`.
+    /// Forgets all agents that are not `there`.
     pub(super) fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.heard.retain(|name, _| there(name));
     }
 
-    /// How long the agent has been silent.
+    /// Returns the time since the agent was last heard of.
     pub(super) fn of(&self, name: &str, now: Moment) -> Duration {
         self.heard.get(name).map_or(Duration::ZERO, |heard| {
             heard.before + now.steady.saturating_duration_since(heard.since)
         })
     }
 
-    /// How long one had been silent that is seen for the first time.
+    /// Returns the silence of an agent that is seen for the first time.
     fn before(&self, mark: Mark, now: Moment) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
@@ -117,7 +117,7 @@ impl AgentLiveness {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// The API server's time, as far as it is known: it may be later.
+    /// Returns the API server's time as far as it is known: it may be later.
     fn server_time(&self, now: Moment) -> Option<Timestamp> {
         let (time, since) = self.server?;
         let passed = now.steady.saturating_duration_since(since);
@@ -125,7 +125,7 @@ impl AgentLiveness {
     }
 }
 
-/// When the API server noted that the agent wrote its status.
+/// Returns the time at which the agent wrote its status, by the API server's clock.
 fn written(agent: &GatewayAgent) -> Option<Timestamp> {
     let fields = agent.metadata.managed_fields.iter().flatten();
     let notes = fields.filter(|entry| entry.manager.as_deref() == Some(STATUS_MANAGER));

@@ -6,6 +6,7 @@
 //! nothing is written that is already there.
 
 mod agents;
+mod backlog;
 mod compose;
 mod events;
 mod fleet;

@@ -1,4 +1,4 @@
-//! At which addresses a host may say that it serves: those of its Node, and those that the administrator has declared.
+//! Decides which addresses a host may report: those of its Node, and those that the administrator has declared.
 //!
 //! A host that was taken over must not send the clients of its Gateways to somebody else's addresses.
 
@@ -20,15 +20,15 @@ use crate::watch::{Json, Keep, PAGE, Received, WatchEvent, follow, is_forbidden,
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::api::Network;
 
-/// How long to wait after a watch that is not served.
+/// Pause after a watch that is not served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// How many addresses of a Node are kept.
+/// Number of addresses that are kept of a Node.
 const MAX_ADDRESSES: usize = 64;
 
-/// A Node by name, and its addresses.
+/// Name of a Node, and its addresses.
 pub(super) type Found = (String, Addresses);
 
-/// What is kept of a Node.
+/// Addresses of a Node, which are all that is kept of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addresses(BTreeSet<IpAddr>);
 
@@ -41,16 +41,16 @@ impl Keep for Addresses {
     }
 }
 
-/// All Nodes.
+/// Addresses of all Nodes.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// None before they were listed.
+    /// Nodes by name; none before they were listed.
     known: Option<BTreeMap<String, Addresses>>,
     declared: Vec<Network>,
 }
 
 impl Nodes {
-    /// None is known yet; hosts of any name may serve at the `declared` addresses.
+    /// Returns the state before Nodes were listed. Hosts of any name may serve at the `declared` addresses.
     pub(super) fn new(declared: Vec<Network>) -> Self {
         Self {
             known: None,
@@ -58,17 +58,17 @@ impl Nodes {
         }
     }
 
-    /// There are none that we may read; what was known stays.
+    /// Notes that Nodes may not be read; those that were known stay.
     pub(super) fn none(&mut self) {
         self.known.get_or_insert_default();
     }
 
-    /// Whether it is known which Nodes there are.
+    /// Returns true once it is known which Nodes there are.
     pub(super) fn listed(&self) -> bool {
         self.known.is_some()
     }
 
-    /// Takes what the watch saw; says whether any address came or went.
+    /// Takes an event of the watch; returns true if any address came or went.
     pub(super) fn take(&mut self, seen: WatchEvent<Found>) -> bool {
         if let WatchEvent::Listed(all) = seen {
             let all = Some(all.into_iter().collect());
@@ -86,7 +86,7 @@ impl Nodes {
         }
     }
 
-    /// Whether this host may serve at this address.
+    /// Returns true if this host may serve at this address.
     pub(super) fn allow(&self, host: &str, ip: IpAddr) -> bool {
         let node = self.known.as_ref().and_then(|known| known.get(host));
         node.is_some_and(|Addresses(all)| all.contains(&ip))
@@ -94,7 +94,7 @@ impl Nodes {
     }
 }
 
-/// Watches Nodes until nobody listens.
+/// Watches Nodes until the receiver is gone.
 pub(super) async fn watch(
     client: Client,
     metrics: Arc<Metrics>,
@@ -107,7 +107,7 @@ pub(super) async fn watch(
         metrics.watch_failed("Node");
         tracing::warn!(%error, "the watch of Nodes failed; it is started again");
         if is_forbidden(error) {
-            // An older ClusterRole: no host is a Node then.
+            // An older ClusterRole does not allow it: no host is a Node then.
             let _ = events.send(FleetEvent::NoNodes);
         }
     };

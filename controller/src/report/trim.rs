@@ -1,7 +1,7 @@
 //! Trims a GatewayAgent to what statuses are made from. Pure.
 //!
-//! Whoever may write one decides how large it is, and the definition that limits it may be an old one. So what nobody reads
-//! is dropped as it arrives, and of the rest a bounded amount is kept.
+//! Whoever may write one decides how large it is, and the definition that limits it may be an old one. So fields that nobody
+//! reads are dropped as it arrives, and a bounded amount is kept of the rest.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
@@ -13,12 +13,12 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// How many bytes of names and reasons are kept of one report. A condition holds a quarter of that.
+/// Number of bytes of names and reasons that are kept of one report. A condition holds a quarter of that.
 const MAX_BYTES: usize = 16 * 1024;
-/// The longest names of a Gateway and of a host.
+/// Longest names of a Gateway and of a host.
 const MAX_GATEWAY: usize = 317;
 const MAX_HOST: usize = 253;
-/// The longest revision and address.
+/// Longest revision and address.
 const MAX_WORD: usize = 64;
 
 /// Report of an agent as far as it counts; none if it cannot be decoded.
@@ -141,7 +141,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
             })
             .take_while(|refused| {
                 let rules = refused.rules.iter().chain(&refused.backends);
-                // A rule without a reason is something to keep as well.
+                // A rule without a reason takes memory too.
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
             .collect(),
@@ -154,7 +154,7 @@ fn few<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = T> {
     all.into_iter().take(most)
 }
 
-/// A text of its own, so that none of a longer one stays.
+/// Returns a copy of the first characters, so that nothing of a longer text stays in memory.
 fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),

@@ -1,4 +1,4 @@
-//! One write of one status.
+//! Writes one status.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use serde_json::{Value, json};
 use crate::watch::{Received, StoredStatus, api_resource};
 use sesame_gateway_api::world::ObjectKey;
 
-/// The name under which we own what we write.
+/// Field manager of the statuses that we write.
 pub(super) const FIELD_MANAGER: &str = "sesame-controller";
-/// How long one write may take.
+/// Time that one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What came of a write.
+/// Outcome of a write.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It is stored.
+    /// The status is stored.
     Stored {
-        /// As it is now.
+        /// Status as it is stored now.
         stored: StoredStatus,
-        /// What was sent.
+        /// Status that was sent.
         change: Value,
     },
-    /// There is no such object any more.
+    /// The object is gone.
     Gone,
-    /// Somebody else changed the object.
+    /// Somebody else has changed the object.
     Changed,
-    /// It was refused, or there was no answer.
+    /// The write was refused, or there was no answer.
     Failed,
 }
 
-/// The time for conditions, which have whole seconds.
+/// Returns the time for conditions, which have whole seconds.
 pub(super) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)

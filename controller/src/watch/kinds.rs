@@ -1,4 +1,4 @@
-//! The watches of everything that resolution reads.
+//! Watches everything that resolution reads.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -23,23 +23,23 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// How often a kind that is not installed is looked for.
+/// Pause before a kind that is not installed is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// After "not found" of a kind that was there.
+/// Pause after "not found" for a kind that was there.
 const NOT_SERVED: Duration = Duration::from_secs(1);
-/// How long the API server may take to say what is installed.
+/// Time that the API server may take to say whether a kind is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
 const NONE_READ: &str =
     "its definition serves no version that is read; install newer definitions of the Gateway API";
 
-/// What every watch needs.
+/// Everything that the watches need.
 #[derive(Clone)]
 pub(crate) struct Watches {
     pub(crate) client: Client,
-    /// Sesame's own, which is left out.
+    /// Sesame's own namespace, which is left out.
     pub(crate) namespace: String,
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
@@ -47,7 +47,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Starts them all.
+    /// Starts all watches.
     pub(crate) fn spawn(&self, tasks: &mut JoinSet<()>) {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
@@ -136,7 +136,7 @@ impl Watches {
         tracing::warn!(%kind, %error, "a watch failed; it is started again, and what was known stays");
     }
 
-    /// The newest version of the kind that we read and the API server serves, or why there is none.
+    /// Returns the newest version of the kind that the API server serves and Sesame reads, or the reason why there is none.
     ///
     /// The definition itself is asked for: an API server that is just starting says "not found" of kinds that it has.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
@@ -182,7 +182,7 @@ impl Watches {
     }
 }
 
-/// Whether the definition serves `group/version`.
+/// Returns true if the definition serves `group/version`.
 fn serves(definition: &Value, api_version: &str) -> bool {
     let wanted = api_version.rsplit('/').next().unwrap_or(api_version);
     let versions = definition
@@ -194,7 +194,7 @@ fn serves(definition: &Value, api_version: &str) -> bool {
     })
 }
 
-/// Decodes what arrived; its status is kept as text, for the next write to start from.
+/// Decodes an object that arrived. Its status is kept as text, for the next write to start from.
 fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     let name = received.name();
     let stored = StoredStatus::of(kind, api_version, &received);
@@ -205,7 +205,7 @@ fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     }
 }
 
-/// The object, or why it is not one.
+/// Decodes an object; the error is the reason why it cannot be decoded.
 pub(super) fn decode(kind: Kind, api_version: &str, value: Value) -> Result<AnyObject, String> {
     match decode_value(value, kind, api_version) {
         Ok(decoded) => Ok(decoded.object),

@@ -1,4 +1,4 @@
-//! The keys that were published last, read once: after a restart, this is the memory of what was good.
+//! Reads the keys that were published last, once: after a restart, they are the memory of what was good.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::{Received, api_resource};
 use sesame_gateway_api::world::{Kind, LastGoodKeys};
 use sesame_published::names::{KEYS_ENTRY, PART_LABEL, Part};
 
-/// How long one list may take.
+/// Time that one list may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// After one that failed.
+/// Pause after a list that failed.
 const PAUSE: Duration = Duration::from_millis(500);
-/// As many Secrets at a time.
+/// Number of Secrets in a page of a list.
 const PAGE: u32 = 50;
 
 /// Reads the keys that were published last, and tries again until there is an answer: without one, a broken Secret would
@@ -54,7 +54,7 @@ async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<KeyPair>> {
     }
 }
 
-/// The pairs of a published Secret; none if it is not as it was published.
+/// Returns the key pairs of a published Secret; none if it is not as it was published.
 fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret
         .value()
