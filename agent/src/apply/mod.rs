@@ -18,6 +18,6 @@ mod wait;
 
 pub use on_disk::OnDisk;
 pub use report::{Outcome, Refusal, Report, StepReport};
-pub use request::{ApplyError, Opened, Wanted};
+pub use request::{ApplyError, Desired, Opened};
 pub use transaction::Applier;
 pub use wait::Patience;

@@ -97,7 +97,7 @@ pub enum PlanError {
 
 /// Plans the way from `old` to `new`.
 pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
-    let wanted = Wanted {
+    let wanted = ByName {
         listeners: sorted(Kind::Listeners, new)?,
         clusters: sorted(Kind::Clusters, new)?,
         route_tables: sorted(Kind::RouteTable, new)?,
@@ -160,7 +160,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
     })
 }
 
-struct Wanted<'a> {
+struct ByName<'a> {
     listeners: Vec<&'a Resource>,
     clusters: Vec<&'a Resource>,
     route_tables: Vec<&'a Resource>,

@@ -42,9 +42,9 @@ pub enum ApplyError {
     },
 }
 
-/// What is wanted of a transaction.
+/// Result that a transaction is to have.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct Desired<'a> {
     /// All resources.
     pub rendered: &'a Rendered,
     /// Secret name → serial number of the leaf certificate that handshakes must show then (hexadecimal).

@@ -12,7 +12,7 @@ use super::files::Files;
 use super::on_disk::{OnDisk, find};
 use super::plan::{Phase, Plan, Step, plan};
 use super::report::{Outcome, Refusal, Report, StepReport};
-use super::request::{ApplyError, Opened, Wanted};
+use super::request::{ApplyError, Desired, Opened};
 use super::rollback;
 use super::wait::{Expectation, Patience, Watcher};
 use crate::envoy::admin::{Admin, serial};
@@ -109,11 +109,11 @@ impl Applier {
     /// is, the next `open` undoes it.
     pub async fn apply(
         &mut self,
-        wanted: Wanted<'_>,
+        desired: Desired<'_>,
         envoy: Option<&Admin>,
     ) -> Result<Report, ApplyError> {
         let count = self.on_disk.content.listeners.len();
-        if count > 0 && wanted.rendered.listeners.is_empty() && !wanted.may_empty {
+        if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
         // A transaction whose future was dropped.
@@ -123,8 +123,8 @@ impl Applier {
         if let (Some(envoy), false) = (envoy, self.confirmed) {
             self.confirm(envoy).await;
         }
-        let plan = plan(&self.on_disk, wanted.rendered)?;
-        self.share_out(&wanted.rendered.shares)?;
+        let plan = plan(&self.on_disk, desired.rendered)?;
+        self.share_out(&desired.rendered.shares)?;
         let mut report = Report::new();
         if plan.is_empty() {
             return Ok(report);
@@ -134,12 +134,12 @@ impl Applier {
             inotify::room_for(more).map_err(|source| ApplyError::Watches { more, source })?;
         }
         let done = match envoy {
-            Some(envoy) => self.execute(&plan, wanted, envoy, &mut report).await,
+            Some(envoy) => self.execute(&plan, desired, envoy, &mut report).await,
             None => self.write_all(&plan).map(|()| Ok(())),
         };
         match done {
             Ok(Ok(())) => {
-                self.finish(wanted.rendered, envoy.is_some())?;
+                self.finish(desired.rendered, envoy.is_some())?;
                 report.outcome = if envoy.is_some() {
                     Outcome::Applied
                 } else {
@@ -229,7 +229,7 @@ impl Applier {
     async fn execute(
         &mut self,
         plan: &Plan,
-        wanted: Wanted<'_>,
+        desired: Desired<'_>,
         envoy: &Admin,
         report: &mut Report,
     ) -> io::Result<Result<(), Outcome>> {
@@ -267,7 +267,7 @@ impl Applier {
             {
                 return Ok(Err(outcome));
             }
-            let checked = check_serials(step.phase, &expected, wanted, &watcher, report).await;
+            let checked = check_serials(step.phase, &expected, desired, &watcher, report).await;
             if let Err(outcome) = checked {
                 return Ok(Err(outcome));
             }
@@ -354,7 +354,7 @@ impl Applier {
 async fn check_serials(
     phase: Phase,
     expected: &[Expectation],
-    wanted: Wanted<'_>,
+    desired: Desired<'_>,
     watcher: &Watcher<'_>,
     report: &mut Report,
 ) -> Result<(), Outcome> {
@@ -362,7 +362,7 @@ async fn check_serials(
         .iter()
         .filter(|e| e.subscription.kind == Kind::Secret)
         .filter_map(|e| {
-            let wanted = wanted.serials.get(&e.subscription.name)?;
+            let wanted = desired.serials.get(&e.subscription.name)?;
             Some((e.subscription.clone(), serial(wanted)))
         })
         .collect();

@@ -9,7 +9,7 @@ use sesame_proto::schema::{Forward, L4Route, Listener, Snapshot, WeightedBackend
 use super::exclude::Gone;
 use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
-use super::sockets::{Unbound, UnboundSocket};
+use super::unbound::{Unbound, UnboundSocket};
 
 /// What is left out, by whom it concerns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub fn affected(
     for (piece, culprit) in culprits {
         affected.refused.push(Refused {
             object: object(piece, snapshot),
-            effect: effect(piece, culprit).to_owned(),
+            effect: effect(piece, culprit),
             envoy_words: culprit.envoy_words.clone(),
             since: culprit.since,
         });
@@ -139,15 +139,15 @@ fn not_open(
         address,
         transport,
         envoy_words,
-        holder,
+        owner,
         low,
         since,
         ..
     } = socket;
     let mut words = envoy_words.clone();
-    if let Some(holder) = holder {
+    if let Some(owner) = owner {
         // Writing to a String cannot fail.
-        let _ = write!(words, "; the port is held by {holder}");
+        let _ = write!(words, "; the port is held by {owner}");
     }
     if let Some(low) = low {
         let _ = write!(words, "; {low}");
@@ -219,8 +219,18 @@ fn object(piece: &Piece, snapshot: &Snapshot) -> String {
         .map_or_else(|| piece.to_string(), |route| route.name.clone())
 }
 
-fn effect(piece: &Piece, culprit: &Culprit) -> &'static str {
-    match piece {
+fn effect(piece: &Piece, culprit: &Culprit) -> String {
+    if let Some(key) = &culprit.put_back {
+        return match Timestamp::from_second(key.not_after) {
+            Ok(end) if key.not_after > 0 => {
+                format!(
+                    "the key pair that was accepted before is used, whose certificate expires at {end}"
+                )
+            }
+            _ => "the key pair that was accepted before is used".to_owned(),
+        };
+    }
+    let effect = match piece {
         Piece::Route(_) if culprit.dropped => "its requests fall to the routes after it",
         Piece::Route(_) => "its requests are answered with 500",
         Piece::VirtualHost { .. } => "its requests are answered with 404",
@@ -228,5 +238,6 @@ fn effect(piece: &Piece, culprit: &Culprit) -> &'static str {
         Piece::Key(_) | Piece::TrustBundle(_) => "what needs it is left out",
         Piece::L4Route(_) => "its connections are closed",
         Piece::Listener(_) => "it is not open",
-    }
+    };
+    effect.to_owned()
 }

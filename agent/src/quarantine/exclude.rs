@@ -2,13 +2,14 @@
 //!
 //! Nothing falls through to where it does not belong: a culprit's requests are answered with 500, its share of a
 //! weighted rule is refused, and what would go on without the protection that it asked for goes too. A key that is
-//! shown to backends protects them, not us: without it they are asked all the same, and those that insist refuse.
+//! shown to backends protects them, not us: without it they are asked all the same, and those that insist refuse. A key
+//! that was accepted before stands in the place of the one that is refused.
 
 use std::collections::BTreeSet;
 
 use sesame_proto::schema::{
-    Backend, BackendTls, DirectResponse, Forward, L4Route, Listener, Port, Route, RouteTable,
-    Snapshot, VirtualHost, WeightedBackend, route::Action,
+    Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, Port, Route,
+    RouteTable, Snapshot, VirtualHost, WeightedBackend, route::Action,
 };
 
 use super::memory::Culprits;
@@ -41,8 +42,18 @@ impl<'a> Gone<'a> {
         gone
     }
 
+    /// Tells whether a piece goes: it is a culprit, and nothing is put back in its place.
     fn has(&self, piece: &Piece) -> bool {
-        self.culprits.contains_key(piece)
+        let culprit = self.culprits.get(piece);
+        culprit.is_some_and(|culprit| culprit.put_back.is_none())
+    }
+
+    /// Returns the key that is served for this one; `None` if it goes.
+    fn key(&self, key: &KeyRef) -> Option<KeyRef> {
+        match self.culprits.get(&Piece::Key(key.name.clone())) {
+            Some(culprit) => culprit.put_back.clone(),
+            None => Some(key.clone()),
+        }
     }
 
     /// The culprits without which the backend cannot be.
@@ -130,11 +141,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
             .filter(|set| !gone.has(&Piece::Endpoints(set.name.clone())))
             .cloned()
             .collect(),
-        keys: keys
-            .iter()
-            .filter(|key| !gone.has(&Piece::Key(key.name.clone())))
-            .cloned()
-            .collect(),
+        keys: keys.iter().filter_map(|key| gone.key(key)).collect(),
         trust_bundles: trust_bundles
             .iter()
             .filter(|bundle| !gone.has(&Piece::TrustBundle(bundle.name.clone())))

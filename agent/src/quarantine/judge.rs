@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sesame_proto::schema::Snapshot;
 
+use super::accepted_keys::AcceptedKeys;
 use crate::envoy::validate::{ValidateError, Verdict, validate};
 use sesame_render::Options;
 use sesame_render::packed::Packed;
@@ -47,8 +48,10 @@ pub struct EnvoyJudge {
     pub binary: PathBuf,
     /// For configurations while they are judged: they hold keys.
     pub scratch: PathBuf,
-    /// Whose keys are used.
+    /// The target, whose keys are used.
     pub packed: Arc<Packed>,
+    /// Keys that may be put back, which are used where a snapshot names them.
+    pub accepted_keys: AcceptedKeys,
     /// As for rendering.
     pub options: Options,
 }
@@ -65,12 +68,10 @@ impl Judge for EnvoyJudge {
             options.port_map.clear();
         }
         let packed = Arc::clone(&self.packed);
+        let accepted_keys = self.accepted_keys.clone();
         let bootstrap = tokio::task::spawn_blocking(move || {
-            sesame_render::static_bootstrap(&sesame_render::render(
-                &snapshot,
-                packed.keys(),
-                &options,
-            ))
+            let keys = accepted_keys.pairs(&snapshot, packed.keys());
+            sesame_render::static_bootstrap(&sesame_render::render(&snapshot, &keys, &options))
         })
         .await
         .map_err(|error| NoVerdict::Internal(error.to_string()))?

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::{Digest, Piece, Pieces};
 
@@ -21,6 +21,8 @@ pub struct Culprit {
     pub since: Timestamp,
     /// For a route: whether even its match is refused, so that it cannot answer 500 in its place.
     pub dropped: bool,
+    /// For a key: the version that was accepted before and is served in its place.
+    pub put_back: Option<KeyRef>,
 }
 
 /// Those of `known` that `snapshot` still has, in the refused version.

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use sesame_proto::schema::Snapshot;
 
-use super::alone::{Depth, alone};
+use super::accepted_keys::AcceptedKeys;
 use super::exclude::exclude;
+use super::isolate::{Depth, isolate};
 use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits};
 use super::piece::{Content, Digest, Piece, Pieces};
 
 /// How many digests are kept: many times the pieces of a large snapshot.
-const MOST_GOOD: usize = 200_000;
+const MAX_GOOD: usize = 200_000;
 
 /// How much one search may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,8 @@ pub struct Search<'s, J, N> {
     pub stop: N,
     /// The time that is noted for what is found.
     pub now: Timestamp,
+    /// Keys to put back in the place of refused ones.
+    pub accepted_keys: &'s AcceptedKeys,
     /// What was found, now and before.
     pub culprits: &'s mut Culprits,
     /// Digests of pieces that were found good alone, now and before.
@@ -137,7 +140,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<SearchEnd, Halt> {
         let known: HashSet<Digest> = accepted.map(digests).unwrap_or_default();
-        if self.good.len() > MOST_GOOD {
+        if self.good.len() > MAX_GOOD {
             self.good.clear();
         }
         self.good.extend(&known);
@@ -186,7 +189,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             };
             // Of one piece the words are wanted, even if it must be the one.
             if !group.refused || single.is_some() {
-                let snapshot = alone(pieces, &group.pieces, depth);
+                let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {
                     self.absolve(pieces, &group.pieces, depth);
                     if let (true, Some(second_half)) = (group.first_half, groups.last_mut()) {
@@ -305,6 +308,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                     envoy_words: String::new(),
                     since: self.now,
                     dropped: true,
+                    put_back: None,
                 },
             );
         }
@@ -355,6 +359,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             since: self.now,
             // Until its match is found to be fine.
             dropped: true,
+            put_back: self.accepted_keys.before(piece),
         });
     }
 }

@@ -12,7 +12,7 @@ use sesame_proto::schema::{
 use super::exclude::answering_500;
 use super::memory::still_there;
 use super::piece::Pieces;
-use super::sockets::Unbound;
+use super::unbound::Unbound;
 use super::*;
 
 const TABLE: &str = "http/80";
@@ -113,11 +113,13 @@ async fn search(
     accepted: Option<&Snapshot>,
 ) -> (SearchEnd, Culprits, usize) {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
+    let accepted_keys = AcceptedKeys::default();
     let mut search = Search {
         judge,
         limits: Limits::default(),
         stop: || false,
         now: Timestamp::UNIX_EPOCH,
+        accepted_keys: &accepted_keys,
         culprits: &mut culprits,
         good: &mut good,
         runs: 0,
@@ -212,6 +214,7 @@ async fn a_search_that_is_interrupted_whenever_possible_comes_to_its_end() {
             limits,
             stop: || true,
             now: Timestamp::UNIX_EPOCH,
+            accepted_keys: &AcceptedKeys::default(),
             culprits: &mut culprits,
             good: &mut good,
             runs: 0,
@@ -236,6 +239,7 @@ fn a_culprit_is_forgotten_when_it_changes_and_only_then() {
             envoy_words: "no".to_owned(),
             since: Timestamp::UNIX_EPOCH,
             dropped: false,
+            put_back: None,
         },
     )]
     .into();
@@ -256,6 +260,7 @@ fn a_culprit_backend_loses_its_share_and_its_route_says_so() {
             envoy_words: "no such SNI".to_owned(),
             since: Timestamp::UNIX_EPOCH,
             dropped: false,
+            put_back: None,
         },
     )]
     .into();

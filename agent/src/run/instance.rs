@@ -93,7 +93,7 @@ impl Instance {
         };
         supervisor.park(tcp_addresses(&newest.rendered));
         let mut state = supervisor.state();
-        let mut publisher = Publisher::new(&self, applier, supervisor.admin());
+        let mut publisher = Publisher::new(&self, applier, supervisor.admin(), &newest);
         let mut drain: Option<Drain> = None;
         let mut replacement = Replacement::new(bootstrap);
         // What was accepted before may be older than the files: those serve until the source has been read.
@@ -285,12 +285,12 @@ impl Instance {
             tracing::info!(gateway = %self.gateway, "starting Envoy from the files that are there");
         } else {
             // Nobody reads the files yet: they can be written in any order.
-            let wanted = apply::Wanted {
+            let desired = apply::Desired {
                 rendered: &first.rendered,
                 serials: &std::collections::BTreeMap::new(),
                 may_empty: true,
             };
-            applier.apply(wanted, None).await?;
+            applier.apply(desired, None).await?;
         }
         self.seen.send_modify(|seen| {
             seen.admin = self.directories.admin_socket();

@@ -9,13 +9,12 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
-use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Snapshot, Transport};
 use sesame_proto::{addresses, digest};
 
 use super::addresses::{Assignment, Need, assign};
 use super::directories::Directories;
-use crate::quarantine::Served;
+use crate::quarantine::Reduced;
 use sesame_render::limits::Limits;
 use sesame_render::packed::Packed;
 use sesame_render::{EndpointRules, Rendered};
@@ -73,15 +72,10 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// What is left of it.
-    pub(super) fn reduced_to(&self, served: Served) -> Self {
-        let Served { snapshot, rendered } = served;
-        let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
+    pub(super) fn reduced_to(&self, reduced: Reduced) -> Self {
+        let Reduced { packed, rendered } = reduced;
         Self {
-            packed: Arc::new(Packed::new(&ResolvedGateway {
-                gateway: self.packed.gateway().clone(),
-                keys: self.packed.keys().iter().filter(named).cloned().collect(),
-                snapshot,
-            })),
+            packed,
             options: self.options.clone(),
             assignment: self.assignment.clone(),
             rendered,

@@ -5,14 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
-};
 
+use crate::host::can_bind;
 use crate::host::port_owner::{self, PortOwner};
 use crate::host::privileged_ports::{self, PrivilegedPort};
 use sesame_proto::schema::Transport;
@@ -31,7 +28,7 @@ pub struct UnboundSocket {
     /// Envoy's reason.
     pub envoy_words: String,
     /// Who is in the way, if that could be told.
-    pub holder: Option<PortOwner>,
+    pub owner: Option<PortOwner>,
     /// That it needs a capability, if that is why.
     pub low: Option<PrivilegedPort>,
     /// When it was refused first.
@@ -85,7 +82,7 @@ impl Unbound {
             transport,
             low: privileged_ports::explain(address.port(), &envoy_words),
             envoy_words,
-            holder: port_owner::find(transport, address.ip(), address.port()),
+            owner: port_owner::find(transport, address.ip(), address.port()),
             since: before.map_or(now, |socket| socket.since),
             refused,
             failures,
@@ -174,29 +171,6 @@ fn parse(listener: &str) -> Option<(Transport, SocketAddr)> {
         .then_some((transport, SocketAddr::new(address, port)))
 }
 
-/// Binds as Envoy does, without listening: no connection is lost to it. What cannot be asked is worth a try.
-fn can_bind(transport: Transport, address: SocketAddr) -> bool {
-    let family = if address.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    };
-    let kind = match transport {
-        Transport::Tcp => SockType::Stream,
-        Transport::Udp => SockType::Datagram,
-    };
-    let Ok(fd) = socket(family, kind, SockFlag::SOCK_CLOEXEC, None) else {
-        return true;
-    };
-    // Failures show when binding.
-    let _ = setsockopt(&fd, sockopt::ReuseAddr, &true);
-    let _ = setsockopt(&fd, sockopt::ReusePort, &true);
-    if address.is_ipv6() {
-        let _ = setsockopt(&fd, sockopt::Ipv6V6Only, &true);
-    }
-    bind(fd.as_raw_fd(), &SockaddrStorage::from(address)).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
@@ -239,7 +213,7 @@ mod tests {
         let mut unbound = Unbound::default();
         assert!(unbound.add(&name, "in use".to_owned(), None, Timestamp::UNIX_EPOCH));
         let socket = unbound.iter().next().unwrap();
-        assert_eq!(socket.holder.as_ref().unwrap().pid, std::process::id());
+        assert_eq!(socket.owner.as_ref().unwrap().pid, std::process::id());
         assert!(!unbound.add(&name, "in use".to_owned(), None, Timestamp::UNIX_EPOCH));
         unbound.sockets.get_mut(&name).unwrap().next = Instant::now();
         assert!(!unbound.probe());

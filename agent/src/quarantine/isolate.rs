@@ -21,28 +21,29 @@ pub(super) enum Depth {
     MatchOnly,
 }
 
-/// The pieces of the group, alone. Those that `pieces` does not have are ignored.
-pub(super) fn alone(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
-    let mut bed = Bed::default();
+/// Returns a snapshot that holds the pieces of the group alone. Those that `pieces` does not have are ignored.
+pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
+    let mut builder = ProbeBuilder::default();
     for piece in group {
         let Some(content) = pieces.of.get(piece) else {
             continue;
         };
         match content {
-            Content::Key(key) => bed.key(key),
-            Content::TrustBundle(bundle) => bed.trust_bundle(bundle),
+            Content::Key(key) => builder.key(key),
+            Content::TrustBundle(bundle) => builder.trust_bundle(bundle),
             Content::Endpoints(set) => {
-                bed.snapshot.endpoints.push((*set).clone());
-                bed.snapshot.backends.push(Backend {
+                builder.snapshot.endpoints.push((*set).clone());
+                builder.snapshot.backends.push(Backend {
                     name: format!("alone/{}", set.name),
                     endpoints: set.name.clone(),
                     ..Backend::default()
                 });
             }
-            Content::Backend(backend) => bed.backend(backend, pieces),
+            Content::Backend(backend) => builder.backend(backend, pieces),
             Content::VirtualHost(host) => {
                 if let Piece::VirtualHost { table, .. } = piece {
-                    bed.hosts
+                    builder
+                        .hosts
                         .entry(table.clone())
                         .or_default()
                         .push(VirtualHost {
@@ -53,15 +54,15 @@ pub(super) fn alone(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snaps
             }
             Content::Route(copies) => {
                 for route in copies {
-                    bed.route(route, depth);
+                    builder.route(route, depth);
                 }
             }
             Content::L4Route(copies) => {
                 for (port, listener, route) in copies {
                     for share in &route.backends {
-                        bed.plain_backends.insert(share.backend.clone());
+                        builder.plain_backends.insert(share.backend.clone());
                     }
-                    bed.listener(port, listener, vec![(*route).clone()], pieces);
+                    builder.listener(port, listener, vec![(*route).clone()], pieces);
                 }
             }
             Content::Listener(port, listener) => {
@@ -71,16 +72,16 @@ pub(super) fn alone(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snaps
                 } else {
                     Vec::new()
                 };
-                bed.listener(port, listener, routes, pieces);
+                builder.listener(port, listener, routes, pieces);
             }
         }
     }
-    bed.finish()
+    builder.finish()
 }
 
 /// A snapshot under construction.
 #[derive(Default)]
-struct Bed {
+struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
     /// By route table: two tables may have the same domain.
@@ -91,7 +92,7 @@ struct Bed {
     bundles: BTreeSet<String>,
 }
 
-impl Bed {
+impl ProbeBuilder {
     /// A port that is not taken. There are more pieces than ports only where nobody would notice one unjudged:
     /// the judgement of the whole comes last.
     fn port(&self) -> u32 {

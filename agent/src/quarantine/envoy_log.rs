@@ -19,7 +19,7 @@ pub(super) fn named(words: &[String]) -> Vec<Named> {
 }
 
 /// Whether Envoy could not even read a file: it is out of descriptors, and nothing is wrong with what is in it.
-pub(super) fn let_down_by_host(words: &[String]) -> bool {
+pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words
         .iter()
         .any(|words| words.contains("unable to read file: "))
