@@ -1,4 +1,4 @@
-//! Bringing rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
+//! Transactions that bring rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
 //! when Envoy refuses.
 //!
 //! `plan` decides (pure), `files` writes, `transaction` runs one against the other and proves each step by what

@@ -1,4 +1,4 @@
-//! A plan carried out against a running Envoy: write, wait for the proof, go on; or put everything back.
+//! Execution of a plan against a running Envoy: write, wait for the proof, go on; or put everything back.
 //!
 //! Whatever happens, the files that are left are files that Envoy has accepted: a refused one would turn the
 //! next start into an outage.
@@ -29,7 +29,7 @@ pub struct Applier {
     pub(super) files: Files,
     log: EnvoyLog,
     on_disk: OnDisk,
-    /// Whether Envoy has confirmed what is on disk since this agent came.
+    /// True if Envoy has confirmed what is on disk since this agent started.
     confirmed: bool,
     patience: Patience,
     /// See [`Applier::set_pace`].
@@ -74,7 +74,7 @@ impl Applier {
         Ok((applier, Opened { undone, junk }))
     }
 
-    /// The same with another patience.
+    /// Replaces the patience.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
@@ -100,12 +100,12 @@ impl Applier {
         Ok(found.junk)
     }
 
-    /// What is on disk: after a transaction, what Envoy last accepted.
+    /// Returns the content of the disk: after a transaction, what Envoy last accepted.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
     }
 
-    /// Brings the files, and the Envoy if one runs, to what is wanted. Must not be cancelled half-way; if it
+    /// Brings the files, and the Envoy if one runs, to the desired state. Must not be cancelled half-way; if it
     /// is, the next `open` undoes it.
     pub async fn apply(
         &mut self,
@@ -199,7 +199,7 @@ impl Applier {
         self.confirmed = true;
     }
 
-    /// Without an Envoy order does not matter, except that what is referred to exists first.
+    /// Writes all files. Without an Envoy their order does not matter, except that what is referred to exists first.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;
@@ -289,7 +289,7 @@ impl Applier {
         Ok(Ok(()))
     }
 
-    /// Listeners that could not listen after their file was accepted: Envoy removes them, old form and new.
+    /// Returns the number of listeners that could not listen after their file was accepted: Envoy removes them, in old form and new.
     async fn listener_failures(&self, phase: Phase, envoy: &Admin) -> u64 {
         if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
             return 0;
@@ -328,7 +328,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Puts everything back; if that fails, believes only what is on disk.
+    /// Puts everything back; if that fails, believes only the files on disk.
     async fn restore(&mut self, envoy: Option<&Admin>) -> Result<(), ApplyError> {
         let result = rollback::all(&mut self.files, envoy).await;
         let result = result.map_err(|source| self.io("putting files back", source));
@@ -349,8 +349,8 @@ impl Applier {
     }
 }
 
-/// The version of a secret proves little: Envoy reports a bad pair as accepted when it comes a second time.
-/// The serial numbers of the certificates in use do. A changed secret must show; a new one may have no user yet.
+/// Checks that Envoy shows changed certificates. The version of a secret proves little: a bad pair that comes a second time is
+/// reported as accepted. Serial numbers of certificates in use do. A changed one must show; a new one may have no user yet.
 async fn check_serials(
     phase: Phase,
     expected: &[Expectation],

@@ -9,6 +9,7 @@ use sesame_gateway_api::api::Network;
 
 use super::host::HostArgs;
 use super::source::SourceArgs;
+use crate::envoy::settings::DEFAULT_DRAIN_TIME;
 use crate::run::{self, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR, OnStop, RunOptions};
 
 #[derive(Debug, Args)]
@@ -66,7 +67,7 @@ pub(crate) struct RunArgs {
     #[arg(
         long,
         env = "SESAME_DRAIN_SECONDS",
-        default_value_t = 30,
+        default_value_t = DEFAULT_DRAIN_TIME.as_secs(),
         value_name = "SECONDS"
     )]
     drain_seconds: u64,

@@ -1,4 +1,4 @@
-//! The advice: what to leave out of a target at one Envoy, learned from what that Envoy refuses.
+//! Advice on what to leave out of a target at one Envoy, learned from what that Envoy refuses.
 //!
 //! It publishes nothing; `publish` asks it before each transaction, and after each that was refused.
 
@@ -24,7 +24,7 @@ use super::unbound::Unbound;
 use crate::apply::Refusal;
 use crate::xds::Kind;
 
-/// What is left out at one Envoy, and why.
+/// Pieces and listeners that are left out at one Envoy, and why.
 #[derive(Debug)]
 pub struct Quarantine {
     binary: PathBuf,

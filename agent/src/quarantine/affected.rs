@@ -1,4 +1,4 @@
-//! What a quarantine means for the objects: whose conditions say so, and in which words. Pure.
+//! Objects that a quarantine concerns: the conditions that say so, and their words. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,42 +11,42 @@ use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
 use super::unbound::{Unbound, UnboundSocket};
 
-/// What is left out, by whom it concerns.
+/// Parts that are left out, by the object that they concern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
-    /// The culprits themselves, each with Envoy's words.
+    /// Culprits themselves, each with Envoy's words.
     pub refused: Vec<Refused>,
     /// Listeners that are not open, by the snapshot's name, with the reason.
     pub listeners: BTreeMap<String, String>,
-    /// By route: `HTTPRoute/namespace/name`.
+    /// Routes with faults, by `HTTPRoute/namespace/name`.
     pub routes: BTreeMap<String, AffectedRoute>,
 }
 
-/// What is wrong with a route.
+/// Faults of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AffectedRoute {
     /// Rules of which a match is left out, with the reason.
     pub rules: BTreeMap<usize, String>,
     /// Rules of which a backend's share is refused, with the reason.
     pub shares: BTreeMap<usize, String>,
-    /// Whether any match of any rule works.
+    /// True if any match of any rule works.
     pub works: bool,
 }
 
-/// A culprit.
+/// Culprit, as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// Its name in the snapshot: provenance.
+    /// Name in the snapshot, which is provenance.
     pub object: String,
-    /// What happens instead.
+    /// Behaviour in its place.
     pub effect: String,
-    /// Envoy's reason.
+    /// Reason in Envoy's words.
     pub envoy_words: String,
-    /// When it was found.
+    /// Time at which it was found.
     pub since: Timestamp,
 }
 
-/// Says whom it concerns. `bound` is the port that an outside port is bound to.
+/// Returns the objects that the culprits concern. `bound` is the port that an outside port is bound to.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
@@ -140,7 +140,7 @@ fn not_open(
         transport,
         envoy_words,
         owner,
-        low,
+        privileged,
         since,
         ..
     } = socket;
@@ -149,8 +149,8 @@ fn not_open(
         // Writing to a String cannot fail.
         let _ = write!(words, "; the port is held by {owner}");
     }
-    if let Some(low) = low {
-        let _ = write!(words, "; {low}");
+    if let Some(privileged) = privileged {
+        let _ = write!(words, "; {privileged}");
     }
     for port in &snapshot.ports {
         if port.transport() != *transport || bound(port.port) != u32::from(address.port()) {
@@ -173,7 +173,7 @@ fn not_open(
     }
 }
 
-/// Takes note of one match of a rule; the first reason of each kind is kept.
+/// Notes one match of a rule; the first reason of each kind is kept.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,
@@ -197,14 +197,14 @@ fn note(
     }
 }
 
-/// `HTTPRoute/namespace/name/rules/0/matches/1` → its route and rule.
+/// Returns the route and the rule of `HTTPRoute/namespace/name/rules/0/matches/1`.
 fn rule_of(name: &str) -> Option<(&str, usize)> {
     let (route, rest) = name.split_once("/rules/")?;
     let rule = rest.split('/').next()?.parse().ok()?;
     Some((route, rule))
 }
 
-/// Whose it is: a virtual host's is that of its first route.
+/// Returns the object that a piece belongs to: that of a virtual host is the one of its first route.
 fn object(piece: &Piece, snapshot: &Snapshot) -> String {
     let Piece::VirtualHost { table, domain } = piece else {
         return piece.to_string();

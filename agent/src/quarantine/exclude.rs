@@ -1,4 +1,4 @@
-//! A snapshot without its culprits. Pure.
+//! Snapshot without its culprits. Pure.
 //!
 //! Nothing falls through to where it does not belong: a culprit's requests are answered with 500, its share of a
 //! weighted rule is refused, and what would go on without the protection that it asked for goes too. A key that is
@@ -15,7 +15,7 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// The names of what goes: the culprits themselves and what cannot be without them.
+/// Names of all that goes: the culprits themselves and the pieces that cannot be without them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
@@ -56,7 +56,7 @@ impl<'a> Gone<'a> {
         }
     }
 
-    /// The culprits without which the backend cannot be.
+    /// Returns the culprits without which the backend cannot be.
     pub(super) fn causes_of_backend(&self, backend: &Backend) -> impl Iterator<Item = Piece> {
         let Backend {
             name,
@@ -81,7 +81,7 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// The culprits without which the listener cannot be: itself, its clients' trust bundle, or all of its keys.
+    /// Returns the culprits without which the listener cannot be: itself, its clients' trust bundle, or all of its keys.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {
@@ -95,7 +95,7 @@ impl<'a> Gone<'a> {
     }
 }
 
-/// The snapshot without the culprits. Names of culprits that it does not have are ignored.
+/// Returns the snapshot without the culprits. Names of culprits that it does not have are ignored.
 pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
@@ -229,7 +229,7 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
     }
 }
 
-/// The route's name and match, and 500 for everything that it matches.
+/// Returns a route with the same name and match that answers 500.
 pub(super) fn answering_500(route: &Route) -> Route {
     Route {
         name: route.name.clone(),

@@ -1,4 +1,4 @@
-//! Configurations that hold some pieces and nothing else, to be judged. Pure.
+//! Probes: configurations that hold some pieces and nothing else, to be judged. Pure.
 //!
 //! Each piece gets the least that Envoy needs to look at it: a route a table and a listener, a key a listener that
 //! shows it. What it refers to is left out where Envoy does not look, so that a piece is never blamed for another.
@@ -13,11 +13,11 @@ use sesame_proto::schema::{
 use super::exclude::answering_500;
 use super::piece::{Content, Piece, Pieces};
 
-/// How much of each route is looked at.
+/// Depth to which a route is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// Its match, with an answer of 500.
+    /// The match alone, with an answer of 500.
     MatchOnly,
 }
 
@@ -79,21 +79,21 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
     builder.finish()
 }
 
-/// A snapshot under construction.
+/// Builder of a probe.
 #[derive(Default)]
 struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
-    /// By route table: two tables may have the same domain.
+    /// Virtual hosts by route table: two tables may have the same domain.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
-    /// Those that are only referred to.
+    /// Names of backends that are only referred to.
     plain_backends: BTreeSet<String>,
     keys: BTreeSet<String>,
     bundles: BTreeSet<String>,
 }
 
 impl ProbeBuilder {
-    /// A port that is not taken. There are more pieces than ports only where nobody would notice one unjudged:
+    /// Returns a port that is not taken. There are more pieces than ports only where nobody would notice one unjudged:
     /// the judgement of the whole comes last.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
@@ -153,7 +153,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// With its secrets, which were judged before, and without its endpoints, which are judged for themselves.
+    /// Adds a backend with its secrets, which were judged before, and without its endpoints, which are judged by themselves.
     fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
         if let Some(tls) = &backend.tls {
             self.refer(&tls.client_key, &tls.trust_bundle, pieces);
@@ -256,7 +256,7 @@ impl ProbeBuilder {
     }
 }
 
-/// A route that goes nowhere.
+/// Returns a route that goes nowhere.
 fn nowhere(name: &str) -> L4Route {
     L4Route {
         name: name.to_owned(),

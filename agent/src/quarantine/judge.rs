@@ -1,4 +1,4 @@
-//! Who says whether a configuration is good: the Envoy binary, by `--mode validate`, beside the one that serves.
+//! Judge of configurations: the Envoy binary, by `--mode validate`, beside the one that serves.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use crate::envoy::validate::{ValidateError, Verdict, validate};
 use sesame_render::Options;
 use sesame_render::packed::Packed;
 
-/// What is judged.
+/// Scope of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
     /// Some pieces without the rest: ports and addresses mean nothing.
     Alone,
-    /// What would be served.
+    /// Configuration that would be served.
     Whole,
 }
 
 /// Judges snapshots.
 pub trait Judge: Sync {
-    /// Envoy's words if it refuses, `None` if it does not.
+    /// Returns Envoy's words if it refuses, `None` if it does not.
     fn judge(
         &self,
         snapshot: Snapshot,
@@ -30,29 +30,29 @@ pub trait Judge: Sync {
     ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
 }
 
-/// Why there is no verdict: nothing can be said of the configuration.
+/// Reason why there is no verdict: nothing can be said of the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
     /// Envoy could not be run, or did not come to an end.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// Ours, not the configuration's.
+    /// Fault of the agent, not of the configuration.
     #[error("the configuration cannot be put together for validation: {0}")]
     Internal(String),
 }
 
-/// The real judge.
+/// Judge that runs the real Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyJudge {
-    /// The binary that serves.
+    /// Binary that serves.
     pub binary: PathBuf,
-    /// For configurations while they are judged: they hold keys.
+    /// Directory for configurations while they are judged: they hold keys.
     pub scratch: PathBuf,
     /// The target, whose keys are used.
     pub packed: Arc<Packed>,
     /// Keys that may be put back, which are used where a snapshot names them.
     pub accepted_keys: AcceptedKeys,
-    /// As for rendering.
+    /// Options for rendering.
     pub options: Options,
 }
 
@@ -85,7 +85,7 @@ impl Judge for EnvoyJudge {
     }
 }
 
-/// Envoy's reason without what it says of the temporary file.
+/// Returns Envoy's reason without what it says of the temporary file.
 fn reason(envoy_words: &str) -> String {
     envoy_words
         .split_once("error initializing configuration '")

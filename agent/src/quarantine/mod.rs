@@ -1,4 +1,4 @@
-//! Quarantine: what Envoy refuses is left out alone, so that it harms nothing else.
+//! Quarantine: pieces that Envoy refuses are left out alone, so that they harm nothing else.
 //!
 //! A refusal says little: one bad regular expression refuses a whole route table, and Envoy stops at the first
 //! error. So the culprits are searched for by halves, with `envoy --mode validate` as the judge of configurations
@@ -38,4 +38,4 @@ pub use memory::{Culprit, Culprits};
 pub use piece::{Digest, Piece, digests};
 pub use search::{Limits, Search, SearchEnd};
 pub use target::{Reduced, Target};
-pub use unbound::{Unbound, UnboundSocket, tcp_addresses};
+pub use unbound::{Unbound, UnboundSocket};

@@ -24,7 +24,7 @@ use super::wanted::Wanted;
 use crate::apply::{self, Applier};
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::{State, Supervisor, SupervisorConfig, locate};
-use crate::quarantine::tcp_addresses;
+use crate::xds::tcp_addresses;
 
 /// How long to wait before something that failed for no lasting reason is tried again.
 const RETRY: Duration = Duration::from_secs(1);
