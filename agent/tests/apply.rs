@@ -11,7 +11,7 @@ use kit::{
     until_answered,
 };
 use sesame_agent::apply::plan::Phase;
-use sesame_agent::apply::{Applier, OnDisk, Outcome, Patience, Wanted};
+use sesame_agent::apply::{Applier, Desired, OnDisk, Outcome, Patience};
 use sesame_agent::xds::{Kind, Subscription};
 use sesame_render::Rendered;
 
@@ -166,7 +166,7 @@ async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
     let envoy = supervisor.admin();
     let mut step = async |rendered: &Rendered, serial: &str| {
         let serials = BTreeMap::from([(name.to_owned(), serial.to_owned())]);
-        let wanted = Wanted {
+        let wanted = Desired {
             rendered,
             serials: &serials,
             may_empty: false,

@@ -16,7 +16,8 @@ use std::time::Duration;
 use kit::{Host, Load, backend, free_address, get_path, until_answered, until_status};
 use sesame_agent::apply::{Applier, Outcome, Patience};
 use sesame_agent::envoy::{Admin, Supervisor};
-use sesame_agent::quarantine::{Candidate, Kept, Piece, Published, Quarantine, affected};
+use sesame_agent::publish::{Kept, Published, publish};
+use sesame_agent::quarantine::{Piece, Quarantine, Target, affected};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::encoded::EncodedSnapshot;
@@ -67,6 +68,30 @@ fn bad_string(name: &str) -> StringMatch {
         name: name.to_owned(),
         kind: Some(string_match::Kind::Regex(BAD_REGEX.to_owned())),
     }
+}
+
+/// Makes a key whose certificate has a serial number that ends with this number; Envoy refuses a wrong one.
+fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let shown = if wrong_key {
+        rcgen::KeyPair::generate().unwrap()
+    } else {
+        rcgen::KeyPair::try_from(key.serialize_der()).unwrap()
+    };
+    let mut params = rcgen::CertificateParams::new(vec![format!("{name}.example.com")]).unwrap();
+    params.serial_number = Some(rcgen::SerialNumber::from(vec![0x4e, number]));
+    let pair = KeyPair {
+        name: format!("Secret/ns/{name}"),
+        certificate_chain: params.self_signed(&key).unwrap().pem().into_bytes(),
+        private_key: shown.serialize_pem().into_bytes(),
+    };
+    let key = KeyRef {
+        name: pair.name.clone(),
+        digest: pair.digest(),
+        serial: format!("4e{number:02x}"),
+        not_after: 0,
+    };
+    (key, pair)
 }
 
 /// Kinds of poison.
@@ -156,28 +181,11 @@ impl World {
 
     /// An HTTPS listener with a key of its own.
     fn https(&mut self, name: &str, wrong_key: bool) -> String {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let shown = if wrong_key {
-            rcgen::KeyPair::generate().unwrap()
-        } else {
-            rcgen::KeyPair::try_from(key.serialize_der()).unwrap()
-        };
         let host = format!("{name}.example.com");
-        let mut params = rcgen::CertificateParams::new(vec![host.clone()]).unwrap();
         let number = u8::try_from(self.resolved.keys.len() + 1).unwrap();
-        params.serial_number = Some(rcgen::SerialNumber::from(vec![0x4e, number]));
-        let pair = KeyPair {
-            name: format!("Secret/ns/{name}"),
-            certificate_chain: params.self_signed(&key).unwrap().pem().into_bytes(),
-            private_key: shown.serialize_pem().into_bytes(),
-        };
+        let (key, pair) = key(name, number, wrong_key);
         let snapshot = &mut self.resolved.snapshot;
-        snapshot.keys.push(KeyRef {
-            name: pair.name.clone(),
-            digest: pair.digest(),
-            serial: format!("4e{number:02x}"),
-            not_after: 0,
-        });
+        snapshot.keys.push(key);
         let listener = format!("Gateway/ns/gw/listeners/{name}");
         snapshot.ports[1].listeners.push(Listener {
             name: listener.clone(),
@@ -192,6 +200,14 @@ impl World {
         });
         self.resolved.keys.push(pair);
         listener
+    }
+
+    /// Puts another version in the place of a key.
+    fn rotate(&mut self, name: &str, number: u8, wrong_key: bool) {
+        let (key, pair) = key(name, number, wrong_key);
+        let (keys, pairs) = (&mut self.resolved.snapshot.keys, &mut self.resolved.keys);
+        let place = keys.iter().position(|old| old.name == key.name).unwrap();
+        (keys[place], pairs[place]) = (key, pair);
     }
 
     /// Adds one; what is to be blamed.
@@ -329,7 +345,6 @@ struct Publisher {
     supervisor: Supervisor,
     envoy: Admin,
     quarantine: Quarantine,
-    accepted: Option<EncodedSnapshot>,
 }
 
 impl Publisher {
@@ -368,7 +383,6 @@ impl Publisher {
             options,
             applier,
             supervisor,
-            accepted: None,
         }
     }
 
@@ -376,28 +390,14 @@ impl Publisher {
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let rendered = sesame_render::render(snapshot, keys, &self.options);
         let packed = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
-        let candidate = Candidate {
+        let target = Target {
             packed: &packed,
             options: &self.options,
             rendered: &rendered,
         };
-        let published = self
-            .quarantine
-            .publish(
-                &mut self.applier,
-                &self.envoy,
-                candidate,
-                self.accepted.as_ref(),
-                || false,
-            )
-            .await
-            .unwrap();
-        if let Published::Accepted { served, .. } = &published {
-            let served = served.as_ref().map(|served| served.snapshot.clone());
-            let served = served.unwrap_or_else(|| snapshot.clone());
-            self.accepted = Some(EncodedSnapshot::new(&served, keys.clone()));
-        }
-        published
+        let (quarantine, applier) = (&mut self.quarantine, &mut self.applier);
+        let published = publish(quarantine, applier, &self.envoy, target, || false).await;
+        published.unwrap()
     }
 
     /// Publishes; what was left out of it.
@@ -413,6 +413,12 @@ impl Publisher {
             "{published:?}: {found:?}"
         );
         found
+    }
+
+    /// Returns the serial numbers of the certificates that Envoy shows.
+    async fn serials(&self) -> BTreeSet<String> {
+        let serials = self.envoy.certificate_serials().await.unwrap();
+        serials.into_iter().collect()
     }
 
     async fn stop(self) {
@@ -479,11 +485,11 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
 
     // What changes beside them goes through at once.
     bad.routes().push(route("new", "Service/ns/good/80"));
-    let Published::Accepted { report, served } = publisher.publish(&bad).await else {
+    let Published::Accepted { report, reduced } = publisher.publish(&bad).await else {
         panic!("an unrelated change is refused");
     };
     assert_eq!(report.outcome, Outcome::Applied);
-    assert!(served.is_some());
+    assert!(reduced.is_some());
     until_answered(publisher.at, "/new", (200, "good")).await;
 
     let affected = affected(
@@ -538,27 +544,65 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
     let ResolvedGateway { snapshot, keys, .. } = &bad.resolved;
     let rendered = sesame_render::render(snapshot, keys, &publisher.options);
     let packed = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
-    let candidate = Candidate {
+    let target = Target {
         packed: &packed,
         options: &publisher.options,
         rendered: &rendered,
     };
-    let outcome = publisher
-        .quarantine
-        .publish(
-            &mut publisher.applier,
-            &publisher.envoy,
-            candidate,
-            publisher.accepted.as_ref(),
-            || true,
-        )
-        .await
-        .unwrap();
+    let (quarantine, applier) = (&mut publisher.quarantine, &mut publisher.applier);
+    let outcome = publish(quarantine, applier, &publisher.envoy, target, || true).await;
+    let outcome = outcome.unwrap();
     assert!(
         matches!(outcome, Published::Kept(Kept::Searching { .. })),
         "{outcome:?}"
     );
     assert_eq!(get_path(publisher.at, "/g1").await.unwrap().0, 200);
     assert_eq!(publisher.accepted(&bad).await, BTreeSet::from([culprit]));
+    publisher.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_key_has_the_accepted_one_in_its_place_until_it_is_mended() {
+    let endpoint = backend("good").await;
+    let mut world = World::new(5, endpoint);
+    let mut publisher = Publisher::start(&world).await;
+    assert!(publisher.accepted(&world).await.is_empty());
+    let culprit = Piece::Key("Secret/ns/good".to_owned());
+    let first = "4e01".to_owned();
+    for number in [0x11, 0x12] {
+        world.rotate("good", number, true);
+        let found = publisher.accepted(&world).await;
+        assert_eq!(found, BTreeSet::from([culprit.clone()]));
+        assert_eq!(publisher.serials().await, BTreeSet::from([first.clone()]));
+        let affected = affected(
+            &world.resolved.snapshot,
+            publisher.quarantine.culprits(),
+            publisher.quarantine.unbound(),
+            |port| port,
+        );
+        assert!(affected.listeners.is_empty(), "{affected:?}");
+        let [refused] = affected.refused.as_slice() else {
+            panic!("{affected:?}");
+        };
+        assert_eq!(refused.object, "Secret/ns/good");
+        assert!(refused.effect.contains("accepted before"), "{refused:?}");
+    }
+
+    // What changes beside it goes through, also by an agent that knows only what was accepted before it.
+    world.routes().push(route("beside", "Service/ns/good/80"));
+    let Published::Accepted { reduced, .. } = publisher.publish(&world).await else {
+        panic!("an unrelated change is refused");
+    };
+    until_answered(publisher.at, "/beside", (200, "good")).await;
+    let host = &publisher.host;
+    let restarted = Quarantine::new(host.config().binary, host.directory.path().join("judge"));
+    publisher.quarantine = restarted.with_last_good_keys(reduced.map(|reduced| reduced.packed));
+    let found = publisher.accepted(&world).await;
+    assert_eq!(found, BTreeSet::from([culprit]));
+    assert_eq!(publisher.serials().await, BTreeSet::from([first]));
+
+    world.rotate("good", 0x13, false);
+    assert!(publisher.accepted(&world).await.is_empty());
+    assert!(publisher.serials().await.contains("4e13"));
     publisher.stop().await;
 }

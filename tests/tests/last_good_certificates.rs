@@ -3,6 +3,8 @@
 
 #![allow(clippy::expect_used, reason = "tests end where they cannot go on")]
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::agent::{Setup, agent_binary};
@@ -128,6 +130,107 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
+}
+
+/// Makes a Secret with a key that resolution takes, because it belongs to its certificate, and Envoy finds too short.
+fn weak_secret(name: &str, host: &str) -> Value {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [certificate, key] = ["crt", "key"].map(|file| directory.path().join(file));
+    let made = std::process::Command::new("openssl")
+        .args([
+            "req", "-x509", "-newkey", "rsa:1024", "-nodes", "-days", "30",
+        ])
+        .args(["-subj", &format!("/CN={host}")])
+        .arg("-out")
+        .arg(&certificate)
+        .arg("-keyout")
+        .arg(&key)
+        .output()
+        .expect("openssl");
+    assert!(made.status.success(), "{made:?}");
+    let encoded = |path| STANDARD.encode(std::fs::read(path).expect("a file"));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": "default"},
+        "type": "kubernetes.io/tls",
+        "data": {"tls.crt": encoded(certificate), "tls.key": encoded(key)},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one_is_served() {
+    let backend = Backend::start("a").await;
+    let (before, after) = (Authority::new("before"), Authority::new("after"));
+    // No change takes all listeners of an Envoy away.
+    let mut objects = edge(&[
+        https_listener("https", 443, "", "pair"),
+        http_listener("http", 80, ""),
+    ]);
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    let mut agent = Setup::with_ports(&[443, 80]).start(&[
+        ("all.yaml", &yaml(&objects)),
+        (
+            "secret.yaml",
+            &yaml(&[before.issue(&["a.test"]).secret("pair")]),
+        ),
+    ]);
+    let [old, new] = [&before, &after].map(|authority| {
+        let request = agent.get(443, "a.test", "/");
+        request.tls("a.test", &authority.trust())
+    });
+    agent.wait_served(&old, |reply| reply.status == 200).await;
+
+    // One weak key after the other: the good one is not forgotten over those that are refused.
+    let said = |status: &Value| {
+        let gateway = gateway_status(status);
+        let listener = &gateway["listeners"][0]["conditions"];
+        let refused = &status["gateways"][0]["refused"];
+        let effect = refused[0]["effect"].as_str().unwrap_or_default();
+        let words = refused[0]["envoyWords"].as_str().unwrap_or_default();
+        refused.as_array().is_some_and(|all| all.len() == 1)
+            && (&refused[0]["kind"], &refused[0]["name"]) == (&json!("Secret"), &json!("pair"))
+            && effect.contains("accepted before is used, whose certificate expires at")
+            && words.contains("2048-bit or larger")
+            && condition(listener, "Programmed")["status"] == "True"
+    };
+    for _ in 0..2 {
+        agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
+        let status = agent.wait_status("the weak key is refused", said).await;
+        assert_eq!(status["healthy"], false, "{status:#}");
+        assert_eq!(old.send().await.expect("an answer").status, 200);
+    }
+    // Nothing is left of the agent's memory, and then nothing of the Envoy either.
+    for number in 0..2_u8 {
+        agent.kill9();
+        if number == 1 {
+            agent.kill9_envoy();
+        }
+        agent.restart();
+        agent
+            .wait_status("the weak key is still refused", said)
+            .await;
+        agent.wait_served(&old, |reply| reply.status == 200).await;
+    }
+
+    agent.write(
+        "secret.yaml",
+        &yaml(&[after.issue(&["a.test"]).secret("pair")]),
+    );
+    agent.wait_served(&new, |reply| reply.status == 200).await;
+    agent
+        .wait_status("nothing is refused", |status| status["healthy"] == true)
+        .await;
+    // A Secret that is gone takes the key that stood in its place with it.
+    agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
+    agent.wait_status("the weak key is refused", said).await;
+    agent.remove("secret.yaml");
+    eventually("nobody answers", SOON, async || match new.send().await {
+        Ok(reply) => Err(format!("status {}", reply.status)),
+        Err(_) => Ok(()),
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

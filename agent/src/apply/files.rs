@@ -1,4 +1,4 @@
-//! Files on disk: every one arrives by rename, and can be put back.
+//! Files for Envoy on disk: each arrives by rename, and can be put back.
 //!
 //! Whoever writes keeps the previous file in a journal until the whole transaction is accepted; an agent
 //! killed in the middle leaves the journal, and the next one undoes what was not accepted. Directories are
@@ -19,10 +19,10 @@ use crate::xds::{Kind, Subscription};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::no_shares;
 
-/// The suffix of a journal entry that says: there was no file.
+/// Suffix of a journal entry for a file that did not exist.
 const ABSENT: &str = "absent";
 
-/// The files of one Envoy, and the journal of what was changed since the last commit.
+/// Files of one Envoy, and the journal of changes since the last commit.
 #[derive(Debug)]
 pub(crate) struct Files {
     layout: XdsLayout,
@@ -32,16 +32,16 @@ pub(crate) struct Files {
     shares: Option<Bytes>,
 }
 
-/// One change that can be undone.
+/// Change that can be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// What the file is for.
+    /// Kind of the file.
     pub(crate) kind: Kind,
-    /// The file that was changed.
+    /// Path of the file that was changed.
     pub(crate) path: PathBuf,
-    /// The file as it was before, or the mark that there was none.
+    /// Path of the file as it was before, or of the mark that there was none.
     saved: PathBuf,
-    /// Whether there was one.
+    /// True if the file existed before.
     pub(crate) existed: bool,
 }
 
@@ -88,7 +88,7 @@ impl Files {
         &self.layout
     }
 
-    /// What was changed since the last commit, oldest first.
+    /// Returns the changes since the last commit, oldest first.
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -119,7 +119,7 @@ impl Files {
         Ok(())
     }
 
-    /// Has the file of the shares written anew: somebody else may have touched it.
+    /// Forgets the content of the file of the shares, which somebody else may have touched, so that it is written anew.
     pub(crate) fn forget_shares(&mut self) {
         self.shares = None;
     }
@@ -149,7 +149,7 @@ impl Files {
         Ok(self.entries.pop())
     }
 
-    /// Envoy has accepted everything: the journal is dropped, at once, because half a journal would undo
+    /// Drops the journal after Envoy has accepted everything: by one rename, because half a journal would undo
     /// half a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
@@ -166,7 +166,7 @@ impl Files {
         fs::remove_dir_all(dropped)
     }
 
-    /// Removes directories without a file. Only while no Envoy runs: a removed directory loses its watch.
+    /// Removes directories without a file. No Envoy may run: a removed directory loses its watch.
     pub(crate) fn remove_empty_directories(&self) -> io::Result<()> {
         for kind in Kind::LEAVES {
             for directory in entries(&self.layout.root().join(kind.directory()))? {

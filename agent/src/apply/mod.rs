@@ -1,4 +1,4 @@
-//! Bringing rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
+//! Transactions that bring rendered resources to Envoy: files by rename, in an order that drops nothing, verified and undone
 //! when Envoy refuses.
 //!
 //! `plan` decides (pure), `files` writes, `transaction` runs one against the other and proves each step by what
@@ -18,6 +18,6 @@ mod wait;
 
 pub use on_disk::OnDisk;
 pub use report::{Outcome, Refusal, Report, StepReport};
-pub use request::{ApplyError, Opened, Wanted};
+pub use request::{ApplyError, Desired, Opened};
 pub use transaction::Applier;
 pub use wait::Patience;

@@ -1,6 +1,6 @@
-//! What the files on disk say: the `old` of the next plan.
+//! Content of the files on disk: the `old` of the next plan.
 //!
-//! A process may have died at any moment, so anything found may be junk. A file counts only if it is whole:
+//! A process may have died at any moment, so any file may be junk. A file counts only if it is whole:
 //! its version is the digest of its content, its type is that of its directory and its name hashes to its
 //! path. Everything else is treated as absent and removed or overwritten by the next plan.
 
@@ -19,23 +19,23 @@ use crate::xds::{Kind, Subscription};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::{Rendered, Resource};
 
-/// A file larger than this was not written by us.
+/// Size beyond which a file was not written by this agent, in bytes.
 pub(super) const MAX_FILE: u64 = 256 << 20;
 
-/// The accepted content of the files, each list by name.
+/// Accepted content of the files, each list by name.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OnDisk {
-    /// What the whole files hold.
+    /// Resources that the whole files hold.
     pub content: Rendered,
-    /// Whether the LDS file is there and whole; Envoy does not start without it.
+    /// True if the LDS file exists and is whole; Envoy does not start without it.
     pub has_listeners: bool,
-    /// Whether the CDS file is there and whole; Envoy does not start without it.
+    /// True if the CDS file exists and is whole; Envoy does not start without it.
     pub has_clusters: bool,
     /// Files that the running Envoy has not taken: written again even if their bytes do not change.
     pub unconfirmed: BTreeSet<Subscription>,
 }
 
-/// Names and counts: the content has private keys.
+/// Prints counts alone, because the content has private keys.
 impl fmt::Debug for OnDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rendered {
@@ -60,10 +60,10 @@ impl fmt::Debug for OnDisk {
     }
 }
 
-/// The result of reading the files.
+/// Result of reading the files.
 pub(crate) struct Found {
     pub(crate) on_disk: OnDisk,
-    /// The version of every whole file, to be compared with what Envoy reports.
+    /// Version of every whole file, to be compared with what Envoy reports.
     pub(crate) versions: BTreeMap<Subscription, String>,
     /// Files that are not ours or not whole.
     pub(crate) junk: Vec<PathBuf>,
@@ -75,13 +75,13 @@ impl OnDisk {
         find(layout).map(|found| found.on_disk)
     }
 
-    /// The resources of a kind.
+    /// Returns the resources of a kind.
     pub(crate) fn of(&self, kind: Kind) -> &[Resource] {
         resources(&self.content, kind)
     }
 }
 
-/// The resources of a kind.
+/// Returns the resources of a kind.
 pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
     let Rendered {
         listeners,
@@ -101,7 +101,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
     }
 }
 
-/// Reads everything.
+/// Reads all files below `layout`.
 pub(crate) fn find(layout: &XdsLayout) -> io::Result<Found> {
     let mut found = Found {
         on_disk: OnDisk::default(),
@@ -180,7 +180,7 @@ fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
     resources
 }
 
-/// A whole file, or `None` for one that is absent, not a file or damaged.
+/// Reads a whole file; `None` for one that is absent, not a file or damaged.
 pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<response::Decoded>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,

@@ -1,4 +1,4 @@
-//! The order in which files are written, so that no request meets a half-made change.
+//! Order in which files are written, so that no request meets a half-made change.
 //!
 //! Pure: what is on disk and what is wanted, in; ordered steps, out. Every subscription of Envoy is
 //! independent, so order is all there is:
@@ -6,7 +6,7 @@
 //! keys, endpoints, new route tables → clusters (old ∪ new) → listeners (old ∪ new) → changed route tables →
 //! listeners (new) → clusters (new) → delete orphans
 //!
-//! What does not change is not written: a route change is one RDS write, an endpoint change one EDS write,
+//! Files that do not change are not written: a route change is one RDS write, an endpoint change one EDS write,
 //! and unions are written only where something goes away.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::xds::response;
 use crate::xds::{Kind, Subscription};
 use sesame_render::{Rendered, Resource};
 
-/// Where a step stands in the order.
+/// Place of a step in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Keys, endpoints and route tables that are new.
@@ -35,18 +35,18 @@ pub enum Phase {
     Orphans,
 }
 
-/// One file to be written.
+/// File to be written.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Write {
-    /// Whose file.
+    /// Subscription of the file.
     pub subscription: Subscription,
-    /// Its content, by name; one resource except for LDS and CDS.
+    /// Resources in the file by name; one except for LDS and CDS.
     pub resources: Vec<Resource>,
-    /// Whether there was no file before, so that Envoy may not be subscribed to it yet.
+    /// True if there was no file before, so that Envoy may not be subscribed to it yet.
     pub new: bool,
 }
 
-/// Names only: the content may be a private key.
+/// Prints names only, because the content may be a private key.
 impl std::fmt::Debug for Write {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&str> = self.resources.iter().map(|r| r.name.as_str()).collect();
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Write {
 /// Writes that may happen together; Envoy must have taken them all before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where it stands in the order.
+    /// Place in the order.
     pub phase: Phase,
     /// Files to write.
     pub writes: Vec<Write>,
@@ -65,20 +65,20 @@ pub struct Step {
     pub removals: Vec<Subscription>,
 }
 
-/// The ordered steps; none if nothing changes.
+/// Ordered steps; none if nothing changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// In the order of their phases.
+    /// Steps in the order of their phases.
     pub steps: Vec<Step>,
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Tells whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// How many files Envoy is going to watch that it does not watch yet.
+    /// Returns the number of files that Envoy does not watch yet and will watch.
     pub(crate) fn new_leaves(&self) -> usize {
         let writes = self.steps.iter().flat_map(|step| &step.writes);
         writes
@@ -87,17 +87,17 @@ impl Plan {
     }
 }
 
-/// What is wrong with a wanted set itself.
+/// Fault of the desired resources themselves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Envoy would refuse the file.
+    /// Name that two resources have, so that Envoy would refuse the file.
     #[error("{0}: rendered twice; a name must be unique among the resources of its kind")]
     Duplicate(String),
 }
 
 /// Plans the way from `old` to `new`.
 pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
-    let wanted = Wanted {
+    let wanted = ByName {
         listeners: sorted(Kind::Listeners, new)?,
         clusters: sorted(Kind::Clusters, new)?,
         route_tables: sorted(Kind::RouteTable, new)?,
@@ -160,7 +160,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
     })
 }
 
-struct Wanted<'a> {
+struct ByName<'a> {
     listeners: Vec<&'a Resource>,
     clusters: Vec<&'a Resource>,
     route_tables: Vec<&'a Resource>,
@@ -168,7 +168,7 @@ struct Wanted<'a> {
     secrets: Vec<&'a Resource>,
 }
 
-/// The resources of a kind by name.
+/// Returns the resources of a kind by name.
 fn sorted(kind: Kind, rendered: &Rendered) -> Result<Vec<&Resource>, PlanError> {
     let mut all: Vec<&Resource> = resources(rendered, kind).iter().collect();
     if !all.is_sorted_by(|a, b| a.name <= b.name) {
@@ -188,7 +188,7 @@ fn sorted(kind: Kind, rendered: &Rendered) -> Result<Vec<&Resource>, PlanError> 
     Ok(all)
 }
 
-/// The writes of a kind that is one file: at most one before and one after the route tables switch.
+/// Writes of a kind that is one file: at most one before and one after the route tables switch.
 struct ListWrites {
     union: Vec<Write>,
     last: Vec<Write>,
@@ -229,7 +229,7 @@ fn list(old: &OnDisk, kind: Kind, wanted: &[&Resource], exists: bool) -> ListWri
     writes
 }
 
-/// The addresses that the wanted listeners bind.
+/// Returns the addresses that the desired listeners bind.
 fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
     if kind != Kind::Listeners {
         return BTreeSet::new();
@@ -240,7 +240,7 @@ fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
         .collect()
 }
 
-/// Whether a removed listener holds an address that a wanted one of another name binds: both in one file
+/// Tells whether a removed listener holds an address that a desired one of another name binds: both in one file
 /// would be refused ("duplicate address"), while its removal and the addition in one file work.
 fn clashes(kind: Kind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
     kind == Kind::Listeners

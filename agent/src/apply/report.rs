@@ -1,76 +1,76 @@
-//! What became of a transaction.
+//! Report of a transaction.
 
 use std::time::Duration;
 
 use super::plan::Phase;
 use crate::xds::Subscription;
 
-/// How it ended. Except for `Applied` and `NotRunning` the files are as they were before.
+/// Outcome of a transaction. Except for `Applied` and `NotRunning` the files are as they were before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Disk and Envoy had it already.
+    /// Disk and Envoy had the desired state already.
     Unchanged,
     /// Envoy reports every file as accepted.
     Applied,
-    /// No Envoy to ask: the files are in their final state, and nobody has judged them.
+    /// No Envoy runs: the files are in their final state, and nobody has judged them.
     NotRunning,
-    /// Envoy said no.
+    /// Envoy refused a file.
     Refused(Refusal),
     /// Envoy did not react to a file, not even to a second rename.
     Unseen {
-        /// The step that was under way.
+        /// Phase of the step that was under way.
         phase: Phase,
-        /// The files.
+        /// Subscriptions of the files.
         subscriptions: Vec<Subscription>,
     },
     /// Envoy died or does not answer.
     Gone {
-        /// The step that was under way.
+        /// Phase of the step that was under way.
         phase: Phase,
-        /// What its admin interface said last.
+        /// Last error of its admin interface.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// Whether disk and Envoy now hold what was wanted.
+    /// Tells whether disk and Envoy now hold the desired state.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Unchanged | Self::Applied)
     }
 }
 
-/// A file that Envoy refused.
+/// Refusal of a file by Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The step that was under way.
+    /// Phase of the step that was under way.
     pub phase: Phase,
-    /// The files that were not accepted.
+    /// Subscriptions of the files that were not accepted.
     pub subscriptions: Vec<Subscription>,
-    /// What Envoy's log said, oldest first: one entry for each refused resource or file.
+    /// Messages of Envoy's log, oldest first: one entry for each refused resource or file.
     pub envoy_words: Vec<String>,
 }
 
-/// One step that Envoy accepted.
+/// Step that Envoy accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepReport {
-    /// Which.
+    /// Phase of the step.
     pub phase: Phase,
-    /// Files written.
+    /// Number of files written.
     pub writes: usize,
-    /// Our own time, until the last rename.
+    /// Time until the last rename, which is the agent's own.
     pub until_renamed: Duration,
-    /// Until Envoy had accepted everything.
+    /// Time until Envoy had accepted everything.
     pub until_accepted: Duration,
 }
 
-/// Everything about one transaction.
+/// Record of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How it ended.
+    /// Outcome of the transaction.
     pub outcome: Outcome,
-    /// The accepted steps, in order.
+    /// Accepted steps, in order.
     pub steps: Vec<StepReport>,
-    /// Accepted as far as one can tell, but without the usual proof: secrets whose serial number `/certs` does
+    /// Subscriptions that were accepted, but without the usual proof: secrets whose serial number `/certs` does
     /// not list, new files whose version Envoy did not report.
     pub unverified: Vec<Subscription>,
     /// Clusters that were still warming when the transaction went on.

@@ -1,4 +1,4 @@
-//! What a transaction is asked, and why there could be none.
+//! Input of a transaction, and the reasons why there could be none.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,57 +7,57 @@ use std::path::PathBuf;
 use super::plan::PlanError;
 use sesame_render::Rendered;
 
-/// Why a transaction could not even be tried, or its files not be written. The files are as before, unless the
+/// Reason why a transaction could not be tried, or its files not be written. The files are as before, unless the
 /// error is about putting them back.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// What is wanted contradicts itself.
+    /// Desired state that contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// An empty file means "remove everything" to Envoy.
+    /// Removal of all listeners that nobody has confirmed: an empty file means "remove everything" to Envoy.
     #[error("refusing to remove all {count} listeners at once; say that it is meant")]
     Empties {
-        /// How many there are.
+        /// Number of listeners that are served.
         count: usize,
     },
-    /// Envoy would be gone.
+    /// Files to watch for which there are no inotify instances: Envoy would abort.
     #[error(
         "Envoy would watch {more} files more, and there are no inotify instances for them ({source}); raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or look who holds them"
     )]
     Watches {
-        /// How many.
+        /// Number of files.
         more: usize,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A file could not be written, read or put back.
+    /// File that could not be written, read or put back.
     #[error("{action} below {root}: {source}", root = .root.display())]
     Io {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
-        /// The directory of the files.
+        /// Directory of the files.
         root: PathBuf,
-        /// What went wrong.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// What is wanted of a transaction.
+/// State that a transaction is to bring about.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
-    /// All resources.
+pub struct Desired<'a> {
+    /// All resources that are to be served.
     pub rendered: &'a Rendered,
     /// Secret name → serial number of the leaf certificate that handshakes must show then (hexadecimal).
     pub serials: &'a BTreeMap<String, String>,
-    /// Whether it may remove all listeners.
+    /// True if the transaction may remove all listeners.
     pub may_empty: bool,
 }
 
-/// What opening found of an earlier agent.
+/// Traces of an earlier agent that opening found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Changes of an interrupted transaction that were put back.
+    /// Number of changes of an interrupted transaction that were put back.
     pub undone: usize,
-    /// Files that were not ours or not whole, and were removed.
+    /// Files that were not this agent's or not whole, and were removed.
     pub junk: Vec<PathBuf>,
 }

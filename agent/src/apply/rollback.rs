@@ -1,4 +1,4 @@
-//! Putting files back, newest first, so that the way back drops no more than the way there.
+//! Rollback of files, newest first, so that the way back drops no more than the way there.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// How long Envoy gets to take one file back. It has accepted these bytes before, so this is rarely used up;
+/// Time that Envoy gets to take one file back. It has accepted these bytes before, so this is rarely used up;
 /// going on is then better than leaving newer files in place.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Undoes the whole journal; returns how many changes that were.
+/// Undoes the whole journal; returns the number of changes.
 pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
     let mut undone = 0;
     while let Some(last) = files.entries().last().cloned() {

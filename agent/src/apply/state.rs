@@ -1,4 +1,4 @@
-//! The last accepted generations, on persistent disk: all that is needed to start with nothing else alive.
+//! Last accepted generations on persistent disk: all that is needed to start with nothing else alive.
 //!
 //! ```text
 //! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
@@ -22,7 +22,7 @@ use sesame_proto::digest::sha256;
 
 use crate::host::{durable, entries};
 
-/// Larger ones are not ours. The largest snapshot that fits into a cluster is far below.
+/// Sizes beyond which a file is not this agent's, in bytes. The largest snapshot that fits into a cluster is far below.
 const MAX_SNAPSHOT: u64 = 256 << 20;
 const MAX_KEYS: u64 = 64 << 20;
 const MAX_META: u64 = 64 << 10;
@@ -31,107 +31,107 @@ const SNAPSHOT: &str = "snapshot";
 const KEYS: &str = "keys";
 const ACCEPTED: &str = "accepted";
 
-/// What is to be kept.
+/// Generation that is to be kept.
 #[derive(Clone, Copy)]
 pub struct Accepted<'a> {
-    /// The digest of the revision.
+    /// Digest of the revision.
     pub revision: &'a str,
-    /// The digest of what it is without its endpoints.
+    /// Digest of the revision without its endpoints.
     pub config: &'a str,
-    /// Why it was applied: a source's name, `rollback`, …
+    /// Cause for which it was applied: a source's name, `rollback`, …
     pub cause: &'a str,
-    /// When Envoy accepted it.
+    /// Time at which Envoy accepted it.
     pub time: Timestamp,
-    /// The snapshot, in whatever encoding the caller reads.
+    /// Snapshot, in an encoding of the caller's.
     pub snapshot: &'a [u8],
-    /// The keys, likewise.
+    /// Keys, likewise.
     pub keys: &'a [u8],
-    /// Where it is served.
+    /// Addresses on which it is served.
     pub addresses: &'a [IpAddr],
 }
 
-/// What is known of a generation without reading it.
+/// Description of a generation, without its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Counts up, never used again.
+    /// Number of the generation; it counts up and is never used again.
     pub number: u64,
     /// See [`Accepted`].
     pub revision: String,
-    /// See [`Accepted`]; generations of older agents do not say.
+    /// See [`Accepted`]; empty in generations of older agents.
     #[serde(default)]
     pub config: String,
     /// See [`Accepted`].
     pub cause: String,
     /// See [`Accepted`].
     pub time: Timestamp,
-    /// Hex SHA-256 of the snapshot.
+    /// SHA-256 of the snapshot in hexadecimal.
     pub snapshot_sha256: String,
-    /// Hex SHA-256 of the keys.
+    /// SHA-256 of the keys in hexadecimal.
     pub keys_sha256: String,
-    /// See [`Accepted`]; generations of older agents do not say.
+    /// See [`Accepted`]; empty in generations of older agents.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
 }
 
-/// A generation that was read and is whole.
+/// Generation that was read and is whole.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Generation {
-    /// What it is.
+    /// Description of the generation.
     pub meta: Meta,
-    /// The snapshot.
+    /// Bytes of the snapshot.
     pub snapshot: Bytes,
-    /// The keys.
+    /// Bytes of the keys.
     pub keys: Bytes,
 }
 
-/// Without keys.
+/// Prints no keys.
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Generation").field(&self.meta).finish()
     }
 }
 
-/// What was found on disk.
+/// Generation to start from, and damage that was found on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// The last accepted generation, or the newest whole one; `None` if there is none.
+    /// Last accepted generation, or the newest whole one; `None` if there is none.
     pub generation: Option<Generation>,
-    /// What was damaged or missing, for people; empty in the usual case.
+    /// Damaged or missing parts, as messages for people; empty in the usual case.
     pub damage: Vec<String>,
 }
 
-/// Why a generation could not be kept or read.
+/// Reason why a generation could not be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// A file or directory.
     #[error("{path}: {source}", path = .path.display())]
     Io {
-        /// Which.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What went wrong.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It would not be read back.
+    /// Content that is too large to be read back.
     #[error("{what}: {len} bytes are too large for the state directory, at most {max}")]
     TooLarge {
-        /// Snapshot or keys.
+        /// Name of the part: snapshot or keys.
         what: &'static str,
-        /// Its size.
+        /// Size of the part in bytes.
         len: usize,
-        /// The limit.
+        /// Limit in bytes.
         max: u64,
     },
-    /// A generation that is there but cannot be used.
+    /// Generation that exists but cannot be used.
     #[error("generation {number}: {reason}")]
     Damaged {
-        /// Which.
+        /// Path of the file or directory.
         number: u64,
-        /// Why.
+        /// Reason why it cannot be used.
         reason: String,
     },
 }
 
-/// The directory of the generations.
+/// Directory of the generations.
 #[derive(Debug)]
 pub struct StateDir {
     directory: PathBuf,
@@ -139,12 +139,12 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// How many generations are kept unless said otherwise.
+    /// Number of generations that are kept by default.
     pub const KEEP: usize = 20;
-    /// Beyond this many bytes in all, only as many as a start needs.
+    /// Size of all generations in bytes beyond which only as many are kept as a start needs.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates it to write, and removes what an interrupted write left. Keeps `keep` generations, at least two.
+    /// Opens or creates the directory to write, and removes what an interrupted write left. Keeps `keep` generations, at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
@@ -160,7 +160,7 @@ impl StateDir {
         Ok(state)
     }
 
-    /// Looks at one that somebody else may be writing to: changes nothing, and it need not be there.
+    /// Opens a directory that another process may be writing to: changes nothing, and it need not exist.
     pub fn view(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -168,8 +168,8 @@ impl StateDir {
         }
     }
 
-    /// Keeps a generation, makes it the accepted one and drops the oldest, and those that differ from the next in
-    /// nothing but endpoints: in a busy cluster there would soon be no others. Returns its number.
+    /// Keeps a generation and makes it the accepted one. Drops the oldest, and those that differ from the next in
+    /// nothing but endpoints: in a busy cluster there would soon be no others. Returns the number of the new one.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,
@@ -220,7 +220,7 @@ impl StateDir {
         Ok(number)
     }
 
-    /// The generation to start from.
+    /// Returns the generation to start from.
     pub fn load_accepted(&self) -> Result<Loaded, StateError> {
         let numbers = self.numbers()?;
         let mut loaded = Loaded::default();
@@ -281,13 +281,13 @@ impl StateDir {
         })
     }
 
-    /// The kept generations, oldest first; one that cannot be read is left out.
+    /// Returns the kept generations, oldest first; one that cannot be read is left out.
     pub fn list(&self) -> Result<Vec<Meta>, StateError> {
         let numbers = self.numbers()?;
         Ok(numbers.iter().filter_map(|n| self.meta(*n).ok()).collect())
     }
 
-    /// The number of the accepted generation.
+    /// Returns the number of the accepted generation.
     pub fn accepted(&self) -> Option<u64> {
         let bytes = read_bounded(&self.directory.join(ACCEPTED), 32).ok()?;
         // With its line end, or a cut number would be another number.
@@ -312,7 +312,7 @@ impl StateDir {
         durable::replace_file(&path, format!("{number}\n").as_bytes()).map_err(at(&path))
     }
 
-    /// The two newest stay, whatever their size.
+    /// Number of the newest generations that stay, whatever their size.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
         let (mut bytes, mut kept) = (0, 0);
         let mut next = String::new();

@@ -1,4 +1,4 @@
-//! A plan carried out against a running Envoy: write, wait for the proof, go on; or put everything back.
+//! Execution of a plan against a running Envoy: write, wait for the proof, go on; or put everything back.
 //!
 //! Whatever happens, the files that are left are files that Envoy has accepted: a refused one would turn the
 //! next start into an outage.
@@ -12,7 +12,7 @@ use super::files::Files;
 use super::on_disk::{OnDisk, find};
 use super::plan::{Phase, Plan, Step, plan};
 use super::report::{Outcome, Refusal, Report, StepReport};
-use super::request::{ApplyError, Opened, Wanted};
+use super::request::{ApplyError, Desired, Opened};
 use super::rollback;
 use super::wait::{Expectation, Patience, Watcher};
 use crate::envoy::admin::{Admin, serial};
@@ -29,7 +29,7 @@ pub struct Applier {
     pub(super) files: Files,
     log: EnvoyLog,
     on_disk: OnDisk,
-    /// Whether Envoy has confirmed what is on disk since this agent came.
+    /// True if Envoy has confirmed what is on disk since this agent started.
     confirmed: bool,
     patience: Patience,
     /// See [`Applier::set_pace`].
@@ -74,7 +74,7 @@ impl Applier {
         Ok((applier, Opened { undone, junk }))
     }
 
-    /// The same with another patience.
+    /// Replaces the patience.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
@@ -100,20 +100,20 @@ impl Applier {
         Ok(found.junk)
     }
 
-    /// What is on disk: after a transaction, what Envoy last accepted.
+    /// Returns the content of the disk: after a transaction, what Envoy last accepted.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
     }
 
-    /// Brings the files, and the Envoy if one runs, to what is wanted. Must not be cancelled half-way; if it
+    /// Brings the files, and the Envoy if one runs, to the desired state. Must not be cancelled half-way; if it
     /// is, the next `open` undoes it.
     pub async fn apply(
         &mut self,
-        wanted: Wanted<'_>,
+        desired: Desired<'_>,
         envoy: Option<&Admin>,
     ) -> Result<Report, ApplyError> {
         let count = self.on_disk.content.listeners.len();
-        if count > 0 && wanted.rendered.listeners.is_empty() && !wanted.may_empty {
+        if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
         // A transaction whose future was dropped.
@@ -123,8 +123,8 @@ impl Applier {
         if let (Some(envoy), false) = (envoy, self.confirmed) {
             self.confirm(envoy).await;
         }
-        let plan = plan(&self.on_disk, wanted.rendered)?;
-        self.share_out(&wanted.rendered.shares)?;
+        let plan = plan(&self.on_disk, desired.rendered)?;
+        self.share_out(&desired.rendered.shares)?;
         let mut report = Report::new();
         if plan.is_empty() {
             return Ok(report);
@@ -134,12 +134,12 @@ impl Applier {
             inotify::room_for(more).map_err(|source| ApplyError::Watches { more, source })?;
         }
         let done = match envoy {
-            Some(envoy) => self.execute(&plan, wanted, envoy, &mut report).await,
+            Some(envoy) => self.execute(&plan, desired, envoy, &mut report).await,
             None => self.write_all(&plan).map(|()| Ok(())),
         };
         match done {
             Ok(Ok(())) => {
-                self.finish(wanted.rendered, envoy.is_some())?;
+                self.finish(desired.rendered, envoy.is_some())?;
                 report.outcome = if envoy.is_some() {
                     Outcome::Applied
                 } else {
@@ -199,7 +199,7 @@ impl Applier {
         self.confirmed = true;
     }
 
-    /// Without an Envoy order does not matter, except that what is referred to exists first.
+    /// Writes all files. Without an Envoy their order does not matter, except that what is referred to exists first.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;
@@ -229,7 +229,7 @@ impl Applier {
     async fn execute(
         &mut self,
         plan: &Plan,
-        wanted: Wanted<'_>,
+        desired: Desired<'_>,
         envoy: &Admin,
         report: &mut Report,
     ) -> io::Result<Result<(), Outcome>> {
@@ -267,7 +267,7 @@ impl Applier {
             {
                 return Ok(Err(outcome));
             }
-            let checked = check_serials(step.phase, &expected, wanted, &watcher, report).await;
+            let checked = check_serials(step.phase, &expected, desired, &watcher, report).await;
             if let Err(outcome) = checked {
                 return Ok(Err(outcome));
             }
@@ -289,7 +289,7 @@ impl Applier {
         Ok(Ok(()))
     }
 
-    /// Listeners that could not listen after their file was accepted: Envoy removes them, old form and new.
+    /// Returns the number of listeners that could not listen after their file was accepted: Envoy removes them, in old form and new.
     async fn listener_failures(&self, phase: Phase, envoy: &Admin) -> u64 {
         if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
             return 0;
@@ -328,7 +328,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Puts everything back; if that fails, believes only what is on disk.
+    /// Puts everything back; if that fails, believes only the files on disk.
     async fn restore(&mut self, envoy: Option<&Admin>) -> Result<(), ApplyError> {
         let result = rollback::all(&mut self.files, envoy).await;
         let result = result.map_err(|source| self.io("putting files back", source));
@@ -349,12 +349,12 @@ impl Applier {
     }
 }
 
-/// The version of a secret proves little: Envoy reports a bad pair as accepted when it comes a second time.
-/// The serial numbers of the certificates in use do. A changed secret must show; a new one may have no user yet.
+/// Checks that Envoy shows changed certificates. The version of a secret proves little: a bad pair that comes a second time is
+/// reported as accepted. Serial numbers of certificates in use do. A changed one must show; a new one may have no user yet.
 async fn check_serials(
     phase: Phase,
     expected: &[Expectation],
-    wanted: Wanted<'_>,
+    desired: Desired<'_>,
     watcher: &Watcher<'_>,
     report: &mut Report,
 ) -> Result<(), Outcome> {
@@ -362,7 +362,7 @@ async fn check_serials(
         .iter()
         .filter(|e| e.subscription.kind == Kind::Secret)
         .filter_map(|e| {
-            let wanted = wanted.serials.get(&e.subscription.name)?;
+            let wanted = desired.serials.get(&e.subscription.name)?;
             Some((e.subscription.clone(), serial(wanted)))
         })
         .collect();

@@ -21,18 +21,18 @@ use crate::envoy::log::{EnvoyLog, Mark};
 use crate::xds::Subscription;
 use crate::xds::VersionTexts;
 
-/// How patient to be. The defaults are for a host in production; nothing depends on them for correctness.
+/// Times for which Envoy is waited for. The defaults are for a host in production; nothing depends on them for correctness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For a step in all, Envoy answering.
+    /// Limit for a whole step, as long as Envoy answers.
     pub step: Duration,
-    /// For clusters and listeners to warm, after which the transaction goes on without them.
+    /// Limit for clusters and listeners to warm, after which the transaction goes on without them.
     pub warming: Duration,
-    /// Until a file counts as unseen and is renamed again.
+    /// Time after which a file counts as unseen and is renamed again.
     pub unseen: Duration,
-    /// Until an Envoy whose admin socket refuses connections counts as dead.
+    /// Time after which an Envoy whose admin socket refuses connections counts as dead.
     pub gone: Duration,
-    /// For a serial number to appear in `/certs`.
+    /// Limit for a serial number to appear in `/certs`.
     pub serial: Duration,
 }
 
@@ -48,27 +48,27 @@ impl Default for Patience {
     }
 }
 
-/// The fastest and the slowest rhythm of asking.
+/// Shortest and longest pause between two questions to Envoy.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// On a busy host time alone says little; after this many answers Envoy's main thread has had its turns.
+/// Number of answers after which Envoy's main thread has had its turns; on a busy host time alone says little.
 const ANSWERS: u32 = 10;
-/// How long the other files of a step may still be on their way after a complaint about one.
+/// Time for which the other files of a step may still be on their way after a complaint about one.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// What Envoy is expected to report.
+/// Version that Envoy is expected to report for a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// Whether Envoy must be subscribed; otherwise a file that it does not know of is fine.
+    /// True if Envoy must be subscribed; otherwise a file that it does not know of is fine.
     pub(crate) must_exist: bool,
-    /// Whether a version that does not show is only worth a note: the file may belong to a subscription
+    /// True if a version that does not show is only worth a note: the file may belong to a subscription
     /// that is going away.
     pub(crate) advisory: bool,
 }
 
-/// The eyes on one Envoy.
+/// Observer of one Envoy during a step.
 pub(crate) struct Watcher<'a> {
     pub(crate) envoy: &'a Admin,
     pub(crate) log: &'a EnvoyLog,
@@ -143,7 +143,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// What to do about files that Envoy neither took nor complained about; `Some` ends the wait.
+    /// Handles files that Envoy neither took nor complained about; `Some` ends the wait.
     async fn unseen(
         &self,
         phase: Phase,
@@ -198,7 +198,7 @@ impl Watcher<'_> {
         }))
     }
 
-    /// Refused updates of each subscription so far.
+    /// Returns the number of refused updates of each subscription so far.
     async fn attempts(&self, pending: &[&Expectation]) -> BTreeMap<Subscription, u64> {
         let counters = self
             .envoy
@@ -232,7 +232,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// Those of the wanted serial numbers that no certificate in use has; waits for them to appear.
+    /// Waits for the wanted serial numbers to appear, and returns the subscriptions whose number no certificate in use has.
     pub(crate) async fn missing_serials(
         &self,
         mut wanted: BTreeMap<Subscription, String>,
@@ -252,14 +252,14 @@ impl Watcher<'_> {
     }
 }
 
-/// The second rename.
+/// Record of a second rename.
 struct Again {
     at: Instant,
     files: Vec<Subscription>,
     counters: BTreeMap<Subscription, u64>,
 }
 
-/// Pauses that grow.
+/// Pauses that grow, between questions to Envoy.
 pub(crate) struct Rhythm(Duration);
 
 impl Rhythm {
@@ -273,7 +273,7 @@ impl Rhythm {
     }
 }
 
-/// How long nobody has answered.
+/// Time since which nobody has answered.
 #[derive(Default)]
 struct Silence(Option<Instant>);
 

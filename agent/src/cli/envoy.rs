@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::envoy::settings::DEFAULT_DRAIN_TIME;
 use crate::run::DEFAULT_RUNTIME_DIR;
 
 #[derive(Debug, Args)]
@@ -20,7 +21,7 @@ pub(crate) struct EnvoyArgs {
     #[arg(
         long,
         env = "SESAME_DRAIN_SECONDS",
-        default_value_t = 30,
+        default_value_t = DEFAULT_DRAIN_TIME.as_secs(),
         value_name = "SECONDS"
     )]
     drain_seconds: u64,

@@ -1,4 +1,4 @@
-//! Finding the Envoy binary and asking its version.
+//! Location of the Envoy binary and its version.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,38 +11,38 @@ use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no Envoy.
+/// Reason why there is no Envoy binary.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
-    /// A path was given, and there is no program.
+    /// Path that was given, at which there is no program.
     #[error("{origin}: {path} is not an executable file; give the path of an Envoy binary", path = .path.display())]
     NotExecutable {
-        /// Who named it.
+        /// Option or variable that named it.
         origin: &'static str,
-        /// What was named.
+        /// Path that was named.
         path: PathBuf,
     },
-    /// Nothing was given and nothing found.
+    /// Binary that was neither given nor found.
     #[error(
         "no Envoy found: not given, $ENVOY is not set, and no `envoy` is in PATH; install Envoy or give its path"
     )]
     NotFound,
-    /// It does not say its version.
+    /// Binary that does not say its version.
     #[error("{path} --version: {reason}", path = .path.display())]
     Version {
-        /// The binary.
+        /// Path of the binary.
         path: PathBuf,
-        /// What went wrong.
+        /// Error of the system.
         reason: String,
     },
 }
 
-/// The version of an Envoy binary.
+/// Version of an Envoy binary.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// `1.40.0` as numbers.
+    /// Numbers of `1.40.0`.
     pub number: (u32, u32, u32),
-    /// `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    /// Full text, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub build: String,
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The binary: the given path, else `$ENVOY`, else `envoy` in `PATH`.
+/// Returns the binary: the given path, else `$ENVOY`, else `envoy` in `PATH`.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     find(given, env("ENVOY").as_deref(), env("PATH").as_deref())

@@ -1,4 +1,4 @@
-//! Envoy's log: the only place where it says why it refused something.
+//! Log of Envoy: the only place where it says why it refused something.
 //!
 //! A file and not a pipe: an agent that dies must not give Envoy a broken pipe, and the next one reads on.
 
@@ -9,48 +9,48 @@ use std::path::{Path, PathBuf};
 
 use sesame_files::open::{self, Rule};
 
-/// The name of the log in an Envoy's runtime directory.
+/// Name of the log in an Envoy's runtime directory.
 pub const ENVOY_LOG: &str = "envoy.log";
-/// The format given to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
+/// Format given to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
-/// Beyond this the log is copied aside and truncated.
+/// Size in bytes beyond which the log is copied aside and truncated.
 const MAX_LOG: u64 = 16 << 20;
-/// How much of the log is read to explain one refusal.
+/// Number of bytes of the log that are read to explain one refusal.
 const MAX_READ: u64 = 256 << 10;
-/// How much of Envoy's words is passed on.
+/// Number of bytes of Envoy's words that are passed on.
 const MAX_WORDS: usize = 2000;
 
-/// The log file of one Envoy.
+/// Log file of one Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyLog {
     path: PathBuf,
 }
 
-/// A place in the log.
+/// Place in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(u64);
 
-/// One thing that Envoy refused, in its own words.
+/// Complaint of Envoy about something that it refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// The text, with its continuation lines; cut if long, without private keys.
+    /// Text with its continuation lines; cut if long, without private keys.
     pub words: String,
-    /// Whether it ends the handling of a file; otherwise it is about one resource in it.
+    /// True if it ends the handling of a file; otherwise it is about one resource in it.
     pub whole_file: bool,
 }
 
 impl EnvoyLog {
-    /// The log at a path; need not exist.
+    /// Makes the log at a path, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// Returns the path of the log.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens it for an Envoy to append to.
+    /// Opens the log for an Envoy to append to.
     pub fn open_for_envoy(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
@@ -58,17 +58,17 @@ impl EnvoyLog {
         Ok(file)
     }
 
-    /// The end of the log now.
+    /// Returns the present end of the log.
     pub fn mark(&self) -> Mark {
         Mark(fs::metadata(&self.path).map_or(0, |meta| meta.len()))
     }
 
-    /// What Envoy complained about since a mark. Cheap when nothing was written.
+    /// Returns Envoy's complaints since a mark. Cheap when nothing was written.
     pub fn complaints_since(&self, mark: Mark) -> Vec<Complaint> {
         complaints(&self.text_since(mark))
     }
 
-    /// The last lines, to explain a death: critical and error lines if there are any, else the end.
+    /// Returns the last lines, to explain a death: critical and error lines if there are any, else the end.
     pub fn last_words(&self, mark: Mark) -> String {
         worst(&self.text_since(mark))
     }
@@ -114,7 +114,7 @@ impl EnvoyLog {
     }
 }
 
-/// Critical and error lines if there are any, else the last three; without time and logger.
+/// Returns critical and error lines if there are any, else the last three; without time and logger.
 pub(crate) fn worst(text: &str) -> String {
     let records = records(text);
     let mut worst: Vec<&str> = records
@@ -133,7 +133,7 @@ pub(crate) fn worst(text: &str) -> String {
     presentable(&worst.join("\n"))
 }
 
-/// A record starts with `[2`, the year; other lines continue it.
+/// Splits a text into records. A record starts with `[2`, the year; other lines continue it.
 fn records(text: &str) -> Vec<String> {
     let mut records: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -164,7 +164,7 @@ fn complaints(text: &str) -> Vec<Complaint> {
     complaints
 }
 
-/// The record without `[time][level][logger]`.
+/// Returns a record without `[time][level][logger]`.
 fn message(record: &str) -> &str {
     let mut rest = record;
     for _ in 0..3 {
@@ -176,7 +176,7 @@ fn message(record: &str) -> &str {
     rest.trim()
 }
 
-/// Cut to size, and nothing at all of a text with a private key in it.
+/// Cuts a text to size, and withholds all of a text with a private key in it.
 fn presentable(text: &str) -> String {
     if text.contains("PRIVATE KEY") {
         return "(withheld: the message contains a private key)".to_owned();

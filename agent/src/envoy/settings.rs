@@ -1,4 +1,4 @@
-//! What a supervisor is told, and what it says of its Envoy: values.
+//! Settings of a supervisor, and the states of its Envoy: values.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -10,16 +10,19 @@ use super::log::{ENVOY_LOG, EnvoyLog};
 use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, shared_memory};
 
-/// How soon a dead Envoy is started again.
+/// Time for which connections may go on by default when their listener or Envoy is replaced.
+pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// Pauses before a dead Envoy is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// After a first death: files are put right meanwhile.
+    /// Pause after a first death: files are put right meanwhile.
     pub at_once: Duration,
-    /// After a second one.
+    /// Pause after a second death.
     pub first: Duration,
-    /// Doubles up to this.
+    /// Longest pause, up to which it doubles.
     pub longest: Duration,
-    /// The death of an Envoy that was live this long is a first one.
+    /// Time for which an Envoy was live after which its death counts as a first one.
     pub reset_after: Duration,
 }
 
@@ -35,7 +38,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after this many deaths in a row, at least one.
+    /// Returns the pause after this many deaths in a row, at least one.
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
             return self.at_once;
@@ -45,35 +48,35 @@ impl Backoff {
     }
 }
 
-/// What a supervisor needs to know.
+/// Settings of a supervisor.
 #[derive(Clone, Debug)]
 pub struct SupervisorConfig {
-    /// The Envoy binary.
+    /// Path of the Envoy binary.
     pub binary: PathBuf,
-    /// Where bootstrap, pid file and log go; on the host's runtime file system, 0700.
+    /// Directory of bootstrap, pid file and log; on the host's runtime file system, 0700.
     pub runtime_dir: PathBuf,
-    /// The encoded bootstrap.
+    /// Encoded bootstrap.
     pub bootstrap: Bytes,
-    /// The admin socket, as the bootstrap names it.
+    /// Path of the admin socket, as in the bootstrap.
     pub admin_socket: PathBuf,
-    /// Worker threads; one for each core if absent.
+    /// Number of worker threads; one for each core if absent.
     pub concurrency: Option<u32>,
-    /// How long a removed listener drains.
+    /// Time for which a removed listener drains.
     pub drain_time: Duration,
-    /// Envoy's own log level.
+    /// Log level of Envoy.
     pub log_level: String,
-    /// See [`Backoff`].
+    /// Pauses before a dead Envoy is started again.
     pub backoff: Backoff,
-    /// How long an Envoy that does not answer, left by an earlier agent, may drain before it is replaced.
+    /// Time for which an Envoy that does not answer, left by an earlier agent, may drain before it is replaced.
     pub replace_grace: Duration,
-    /// How long an Envoy may take to take over from another one.
+    /// Time that an Envoy may take to take over from another one.
     pub takeover: Duration,
-    /// Who starts Envoys. Without one, Envoy is a child of this process and cannot be hot-restarted.
+    /// Launcher of Envoys. Without one, Envoy is a child of this process and cannot be hot-restarted.
     pub launcher: Option<Launcher>,
 }
 
 impl SupervisorConfig {
-    /// The usual settings.
+    /// Makes the usual settings.
     pub fn new(
         binary: impl Into<PathBuf>,
         runtime_dir: impl Into<PathBuf>,
@@ -86,7 +89,7 @@ impl SupervisorConfig {
             bootstrap: bootstrap.into(),
             admin_socket: admin_socket.into(),
             concurrency: None,
-            drain_time: Duration::from_secs(60),
+            drain_time: DEFAULT_DRAIN_TIME,
             log_level: "info".to_owned(),
             backoff: Backoff::default(),
             replace_grace: Duration::from_secs(5),
@@ -95,7 +98,7 @@ impl SupervisorConfig {
         }
     }
 
-    /// Envoy's log.
+    /// Returns Envoy's log.
     pub fn log(&self) -> EnvoyLog {
         EnvoyLog::new(self.runtime_dir.join(ENVOY_LOG))
     }
@@ -111,7 +114,7 @@ impl SupervisorConfig {
         }
     }
 
-    /// The start of a new line, where Envoys can be hot-restarted.
+    /// Returns the start of a new line, where Envoys can be hot-restarted.
     pub(super) fn new_lineage(&self) -> Option<Lineage> {
         self.launcher.as_ref()?;
         if self.runtime_dir.as_os_str().len() + LONGEST_SOCKET_NAME > MAX_SOCKET_PATH {
@@ -127,62 +130,62 @@ impl SupervisorConfig {
         }
     }
 
-    /// Who starts an Envoy: one that is in no line can be a child.
+    /// Returns the launcher of an Envoy; one that is in no line can be a child.
     pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
         let launcher = self.launcher.as_ref();
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Whether the file of the binary is the one that Envoys are started from: a launcher that stays has one of its own, in
+    /// Tells whether the file of the binary is the one that Envoys are started from: a launcher that stays has its own, in
     /// another container maybe.
     pub(super) fn starts_from_binary(&self) -> bool {
         !matches!(self.launcher, Some(Launcher::Socket(_)))
     }
 }
 
-/// What the supervised Envoy is doing.
+/// State of a supervised Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Started, not live yet; no number before the process exists.
+    /// Envoy was started and is not live yet.
     Starting {
-        /// The process.
+        /// Process number; absent before the process exists.
         pid: Option<u32>,
     },
-    /// Serves.
+    /// Envoy serves.
     Live {
-        /// The process.
+        /// Process number.
         pid: u32,
-        /// Since when this agent knows it to be live.
+        /// Time since which this agent knows it to be live.
         since: SystemTime,
-        /// Whether an earlier agent started it.
+        /// True if an earlier agent started it.
         adopted: bool,
-        /// Whether it accepted listeners and clusters; if not, it serves nothing.
+        /// True if it accepted listeners and clusters; if not, it serves nothing.
         loaded: bool,
-        /// Why it is to be replaced by another one, if it is.
+        /// Reason why it is to be replaced by another one, if it is.
         outdated: Option<&'static str>,
-        /// Whether the one before it still reads the same files.
+        /// True if the Envoy before it still reads the same files.
         accompanied: bool,
     },
-    /// Died, and will be started again.
+    /// Envoy died, and will be started again.
     Backoff {
-        /// How often in a row.
+        /// Number of deaths in a row.
         deaths: u32,
-        /// When the next start is.
+        /// Time of the next start.
         until: SystemTime,
-        /// How it died, in its own words if it said some.
+        /// Reason of the death, in its own words if it said some.
         reason: String,
     },
-    /// Drains, then ends.
+    /// Envoy drains, then ends.
     Stopping {
-        /// The process.
+        /// Process number.
         pid: u32,
     },
-    /// Ended because it was asked to.
+    /// Envoy ended because it was asked to.
     Stopped,
 }
 
 impl State {
-    /// Whether Envoy serves.
+    /// Tells whether Envoy serves.
     pub fn is_live(&self) -> bool {
         matches!(self, Self::Live { .. })
     }

@@ -1,4 +1,4 @@
-//! Asking Envoy's opinion of a configuration without running it: `envoy --mode validate`.
+//! Validation of a configuration by Envoy, without running it: `envoy --mode validate`.
 //!
 //! It does not read dynamic files, bind ports or touch a running Envoy, so what is to be judged must be static
 //! resources of the bootstrap. It stops at the first error. Trap: a `.pb` file that does not parse is silently
@@ -15,39 +15,39 @@ use tokio::time::timeout;
 use super::log;
 use crate::host::create_directory;
 
-/// 1.5 s at five thousand clusters and routes on one core; a host may be busy.
+/// Limit for one run. Five thousand clusters and routes take 1.5 s on one core; a host may be busy.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Envoy's opinion.
+/// Verdict of Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It would start.
+    /// Envoy would start.
     Valid,
-    /// It would not.
+    /// Envoy would not start.
     Invalid {
-        /// Why, in its own words.
+        /// Reason in Envoy's words.
         envoy_words: String,
     },
 }
 
-/// Why there is no opinion.
+/// Reason why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
-    /// The program or the temporary file.
+    /// Program that could not be run, or temporary file that could not be written.
     #[error("cannot run `{binary} --mode validate`: {source}")]
     Io {
-        /// The program.
+        /// Path of the program.
         binary: String,
-        /// What went wrong.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It took too long.
+    /// Envoy took too long.
     #[error("`envoy --mode validate` did not end within {} s", DEADLINE.as_secs())]
     Timeout,
-    /// It died rather than judged.
+    /// Envoy was ended by a signal.
     #[error("`envoy --mode validate` was ended by a signal: {envoy_words}")]
     Killed {
-        /// What it said last.
+        /// Last words of Envoy.
         envoy_words: String,
     },
 }

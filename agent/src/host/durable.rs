@@ -11,7 +11,7 @@ use sesame_files::open::{self, Rule};
 
 use super::files::{DIRECTORY_MODE, FILE_MODE};
 
-/// One step, as the disk sees it: it is kept for certain only when its file or directory was synced after it.
+/// Step as the disk sees it: it survives a power cut for certain only when its file or directory was synced after it.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -25,7 +25,7 @@ pub(crate) enum Step {
 
 #[cfg(test)]
 thread_local! {
-    /// The steps of this thread.
+    /// Steps of this thread.
     pub(crate) static STEPS: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -34,7 +34,7 @@ fn note(step: Step) {
     STEPS.with_borrow_mut(|steps| steps.push(step));
 }
 
-/// Makes a directory for this user only, with those above it.
+/// Creates a directory for this user alone, with its parents.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
     if missing.is_empty() {
@@ -49,7 +49,7 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file for this user only. Its name is on disk when its directory is synced.
+/// Writes a file for this user alone. Its name is on disk when its directory was synced.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options
@@ -76,7 +76,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     sync_parent(to)
 }
 
-/// Removes a directory with all in it; when that is on disk does not matter.
+/// Removes a directory with all in it. Nothing waits until that is on disk.
 pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     #[cfg(test)]
@@ -84,7 +84,7 @@ pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the names in a directory on disk.
+/// Writes the names in a directory to the disk.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]

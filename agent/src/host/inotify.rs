@@ -1,6 +1,6 @@
-//! How many file subscriptions Envoy may open.
+//! Budget of inotify instances: the number of files that Envoys may watch.
 //!
-//! Each is one inotify instance, the kernel limits them per user, and an Envoy that asks for one too many
+//! Each watched file is one instance, the kernel limits them per user, and an Envoy that asks for one too many
 //! aborts. So the number is known before anything is rendered, with room for others.
 
 use std::fs;
@@ -10,12 +10,12 @@ use std::path::Path;
 
 use rustix::fs::inotify;
 
-/// Instances that are left for everybody else who comes.
+/// Number of instances that are left for processes that start later.
 const RESERVE: usize = 16;
-/// The limit if the kernel does not tell: its own default.
+/// Limit where the kernel does not tell one: its own default.
 const DEFAULT_LIMIT: usize = 128;
 
-/// What the kernel allows this user, and what is taken.
+/// Inotify instances that the kernel allows this user, and those that are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
@@ -41,8 +41,8 @@ impl Budget {
         }
     }
 
-    /// How many subscriptions each of `envoys` processes may open that run at the same time: those of all
-    /// Gateways on the host, twice while one is being replaced. What they have nobody takes away: an agent that comes when
+    /// Returns the number of subscriptions that each of `envoys` processes may open that run at the same time: those of all
+    /// Gateways on the host, twice while one is being replaced. It is never less than they have: an agent that starts when
     /// little is left changes no listener for it.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
@@ -68,7 +68,7 @@ fn used_by_others(proc: &Path, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Asks the kernel whether so many more files could be watched now: others may have come since the limit was read, and
+/// Asks the kernel whether so many more files could be watched now: other processes may have started since, and
 /// an Envoy that asks for one too many is gone.
 pub(crate) fn room_for(more: usize) -> io::Result<()> {
     let instances = (0..more).map(|_| inotify::init(inotify::CreateFlags::CLOEXEC));
@@ -76,7 +76,7 @@ pub(crate) fn room_for(more: usize) -> io::Result<()> {
     held.map(drop).map_err(io::Error::from)
 }
 
-/// How many files a process watches, as far as it lets itself be looked at.
+/// Returns the number of files that a process watches; zero if its descriptors cannot be read.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }

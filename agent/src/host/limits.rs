@@ -1,23 +1,23 @@
-//! What this process may have: files and memory. An Envoy inherits both.
+//! Limits of this process on files and memory. An Envoy inherits both.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Linux's own limit, where the process has none.
+/// Limit of Linux itself, where the process has none.
 const USUAL_MOST_FILES: u64 = 1 << 20;
-/// Where nothing tells how much memory there is.
+/// Memory that is assumed where nothing tells how much there is.
 const USUAL_MEMORY: u64 = 1 << 30;
 
-/// Files that an Envoy may open: it raises its soft limit to the hard one by itself.
+/// Returns the number of files that an Envoy may open: it raises its soft limit to the hard one by itself.
 pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or_else(|| {
         read_number(Path::new("/proc/sys/fs/nr_open")).unwrap_or(USUAL_MOST_FILES)
     })
 }
 
-/// Bytes of memory: those of the control group, version 1 or 2, if it has a limit, else of the host.
+/// Returns the bytes of memory that may be used: the limit of the control group, version 1 or 2, else those of the host.
 pub(crate) fn memory() -> u64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -28,7 +28,7 @@ pub(crate) fn memory() -> u64 {
         .unwrap_or(USUAL_MEMORY)
 }
 
-/// `MemTotal` of `/proc/meminfo`.
+/// Returns `MemTotal` of `/proc/meminfo` in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -37,7 +37,7 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The smallest limit of the groups that `/proc/self/cgroup` names, and of those above them. In a container the names
+/// Returns the smallest limit of the groups in `/proc/self/cgroup`, and of those above them. In a container the names
 /// may be those of the host, of which only the last mount is seen; so each path is tried up to the mount itself.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let mut smallest: Option<u64> = None;

@@ -12,15 +12,15 @@ const LISTEN: &str = "0A";
 /// A TCP socket that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listening {
-    /// Where.
+    /// Address on which it listens.
     pub(crate) address: SocketAddr,
-    /// The kernel's number of it.
+    /// Number that the kernel gave the socket.
     pub(crate) inode: u64,
-    /// Connections that nobody has taken yet.
+    /// Number of connections that nobody has accepted yet.
     pub(crate) waiting: u32,
 }
 
-/// How many TCP sockets a process listens on.
+/// Returns the number of TCP sockets that a process listens on.
 pub(crate) fn count(pid: u32) -> usize {
     let held = held(pid);
     all(pid)
@@ -29,7 +29,7 @@ pub(crate) fn count(pid: u32) -> usize {
         .count()
 }
 
-/// How many connections wait at the sockets of a process.
+/// Returns the number of connections that wait at the sockets of a process.
 pub(crate) fn waiting(pid: u32) -> u32 {
     let held = held(pid);
     all(pid)
@@ -39,7 +39,7 @@ pub(crate) fn waiting(pid: u32) -> u32 {
         .sum()
 }
 
-/// All that listen in the process's network namespace.
+/// Returns all sockets that listen in the network namespace of a process.
 pub(crate) fn all(pid: u32) -> Vec<Listening> {
     ["tcp", "tcp6"]
         .iter()
@@ -52,7 +52,7 @@ pub(crate) fn all(pid: u32) -> Vec<Listening> {
         .collect()
 }
 
-/// The sockets that a process has, and a descriptor of each.
+/// Returns the sockets that a process has, by the kernel's number, with a descriptor of each.
 pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors
@@ -68,7 +68,7 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
         .collect()
 }
 
-/// A line of `/proc/net/tcp`; none if its socket does not listen.
+/// Reads a line of `/proc/net/tcp`; `None` if its socket does not listen.
 fn listening(line: &str) -> Option<Listening> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, _, _, inode, ..] = fields.as_slice() else {
@@ -86,7 +86,7 @@ fn listening(line: &str) -> Option<Listening> {
     })
 }
 
-/// Hexadecimal words in the host's byte order.
+/// Reads an address of `/proc/net`: hexadecimal words in the host's byte order.
 pub(super) fn parse_address(hex: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for word in hex.as_bytes().chunks(8) {

@@ -14,11 +14,11 @@ use sesame_files::open::{self, Rule};
 
 use super::create_directory;
 
-/// A process that a killed agent was just about to start has the lock until it is started.
+/// Time for which a process that a killed agent was just starting may still hold the lock.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Why the lock was not given.
+/// Reason why the lock was not given.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another agent works here.
@@ -34,19 +34,19 @@ pub enum LockError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Held until dropped.
+/// Lock of one agent on a directory, held until dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of a directory, creating it if needed; waits for nobody who lives.
+    /// Takes the lock of a directory, and creates the directory if needed. A living holder is not waited for.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("agent.lock");
         let failed = |source| LockError::Io {
@@ -88,7 +88,7 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// Whether the process may still be there; one of which nothing is known may.
+/// Tells whether the process may still exist; a process without a known number may.
 fn lives(holder: &str) -> bool {
     let Ok(process) = holder.parse::<u32>() else {
         return true;

@@ -12,9 +12,9 @@ use super::listening::parse_address;
 /// A process with a socket on the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOwner {
-    /// Its number.
+    /// Process number.
     pub pid: u32,
-    /// Its command, as the kernel keeps it: 15 characters.
+    /// Name of the command, as the kernel keeps it: 15 characters.
     pub name: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<P
     owner(&inodes)
 }
 
-/// The sockets of a table of `/proc/net` that hold the port on this address: on the same, or either on all.
+/// Returns the sockets of a table of `/proc/net` that hold the port on this address, or where either is on all addresses.
 fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u64> {
     let state = match transport {
         Transport::Tcp => "0A",

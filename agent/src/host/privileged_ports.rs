@@ -5,11 +5,11 @@ use std::fs;
 
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Why the kernel says "permission denied" of a port, and what to do.
+/// Explanation why the kernel denies a port, and what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivilegedPort {
     port: u16,
-    /// The first that everybody may open.
+    /// First port that every process may open.
     first_free: u16,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for PrivilegedPort {
     }
 }
 
-/// Judges a refusal of the port by its words.
+/// Explains a refusal of the port, if it is one for want of the capability.
 pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
     let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
     judge(port, words, first_free)

@@ -1,4 +1,4 @@
-//! What a quarantine means for the objects: whose conditions say so, and in which words. Pure.
+//! Objects that a quarantine concerns: the conditions that say so, and their words. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,44 +10,44 @@ use sesame_proto::schema::{Forward, L4Route, Listener, Snapshot, WeightedBackend
 use super::exclude::Gone;
 use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
-use super::sockets::{Unbound, UnboundSocket};
+use super::unbound::{Unbound, UnboundSocket};
 
-/// What is left out, by whom it concerns.
+/// Parts that are left out, by the object that they concern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
-    /// The culprits themselves, each with Envoy's words.
+    /// Culprits themselves, each with Envoy's words.
     pub refused: Vec<Refused>,
     /// Listeners that are not open, by the snapshot's name, with the reason.
     pub listeners: BTreeMap<String, String>,
-    /// By route: `HTTPRoute/namespace/name`.
+    /// Routes with faults, by `HTTPRoute/namespace/name`.
     pub routes: BTreeMap<String, AffectedRoute>,
 }
 
-/// What is wrong with a route.
+/// Faults of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AffectedRoute {
     /// Rules of which a match is left out, with the reason.
     pub rules: BTreeMap<usize, String>,
     /// Rules of which a backend's share is refused, with the reason.
     pub shares: BTreeMap<usize, String>,
-    /// Whether any match of any rule works.
+    /// True if any match of any rule works.
     pub works: bool,
 }
 
-/// A culprit.
+/// Culprit, as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// Its name in the snapshot: provenance.
+    /// Name in the snapshot, which is provenance.
     pub object: String,
-    /// What happens instead.
+    /// Behaviour in its place.
     pub effect: String,
-    /// Envoy's reason.
+    /// Reason in Envoy's words.
     pub envoy_words: String,
-    /// When it was found.
+    /// Time at which it was found.
     pub since: Timestamp,
 }
 
-/// Says whom it concerns. `bound` is the port that an outside port is bound to.
+/// Returns the objects that the culprits concern. `bound` is the port that an outside port is bound to.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
@@ -59,7 +59,7 @@ pub fn affected(
     for (piece, culprit) in culprits {
         affected.refused.push(Refused {
             object: object(piece, snapshot),
-            effect: effect(piece, culprit).to_owned(),
+            effect: effect(piece, culprit),
             envoy_words: culprit.envoy_words.clone(),
             since: culprit.since,
         });
@@ -140,18 +140,18 @@ fn not_open(
         address,
         transport,
         envoy_words,
-        holder,
-        low,
+        owner,
+        privileged,
         since,
         ..
     } = socket;
     let mut words = envoy_words.clone();
-    if let Some(holder) = holder {
+    if let Some(owner) = owner {
         // Writing to a String cannot fail.
-        let _ = write!(words, "; the port is held by {holder}");
+        let _ = write!(words, "; the port is held by {owner}");
     }
-    if let Some(low) = low {
-        let _ = write!(words, "; {low}");
+    if let Some(privileged) = privileged {
+        let _ = write!(words, "; {privileged}");
     }
     for port in &snapshot.ports {
         if port.transport() != *transport || bound(port.port) != u32::from(address.port()) {
@@ -174,7 +174,7 @@ fn not_open(
     }
 }
 
-/// Takes note of one match of a rule; the first reason of each kind is kept.
+/// Notes one match of a rule; the first reason of each kind is kept.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,
@@ -198,7 +198,7 @@ fn note(
     }
 }
 
-/// Whose it is: a virtual host's is that of its first route.
+/// Returns the object that a piece belongs to: that of a virtual host is the one of its first route.
 fn object(piece: &Piece, snapshot: &Snapshot) -> String {
     let Piece::VirtualHost { table, domain } = piece else {
         return piece.to_string();
@@ -213,8 +213,18 @@ fn object(piece: &Piece, snapshot: &Snapshot) -> String {
         .map_or_else(|| piece.to_string(), |route| route.name.clone())
 }
 
-fn effect(piece: &Piece, culprit: &Culprit) -> &'static str {
-    match piece {
+fn effect(piece: &Piece, culprit: &Culprit) -> String {
+    if let Some(key) = &culprit.put_back {
+        return match Timestamp::from_second(key.not_after) {
+            Ok(end) if key.not_after > 0 => {
+                format!(
+                    "the key pair that was accepted before is used, whose certificate expires at {end}"
+                )
+            }
+            _ => "the key pair that was accepted before is used".to_owned(),
+        };
+    }
+    let effect = match piece {
         Piece::Route(_) if culprit.dropped => "its requests fall to the routes after it",
         Piece::Route(_) => "its requests are answered with 500",
         Piece::VirtualHost { .. } => "its requests are answered with 404",
@@ -222,5 +232,6 @@ fn effect(piece: &Piece, culprit: &Culprit) -> &'static str {
         Piece::Key(_) | Piece::TrustBundle(_) => "what needs it is left out",
         Piece::L4Route(_) => "its connections are closed",
         Piece::Listener(_) => "it is not open",
-    }
+    };
+    effect.to_owned()
 }

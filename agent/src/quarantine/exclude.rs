@@ -1,20 +1,21 @@
-//! A snapshot without its culprits. Pure.
+//! Snapshot without its culprits. Pure.
 //!
 //! Nothing falls through to where it does not belong: a culprit's requests are answered with 500, its share of a
 //! weighted rule is refused, and what would go on without the protection that it asked for goes too. A key that is
-//! shown to backends protects them, not us: without it they are asked all the same, and those that insist refuse.
+//! shown to backends protects them, not us: without it they are asked all the same, and those that insist refuse. A key
+//! that was accepted before stands in the place of the one that is refused.
 
 use std::collections::BTreeSet;
 
 use sesame_proto::schema::{
-    Backend, BackendTls, DirectResponse, Forward, L4Route, Listener, Port, Route, RouteTable,
-    Snapshot, VirtualHost, WeightedBackend, route::Action,
+    Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, Port, Route,
+    RouteTable, Snapshot, VirtualHost, WeightedBackend, route::Action,
 };
 
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// The names of what goes: the culprits themselves and what cannot be without them.
+/// Names of all that goes: the culprits themselves and the pieces that cannot be without them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
@@ -41,11 +42,21 @@ impl<'a> Gone<'a> {
         gone
     }
 
+    /// Tells whether a piece goes: it is a culprit, and nothing is put back in its place.
     fn has(&self, piece: &Piece) -> bool {
-        self.culprits.contains_key(piece)
+        let culprit = self.culprits.get(piece);
+        culprit.is_some_and(|culprit| culprit.put_back.is_none())
     }
 
-    /// The culprits without which the backend cannot be.
+    /// Returns the key that is served for this one; `None` if it goes.
+    fn key(&self, key: &KeyRef) -> Option<KeyRef> {
+        match self.culprits.get(&Piece::Key(key.name.clone())) {
+            Some(culprit) => culprit.put_back.clone(),
+            None => Some(key.clone()),
+        }
+    }
+
+    /// Returns the culprits without which the backend cannot be.
     pub(super) fn causes_of_backend(&self, backend: &Backend) -> impl Iterator<Item = Piece> {
         let Backend {
             name,
@@ -70,7 +81,7 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// The culprits without which the listener cannot be: itself, its clients' trust bundle, or all of its keys.
+    /// Returns the culprits without which the listener cannot be: itself, its clients' trust bundle, or all of its keys.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {
@@ -84,7 +95,7 @@ impl<'a> Gone<'a> {
     }
 }
 
-/// The snapshot without the culprits. Names of culprits that it does not have are ignored.
+/// Returns the snapshot without the culprits. Names of culprits that it does not have are ignored.
 pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
@@ -130,11 +141,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
             .filter(|set| !gone.has(&Piece::Endpoints(set.name.clone())))
             .cloned()
             .collect(),
-        keys: keys
-            .iter()
-            .filter(|key| !gone.has(&Piece::Key(key.name.clone())))
-            .cloned()
-            .collect(),
+        keys: keys.iter().filter_map(|key| gone.key(key)).collect(),
         trust_bundles: trust_bundles
             .iter()
             .filter(|bundle| !gone.has(&Piece::TrustBundle(bundle.name.clone())))
@@ -222,7 +229,7 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
     }
 }
 
-/// The route's name and match, and 500 for everything that it matches.
+/// Returns a route with the same name and match that answers 500.
 pub(super) fn answering_500(route: &Route) -> Route {
     Route {
         name: route.name.clone(),

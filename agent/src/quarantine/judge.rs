@@ -1,4 +1,4 @@
-//! Who says whether a configuration is good: the Envoy binary, by `--mode validate`, beside the one that serves.
+//! Judge of configurations: the Envoy binary, by `--mode validate`, beside the one that serves.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -6,22 +6,23 @@ use std::sync::Arc;
 
 use sesame_proto::schema::Snapshot;
 
+use super::accepted_keys::AcceptedKeys;
 use crate::envoy::validate::{ValidateError, Verdict, validate};
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::Options;
 
-/// What is judged.
+/// Scope of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
     /// Some pieces without the rest: ports and addresses mean nothing.
     Alone,
-    /// What would be served.
+    /// Configuration that would be served.
     Whole,
 }
 
 /// Judges snapshots.
 pub trait Judge: Sync {
-    /// Envoy's words if it refuses, `None` if it does not.
+    /// Returns Envoy's words if it refuses, `None` if it does not.
     fn judge(
         &self,
         snapshot: Snapshot,
@@ -29,27 +30,29 @@ pub trait Judge: Sync {
     ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
 }
 
-/// Why there is no verdict: nothing can be said of the configuration.
+/// Reason why there is no verdict: nothing can be said of the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
     /// Envoy could not be run, or did not come to an end.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// Ours, not the configuration's.
+    /// Fault of the agent, not of the configuration.
     #[error("the configuration cannot be put together for validation: {0}")]
     Internal(String),
 }
 
-/// The real judge.
+/// Judge that runs the real Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyJudge {
-    /// The binary that serves.
+    /// Binary that serves.
     pub binary: PathBuf,
-    /// For configurations while they are judged: they hold keys.
+    /// Directory for configurations while they are judged: they hold keys.
     pub scratch: PathBuf,
-    /// Whose keys are used.
+    /// The target, whose keys are used.
     pub packed: Arc<EncodedSnapshot>,
-    /// As for rendering.
+    /// Keys that may be put back, which are used where a snapshot names them.
+    pub accepted_keys: AcceptedKeys,
+    /// Options for rendering.
     pub options: Options,
 }
 
@@ -65,12 +68,10 @@ impl Judge for EnvoyJudge {
             options.port_map.clear();
         }
         let packed = Arc::clone(&self.packed);
+        let accepted_keys = self.accepted_keys.clone();
         let bootstrap = tokio::task::spawn_blocking(move || {
-            sesame_render::static_bootstrap(&sesame_render::render(
-                &snapshot,
-                packed.keys(),
-                &options,
-            ))
+            let keys = accepted_keys.pairs(&snapshot, packed.keys());
+            sesame_render::static_bootstrap(&sesame_render::render(&snapshot, &keys, &options))
         })
         .await
         .map_err(|error| NoVerdict::Internal(error.to_string()))?
@@ -84,7 +85,7 @@ impl Judge for EnvoyJudge {
     }
 }
 
-/// Envoy's reason without what it says of the temporary file.
+/// Returns Envoy's reason without what it says of the temporary file.
 fn reason(envoy_words: &str) -> String {
     envoy_words
         .split_once("error initializing configuration '")

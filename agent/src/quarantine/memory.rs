@@ -1,29 +1,31 @@
-//! Culprits, remembered by the digest of the piece: one that has not changed is not tried again.
+//! Memory of culprits by the digest of the piece: one that has not changed is not tried again.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::{Digest, Piece, Pieces};
 
-/// What Envoy refuses of one snapshot.
+/// Pieces of one snapshot that Envoy refuses.
 pub type Culprits = BTreeMap<Piece, Culprit>;
 
-/// Why a piece is left out.
+/// Reason why a piece is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
-    /// Of the refused version.
+    /// Digest of the refused version.
     pub digest: Digest,
-    /// Envoy's reason.
+    /// Reason in Envoy's words.
     pub envoy_words: String,
-    /// When it was found.
+    /// Time at which it was found.
     pub since: Timestamp,
-    /// For a route: whether even its match is refused, so that it cannot answer 500 in its place.
+    /// True for a route of which even the match is refused, so that it cannot answer 500.
     pub dropped: bool,
+    /// Version of a key that was accepted before and is served in its place.
+    pub put_back: Option<KeyRef>,
 }
 
-/// Those of `known` that `snapshot` still has, in the refused version.
+/// Returns those of `known` that `snapshot` still has in the refused version.
 pub(super) fn still_there(known: &Culprits, snapshot: &Snapshot) -> Culprits {
     if known.is_empty() {
         return Culprits::new();

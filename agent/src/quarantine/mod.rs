@@ -1,4 +1,4 @@
-//! Quarantine: what Envoy refuses is left out alone, so that it harms nothing else.
+//! Quarantine: pieces that Envoy refuses are left out alone, so that they harm nothing else.
 //!
 //! A refusal says little: one bad regular expression refuses a whole route table, and Envoy stops at the first
 //! error. So the culprits are searched for by halves, with `envoy --mode validate` as the judge of configurations
@@ -6,30 +6,36 @@
 //! remembered by its digest: it is not tried again until it changes. Validation binds no port, so conflicts of
 //! ports are taken from Envoy's own words.
 //!
-//! `piece`, `exclude`, `alone`, `affected` and `words` are pure; `judge` runs Envoy; `publish` ties them to the
-//! transaction. Nothing here ever writes a file for Envoy: that is `apply`'s.
+//! A key is not left out if Envoy accepted one of its name before: that is put back in its place, so that its listener
+//! goes on.
+//!
+//! `piece`, `exclude`, `isolate`, `accepted_keys`, `affected` and `envoy_log` are pure; `judge` runs Envoy; `adviser` ties
+//! them together for the publishing loop. Nothing here ever writes a file for Envoy: that is `apply`'s.
 
+mod accepted_keys;
+mod adviser;
 mod affected;
-mod alone;
-mod candidate;
+mod envoy_log;
 mod exclude;
+mod isolate;
 mod judge;
 mod memory;
 mod piece;
-mod publish;
 mod search;
-mod sockets;
-mod words;
+mod target;
+mod unbound;
 
 #[cfg(test)]
 mod tests;
 
+pub use accepted_keys::AcceptedKeys;
+pub use adviser::{Advice, Quarantine};
 pub use affected::{Affected, AffectedRoute, Refused, affected};
-pub use candidate::{Candidate, Kept, Published, Served};
+pub(crate) use envoy_log::let_down_by_host;
 pub use exclude::exclude;
 pub use judge::{EnvoyJudge, Judge, NoVerdict, Trial};
 pub use memory::{Culprit, Culprits};
 pub use piece::{Digest, Piece, digests};
-pub use publish::Quarantine;
 pub use search::{Limits, Search, SearchEnd};
-pub use sockets::{Unbound, UnboundSocket, tcp_addresses};
+pub use target::{Reduced, Target};
+pub use unbound::{Unbound, UnboundSocket};

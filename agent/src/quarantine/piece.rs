@@ -1,4 +1,4 @@
-//! The pieces of a snapshot that can be left out one by one, and their digests.
+//! Pieces of a snapshot that can be left out one by one, and their digests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 /// SHA-256 of a piece's own content, without what it refers to.
 pub type Digest = [u8; 32];
 
-/// What can be left out, by its name in the snapshot. The order is that in which pieces that do not go together are
+/// Piece that can be left out, by its name in the snapshot. The order is that in which pieces that do not go together are
 /// looked for: listeners come before routes, because Envoy only looks at a route that a listener has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
@@ -40,7 +40,7 @@ pub enum Piece {
     Route(String),
 }
 
-/// The snapshot's name, which is provenance except for virtual hosts.
+/// Prints the name in the snapshot, which is provenance except for virtual hosts.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,7 +57,7 @@ impl fmt::Display for Piece {
 }
 
 impl Piece {
-    /// What kind of piece it is, for people.
+    /// Returns the kind of piece, for people.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Key(_) => "key",
@@ -71,7 +71,30 @@ impl Piece {
     }
 }
 
-/// All pieces of a snapshot, and what tells one version of each from another.
+/// Order of the judgement: pieces that others refer to come first, so that those are judged without the bad ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    Secrets,
+    Backends,
+    Rest,
+}
+
+impl Level {
+    pub(super) const ALL: [Self; 3] = [Self::Secrets, Self::Backends, Self::Rest];
+
+    pub(super) fn of(piece: &Piece) -> Self {
+        match piece {
+            Piece::Key(_) | Piece::TrustBundle(_) => Self::Secrets,
+            Piece::Endpoints(_) | Piece::Backend(_) => Self::Backends,
+            Piece::VirtualHost { .. }
+            | Piece::Route(_)
+            | Piece::L4Route(_)
+            | Piece::Listener(_) => Self::Rest,
+        }
+    }
+}
+
+/// Returns all pieces of a snapshot, with a digest that tells one version of each from another.
 pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
     Pieces::new(snapshot)
         .of
@@ -80,7 +103,7 @@ pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
         .collect()
 }
 
-/// What a piece is in one snapshot. Routes may stand in several virtual hosts, and differ there.
+/// Content of a piece in one snapshot. Routes may stand in several virtual hosts, and differ there.
 pub(super) enum Content<'a> {
     Key(&'a KeyRef),
     TrustBundle(&'a TrustBundle),
@@ -127,7 +150,7 @@ impl Content<'_> {
     }
 }
 
-/// All pieces of one snapshot.
+/// All pieces of one snapshot, by name.
 pub(super) struct Pieces<'a> {
     pub(super) of: BTreeMap<Piece, Content<'a>>,
 }

@@ -1,4 +1,4 @@
-//! The search for culprits: by halves among pieces that are judged alone, then for the piece that does not go with
+//! Search for culprits: by halves among pieces that are judged alone, then for the piece that does not go with
 //! those before it.
 //!
 //! It takes as many runs of Envoy as there are culprits, times the logarithm of the number of suspects. It can be
@@ -10,21 +10,22 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use sesame_proto::schema::Snapshot;
 
-use super::alone::{Depth, alone};
+use super::accepted_keys::AcceptedKeys;
 use super::exclude::exclude;
+use super::isolate::{Depth, isolate};
 use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits};
-use super::piece::{Content, Digest, Piece, Pieces};
+use super::piece::{Content, Digest, Level, Piece, Pieces};
 
-/// How many digests are kept: many times the pieces of a large snapshot.
-const MOST_GOOD: usize = 200_000;
+/// Number of digests that are kept: many times the pieces of a large snapshot.
+const MAX_GOOD: usize = 200_000;
 
-/// How much one search may cost.
+/// Limits of one search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Runs of Envoy.
+    /// Number of runs of Envoy.
     pub runs: usize,
-    /// Time, looked at before each run.
+    /// Time that the search may take, checked before each run.
     pub time: Duration,
 }
 
@@ -37,42 +38,44 @@ impl Default for Limits {
     }
 }
 
-/// How a search ended.
+/// End of a search.
 #[derive(Debug)]
 pub enum SearchEnd {
     /// Without the culprits that are known now, Envoy accepts the rest.
     Clean,
     /// Envoy refuses something that is no piece, or something that all pieces depend on.
     Unexplained {
-        /// Why, as far as it says.
+        /// Reason, as far as Envoy says it.
         envoy_words: String,
     },
-    /// There was no more time, or something newer came; to be gone on with.
+    /// Time ran out, or a newer target came; the search is to be continued.
     Unfinished,
 }
 
-/// A search and what it has learned.
+/// Search and its findings.
 pub struct Search<'s, J, N> {
-    /// Who judges.
+    /// Judge of configurations.
     pub judge: &'s J,
-    /// What it may cost.
+    /// Limits of the search.
     pub limits: Limits,
-    /// Asked before every run: whether to end early. Heeded once something was learned, so that changes that come
+    /// Tells before every run whether to end early. Heeded once something was learned, so that changes that come
     /// faster than searches end do not keep one from ever ending.
     pub stop: N,
-    /// The time that is noted for what is found.
+    /// Time that is noted for new culprits.
     pub now: Timestamp,
-    /// What was found, now and before.
+    /// Keys to put back in the place of refused ones.
+    pub accepted_keys: &'s AcceptedKeys,
+    /// Culprits that were found, now and before.
     pub culprits: &'s mut Culprits,
     /// Digests of pieces that were found good alone, now and before.
     pub good: &'s mut HashSet<Digest>,
-    /// Runs of Envoy so far.
+    /// Number of runs of Envoy so far.
     pub runs: usize,
-    /// Whether this search has learned anything yet.
+    /// True once this search has learned anything.
     pub learned: bool,
 }
 
-/// Why a search ends early.
+/// Reason why a search ends early.
 enum Halt {
     Unfinished,
     NoVerdict(NoVerdict),
@@ -96,7 +99,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
     }
 
-    /// Looks at some keys only.
+    /// Judges some keys only.
     pub(super) async fn keys(
         &mut self,
         wanted: &Snapshot,
@@ -137,7 +140,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         start: Instant,
     ) -> Result<SearchEnd, Halt> {
         let known: HashSet<Digest> = accepted.map(digests).unwrap_or_default();
-        if self.good.len() > MOST_GOOD {
+        if self.good.len() > MAX_GOOD {
             self.good.clear();
         }
         self.good.extend(&known);
@@ -164,7 +167,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         self.search_whole(wanted, &known, start).await
     }
 
-    /// The pieces that Envoy refuses even alone.
+    /// Finds the pieces that Envoy refuses even alone.
     async fn bad_ones(
         &mut self,
         pieces: &Pieces<'_>,
@@ -186,7 +189,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             };
             // Of one piece the words are wanted, even if it must be the one.
             if !group.refused || single.is_some() {
-                let snapshot = alone(pieces, &group.pieces, depth);
+                let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {
                     self.absolve(pieces, &group.pieces, depth);
                     if let (true, Some(second_half)) = (group.first_half, groups.last_mut()) {
@@ -212,7 +215,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Finds those of these culprits that are routes whose match is fine: they can answer 500.
+    /// Finds the routes among these culprits whose match is fine: they can answer 500.
     async fn judge_matches(
         &mut self,
         pieces: &Pieces<'_>,
@@ -277,7 +280,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(SearchEnd::Unexplained { envoy_words: words })
     }
 
-    /// Whether Envoy accepts the first so many of `order` together.
+    /// Tells whether Envoy accepts the first `count` pieces of `order` together.
     async fn goes_up_to(
         &mut self,
         count: usize,
@@ -305,6 +308,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                     envoy_words: String::new(),
                     since: self.now,
                     dropped: true,
+                    put_back: None,
                 },
             );
         }
@@ -355,40 +359,18 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             since: self.now,
             // Until its match is found to be fine.
             dropped: true,
+            put_back: self.accepted_keys.before(piece),
         });
     }
 }
 
-/// Suspects.
+/// Group of suspects.
 struct Group {
     pieces: Vec<Piece>,
-    /// Whether they are known to be refused together.
+    /// True if they are known to be refused together.
     refused: bool,
-    /// Whether the group after it is the other half of a refused one.
+    /// True if the next group is the other half of a refused one.
     first_half: bool,
-}
-
-/// What is referred to is judged before what refers to it, which is then judged without what is bad.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
-    Secrets,
-    Backends,
-    Rest,
-}
-
-impl Level {
-    const ALL: [Self; 3] = [Self::Secrets, Self::Backends, Self::Rest];
-
-    fn of(piece: &Piece) -> Self {
-        match piece {
-            Piece::Key(_) | Piece::TrustBundle(_) => Self::Secrets,
-            Piece::Endpoints(_) | Piece::Backend(_) => Self::Backends,
-            Piece::VirtualHost { .. }
-            | Piece::Route(_)
-            | Piece::L4Route(_)
-            | Piece::Listener(_) => Self::Rest,
-        }
-    }
 }
 
 fn digests(snapshot: &Snapshot) -> HashSet<Digest> {

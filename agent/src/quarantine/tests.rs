@@ -4,15 +4,17 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 
 use jiff::Timestamp;
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
-    Backend, EndpointSet, Forward, Listener, PathMatch, Port, Protocol, Route, RouteTable,
-    Snapshot, VirtualHost, WeightedBackend, path_match, route::Action,
+    Backend, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Protocol, Route, RouteTable,
+    Snapshot, TlsTermination, VirtualHost, WeightedBackend, path_match, route::Action,
 };
 
 use super::exclude::answering_500;
 use super::memory::still_there;
 use super::piece::Pieces;
-use super::sockets::Unbound;
+use super::unbound::Unbound;
 use super::*;
 
 const TABLE: &str = "http/80";
@@ -113,11 +115,13 @@ async fn search(
     accepted: Option<&Snapshot>,
 ) -> (SearchEnd, Culprits, usize) {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
+    let accepted_keys = AcceptedKeys::default();
     let mut search = Search {
         judge,
         limits: Limits::default(),
         stop: || false,
         now: Timestamp::UNIX_EPOCH,
+        accepted_keys: &accepted_keys,
         culprits: &mut culprits,
         good: &mut good,
         runs: 0,
@@ -212,6 +216,7 @@ async fn a_search_that_is_interrupted_whenever_possible_comes_to_its_end() {
             limits,
             stop: || true,
             now: Timestamp::UNIX_EPOCH,
+            accepted_keys: &AcceptedKeys::default(),
             culprits: &mut culprits,
             good: &mut good,
             runs: 0,
@@ -236,6 +241,7 @@ fn a_culprit_is_forgotten_when_it_changes_and_only_then() {
             envoy_words: "no".to_owned(),
             since: Timestamp::UNIX_EPOCH,
             dropped: false,
+            put_back: None,
         },
     )]
     .into();
@@ -256,6 +262,7 @@ fn a_culprit_backend_loses_its_share_and_its_route_says_so() {
             envoy_words: "no such SNI".to_owned(),
             since: Timestamp::UNIX_EPOCH,
             dropped: false,
+            put_back: None,
         },
     )]
     .into();
@@ -280,4 +287,67 @@ fn a_culprit_backend_loses_its_share_and_its_route_says_so() {
     let route = &affected.routes["HTTPRoute/ns/r1"];
     assert!(route.works && route.rules.is_empty(), "{route:?}");
     assert!(route.shares[&0].contains("no such SNI"), "{route:?}");
+}
+
+#[test]
+fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
+    let key = |digest: &str| KeyRef {
+        name: "Secret/ns/pair".to_owned(),
+        digest: digest.to_owned(),
+        not_after: 1_800_000_000,
+        ..KeyRef::default()
+    };
+    let pair = |byte: u8| KeyPair {
+        name: "Secret/ns/pair".to_owned(),
+        certificate_chain: vec![byte],
+        private_key: Vec::new(),
+    };
+    let packed = |key: KeyRef, pair: KeyPair| {
+        let mut snapshot = snapshot(1);
+        snapshot.keys.push(key);
+        snapshot.ports[0].listeners[0].tls = Some(TlsTermination {
+            keys: vec!["Secret/ns/pair".to_owned()],
+            ..TlsTermination::default()
+        });
+        EncodedSnapshot::new(&snapshot, vec![pair])
+    };
+    let piece = Piece::Key("Secret/ns/pair".to_owned());
+    let (before, target) = (packed(key("old"), pair(1)), packed(key("new"), pair(2)));
+    let accepted = AcceptedKeys::new(&target, &before);
+    assert_eq!(accepted.before(&piece), Some(key("old")));
+    // A version that was accepted itself, and a key that is not named any more, are not put back.
+    assert_eq!(AcceptedKeys::new(&target, &target).before(&piece), None);
+    let without = EncodedSnapshot::new(&snapshot(1), Vec::new());
+    assert_eq!(AcceptedKeys::new(&without, &before).before(&piece), None);
+
+    let wanted = target.snapshot();
+    for put_back in [accepted.before(&piece), None] {
+        let is_open = put_back.is_some();
+        let culprits: Culprits = [(
+            piece.clone(),
+            Culprit {
+                digest: Digest::default(),
+                envoy_words: "too short".to_owned(),
+                since: Timestamp::UNIX_EPOCH,
+                dropped: true,
+                put_back,
+            },
+        )]
+        .into();
+        let left = exclude(&wanted, &culprits);
+        let affected = affected(&wanted, &culprits, &Unbound::default(), |port| port);
+        assert_eq!(affected.refused[0].object, "Secret/ns/pair");
+        assert_eq!(left.ports.len(), usize::from(is_open));
+        assert_eq!(affected.listeners.is_empty(), is_open);
+        if is_open {
+            assert_eq!(left.keys, [key("old")]);
+            assert_eq!(*accepted.pairs(&left, target.keys()), [pair(1)]);
+            let effect = &affected.refused[0].effect;
+            assert!(
+                effect.ends_with("expires at 2027-01-15T08:00:00Z"),
+                "{effect}"
+            );
+        }
+    }
+    assert_eq!(*accepted.pairs(&wanted, target.keys()), [pair(2)]);
 }

@@ -10,13 +10,12 @@ use bytes::Bytes;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::ResolvedGateway;
-use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Transport;
 use sesame_proto::{addresses, digest};
 
 use super::addresses::{AddressRequest, Assignment, assign};
 use super::directories::Directories;
-use crate::quarantine::Served;
+use crate::quarantine::Reduced;
 use crate::source::update::GatewayRevision;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::limits::Limits;
@@ -80,13 +79,11 @@ impl Target {
         &self.assignment.addresses
     }
 
-    /// Returns what is left of it where Envoy accepts no more than `served`.
-    pub(super) fn reduced_to(&self, served: Served) -> Self {
-        let Served { snapshot, rendered } = served;
-        let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
-        let keys = self.packed.keys().iter().filter(named).cloned().collect();
+    /// Returns what is left of it where Envoy accepts no more than `reduced`.
+    pub(super) fn reduced_to(&self, reduced: Reduced) -> Self {
+        let Reduced { packed, rendered } = reduced;
         Self {
-            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+            packed,
             options: self.options.clone(),
             assignment: self.assignment.clone(),
             rendered,

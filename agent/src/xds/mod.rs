@@ -3,9 +3,12 @@
 //!
 //! Pure: nothing here opens a file. Where the files lie is `sesame_render::layout`.
 
+mod listener_name;
 pub(crate) mod response;
 mod subscription;
 mod version_texts;
 
+pub(crate) use listener_name::parse_listener_name;
+pub use listener_name::tcp_addresses;
 pub use subscription::{Kind, Subscription};
 pub use version_texts::VersionTexts;

@@ -1,7 +1,7 @@
-//! The bytes of an xDS file: one `DiscoveryResponse`, built by appending, read by scanning.
+//! Bytes of an xDS file: one `DiscoveryResponse`, built by appending, read by scanning.
 //!
 //! Resources arrive encoded and leave encoded: five thousand clusters never exist as a tree of structures.
-//! What is read back comes from a disk, so nothing here trusts a length or panics.
+//! Files that are read back come from a disk, so nothing here trusts a length or panics.
 
 use bytes::Bytes;
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
@@ -23,16 +23,16 @@ const LISTENER_ADDRESS: u32 = 2;
 const LISTENER_ADDITIONAL_ADDRESSES: u32 = 33;
 const ADDITIONAL_ADDRESS: u32 = 1;
 
-/// An encoded file and the version that it carries.
+/// Encoded file and the version that it carries.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Encoded {
-    /// What Envoy reports as `version_text` once it accepted the file: a digest of the content.
+    /// Version that Envoy reports as `version_text` once it accepted the file: a digest of the content.
     pub(crate) version: String,
-    /// The file.
+    /// Bytes of the file.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The version of a file: 32 hexadecimal digits over its type, names excluded (they are in the bytes).
+/// Returns the version of a file: 32 hexadecimal digits over its type and its resources, whose names are in their bytes.
 pub(crate) fn version(kind: Kind, resources: &[Resource]) -> String {
     let mut hash = Sha256::new();
     hash.update(kind.type_url().as_bytes());
@@ -76,11 +76,11 @@ fn response(url: &str, version: String, resources: &[Resource]) -> Encoded {
     }
 }
 
-/// A file as found on disk.
+/// File as found on disk.
 pub(crate) struct Decoded {
-    /// Its version, proven to be the digest of its content.
+    /// Version, proven to be the digest of the content.
     pub(crate) version: String,
-    /// Its resources, in the order of the file.
+    /// Resources, in the order of the file.
     pub(crate) resources: Vec<Resource>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn decode(kind: Kind, file: &Bytes) -> Option<Decoded> {
     })
 }
 
-/// The name inside an encoded resource.
+/// Returns the name inside an encoded resource.
 fn name(resource: &Bytes) -> Option<String> {
     for field in Fields::of(resource) {
         let (number, value) = field?;
@@ -133,7 +133,7 @@ fn name(resource: &Bytes) -> Option<String> {
     None
 }
 
-/// The encoded addresses of a listener; fewer where it does not parse.
+/// Returns the encoded addresses of a listener; fewer where it does not parse.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let mut addresses = Vec::new();
     for (number, value) in Fields::of(listener).map_while(|field| field) {
@@ -150,7 +150,7 @@ pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     addresses
 }
 
-/// Lower-case hexadecimal of the first 16 bytes.
+/// Returns the first 16 bytes in lower-case hexadecimal.
 fn hex16(digest: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(32);
@@ -176,7 +176,7 @@ fn put_bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// The length-delimited fields of a message, others skipped; an item is `None` where it stops to parse.
+/// Length-delimited fields of a message; other fields are skipped, and an item is `None` where the message does not parse.
 struct Fields {
     rest: Bytes,
     broken: bool,

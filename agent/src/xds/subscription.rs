@@ -1,11 +1,11 @@
-//! What Envoy subscribes to: one file each, and the statistics by which Envoy tells what it took from it.
+//! Subscriptions of Envoy: one file each, and the statistics by which Envoy tells what it took from the file.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use sesame_render::layout::XdsLayout;
 
-/// The five kinds of file.
+/// Kinds of file that Envoy watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// LDS: all listeners in one file.
@@ -21,10 +21,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kinds that have a file for each resource.
+    /// Kinds that have a file for each resource.
     pub(crate) const LEAVES: [Self; 3] = [Self::Secret, Self::Endpoints, Self::RouteTable];
 
-    /// The type of the resources in the file.
+    /// Returns the type URL of the resources in the file.
     pub fn type_url(self) -> &'static str {
         match self {
             Self::Listeners => "type.googleapis.com/envoy.config.listener.v3.Listener",
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// The directory of the kind, as in [`XdsLayout`].
+    /// Returns the directory of the kind, as in [`XdsLayout`].
     pub(crate) fn directory(self) -> &'static str {
         match self {
             Self::Listeners => "lds",
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The inverse of [`Kind::directory`].
+    /// Returns the kind of a directory; the inverse of [`Kind::directory`].
     pub(crate) fn from_directory(name: &str) -> Option<Self> {
         [Self::Listeners, Self::Clusters]
             .into_iter()
@@ -54,23 +54,23 @@ impl Kind {
             .find(|kind| kind.directory() == name)
     }
 
-    /// Whether all resources of the kind are in one file.
+    /// Tells whether all resources of the kind are in one file.
     pub(crate) fn is_list(self) -> bool {
         matches!(self, Self::Listeners | Self::Clusters)
     }
 }
 
-/// One file that Envoy watches.
+/// File that Envoy watches.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subscription {
-    /// What is in the file.
+    /// Kind of the resources in the file.
     pub kind: Kind,
-    /// The name of the resource; empty for LDS and CDS.
+    /// Name of the resource; empty for LDS and CDS.
     pub name: String,
 }
 
 impl Subscription {
-    /// The subscription of a resource; the name is dropped where the kind is one file for all.
+    /// Makes the subscription of a resource; the name is dropped where all resources of the kind are in one file.
     pub fn new(kind: Kind, name: &str) -> Self {
         let name = if kind.is_list() { "" } else { name };
         Self {
@@ -79,7 +79,7 @@ impl Subscription {
         }
     }
 
-    /// Where its file is.
+    /// Returns the path of the file.
     pub fn path(&self, layout: &XdsLayout) -> PathBuf {
         match self.kind {
             Kind::Listeners => layout.lds(),
@@ -90,7 +90,7 @@ impl Subscription {
         }
     }
 
-    /// The name of its statistics without their last part (`.version_text`, `.update_rejected`); `None` for
+    /// Returns the name of its statistics without the last part (`.version_text`, `.update_rejected`); `None` for
     /// a route table, whose statistics have the stat prefix of a listener in the middle.
     pub fn stat_scope(&self) -> Option<String> {
         match self.kind {
@@ -102,7 +102,7 @@ impl Subscription {
         }
     }
 
-    /// Whether a statistic's name, without its last part, is of this subscription.
+    /// Tells whether a statistic belongs to this subscription, by its name without the last part.
     pub fn owns_stat(&self, scope: &str) -> bool {
         if let Some(own) = self.stat_scope() {
             return own == scope;
@@ -131,7 +131,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// A name as Envoy writes it into the name of a statistic (`Stats::Utility::sanitizeStatsName`).
+/// Returns a name as Envoy writes it into the name of a statistic (`Stats::Utility::sanitizeStatsName`).
 pub(crate) fn stat_name(name: &str) -> String {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.replace("://", "_")

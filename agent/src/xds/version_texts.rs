@@ -12,7 +12,7 @@ pub struct VersionTexts {
 
 impl VersionTexts {
     /// Returns the accepted version; empty if nothing was accepted yet, `None` if Envoy has no such subscription.
-    /// When several statistics are of one subscription, `wanted` wins.
+    /// If one subscription has several statistics, `wanted` wins.
     pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
         if let Some(scope) = subscription.stat_scope() {
             return self.by_scope.get(&scope).map(String::as_str);

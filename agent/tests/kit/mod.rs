@@ -37,7 +37,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use envoy_types::pb::google::protobuf::{Any, Duration as PbDuration, UInt32Value};
 use prost::{Message, Name};
-use sesame_agent::apply::{Applier, Report, Wanted};
+use sesame_agent::apply::{Applier, Desired, Report};
 use sesame_agent::envoy::process::Process;
 use sesame_agent::envoy::process::identity::Identity;
 use sesame_agent::envoy::{Admin, State, Supervisor, SupervisorConfig};
@@ -117,7 +117,7 @@ pub(crate) async fn apply(
     rendered: &Rendered,
     envoy: Option<&Admin>,
 ) -> Report {
-    let wanted = Wanted {
+    let wanted = Desired {
         rendered,
         serials: &BTreeMap::new(),
         may_empty: false,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use prost::Message as _;
 use sesame_agent::apply::state::{Accepted, StateDir};
-use sesame_agent::apply::{Applier, Wanted};
+use sesame_agent::apply::{Applier, Desired};
 use sesame_agent::envoy::log::{EnvoyLog, Mark};
 use sesame_agent::envoy::process::identity::{Identity, PID_FILE};
 use sesame_agent::run::history::History;
@@ -216,7 +216,7 @@ fn runtime_directory() {
         endpoints: sesame_render::EndpointRules::default(),
     };
     let rendered = sesame_render::render(&gateway.snapshot, &gateway.keys, &options);
-    let wanted = || Wanted {
+    let wanted = || Desired {
         rendered: &rendered,
         serials: const { &BTreeMap::new() },
         may_empty: false,

@@ -1,4 +1,4 @@
-//! What Envoy's admin interface answers, as values.
+//! Answers of Envoy's admin interface, as values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,51 +7,51 @@ use serde::Deserialize;
 
 use crate::envoy::process::Lineage;
 
-/// Why the admin interface did not answer.
+/// Reason why the admin interface did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// Nobody listens: Envoy is not running, or not yet.
     #[error("{socket}: cannot connect to the admin socket, is Envoy running? {source}", socket = .socket.display())]
     Connect {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// Why.
+        /// Cause of the error.
         source: std::io::Error,
     },
     /// The connection broke while a request was on its way.
     #[error("{path}: the admin connection broke: {reason}")]
     Broken {
-        /// The request.
+        /// Path of the request.
         path: String,
-        /// Why.
+        /// Cause of the error.
         reason: String,
     },
     /// No answer in time: the main thread is busy or stuck.
     #[error("{path}: no answer from the admin interface within {} s", .after.as_secs_f32())]
     Timeout {
-        /// The request.
+        /// Path of the request.
         path: String,
-        /// How long it was waited for.
+        /// Time for which it was waited.
         after: Duration,
     },
     /// An answer that is not what was asked for.
     #[error("{path}: unexpected answer from the admin interface: {reason}")]
     Answer {
-        /// The request.
+        /// Path of the request.
         path: String,
-        /// What was wrong.
+        /// Fault of the answer.
         reason: String,
     },
 }
 
 impl AdminError {
-    /// Whether the process behind the socket is gone, rather than busy or unhelpful.
+    /// Tells whether the process behind the socket is gone, rather than busy or unhelpful.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Broken { .. })
     }
 }
 
-/// The state that Envoy reports of itself.
+/// State that Envoy reports of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Readiness {
@@ -65,43 +65,43 @@ pub enum Readiness {
     Initializing,
 }
 
-/// The parts of `/server_info` that are of use.
+/// Parts of `/server_info` that are of use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServerInfo {
-    /// `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    /// Version, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub version: String,
-    /// See [`Readiness`].
+    /// State of Envoy.
     pub state: Readiness,
-    /// `12s`.
+    /// Time since the start, as in `12s`.
     #[serde(default)]
     pub uptime_current_epoch: String,
-    /// `11.104`, or `disabled`.
+    /// Version of the hot restart protocol, as in `11.104`, or `disabled`.
     #[serde(default)]
     pub hot_restart_version: String,
-    /// What it was started with.
+    /// Command line that it was started with.
     #[serde(default)]
     pub command_line_options: CommandLineOptions,
 }
 
-/// What of its command line tells one Envoy from another.
+/// Part of the command line that tells one Envoy from another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct CommandLineOptions {
-    /// A number.
+    /// Base id of the line, a number.
     #[serde(default)]
     pub base_id: String,
-    /// From 0.
+    /// Epoch in the line, from 0.
     #[serde(default)]
     pub restart_epoch: u32,
-    /// Whether it cannot be hot-restarted.
+    /// True if it cannot be hot-restarted.
     #[serde(default)]
     pub disable_hot_restart: bool,
-    /// Its workers.
+    /// Number of workers.
     #[serde(default)]
     pub concurrency: Option<u32>,
 }
 
 impl ServerInfo {
-    /// Its place in a line of Envoys; none if it cannot be hot-restarted.
+    /// Returns its place in a line of Envoys; `None` if it cannot be hot-restarted.
     pub fn lineage(&self) -> Option<Lineage> {
         let CommandLineOptions {
             base_id,
@@ -117,7 +117,7 @@ impl ServerInfo {
     }
 }
 
-/// What is still warming: received, but not used yet.
+/// Number of resources that are still warming: received, but not used yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warming {
     /// Clusters that wait for endpoints, secrets or a first health check.
@@ -127,7 +127,7 @@ pub struct Warming {
 }
 
 impl Warming {
-    /// Whether nothing is.
+    /// Tells whether nothing is warming.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }

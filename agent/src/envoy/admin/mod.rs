@@ -1,4 +1,4 @@
-//! Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
+//! Client of Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
 //!
 //! It is answered by Envoy's main thread, which also loads configuration: an answer waits for a load, and a
 //! long dump delays one. So only cheap queries are asked, one after the other, on one connection.
@@ -24,14 +24,14 @@ mod answers;
 pub use self::answers::{AdminError, Readiness, ServerInfo, Warming};
 use crate::xds::VersionTexts;
 
-/// An answer larger than this is refused: a dump of everything belongs into a support bundle.
+/// Size in bytes beyond which an answer is refused: a dump of everything belongs into a support bundle.
 const MAX_ANSWER: usize = 32 << 20;
-/// Longer than the load of the largest file takes (5,000 clusters: 3 s).
+/// Limit for an answer, longer than the load of the largest file takes (5,000 clusters: 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// A path of a Unix socket has at most 108 bytes with its final zero.
+/// Longest path of a Unix socket in bytes: 108 with its final zero.
 pub const MAX_SOCKET_PATH: usize = 107;
 
-/// A client of one Envoy's admin socket. Clones share the connection.
+/// Client of one Envoy's admin socket. Clones share the connection.
 #[derive(Clone)]
 pub struct Admin {
     socket: Arc<Path>,
@@ -50,7 +50,7 @@ impl fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// A client; nothing is connected yet.
+    /// Makes a client; nothing is connected yet.
     pub fn new(socket: impl AsRef<Path>) -> Self {
         Self {
             socket: socket.as_ref().into(),
@@ -59,7 +59,7 @@ impl Admin {
         }
     }
 
-    /// The same socket with another deadline for each request, and a connection of its own.
+    /// Returns a client of the same socket with another deadline for each request, and a connection of its own.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Admin {
         }
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -79,7 +79,7 @@ impl Admin {
         self.connection.lock().await.take();
     }
 
-    /// `/ready`.
+    /// Asks for `/ready`.
     pub async fn ready(&self) -> Result<Readiness, AdminError> {
         let path = "/ready";
         let (_, body) = self.request(Method::GET, path).await?;
@@ -90,7 +90,7 @@ impl Admin {
         })
     }
 
-    /// `/server_info`, on a fresh connection.
+    /// Asks for `/server_info` on a fresh connection.
     pub async fn server_info(&self) -> Result<ServerInfo, AdminError> {
         self.reconnect().await;
         let path = "/server_info";
@@ -98,7 +98,7 @@ impl Admin {
         parse(path, &body)
     }
 
-    /// The accepted version of every subscription: 1 ms at a thousand clusters.
+    /// Returns the accepted version of every subscription: 1 ms at a thousand clusters.
     pub async fn version_texts(&self) -> Result<VersionTexts, AdminError> {
         let path = "/stats?type=TextReadouts&filter=version_text";
         let body = self.get(path).await?;
@@ -115,17 +115,17 @@ impl Admin {
         Ok(VersionTexts { by_scope })
     }
 
-    /// Counters that moved and whose name matches the regular expression. Costs Envoy a scan of all.
+    /// Returns the counters that moved and whose name matches the regular expression. Costs Envoy a scan of all.
     pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Counters", filter).await
     }
 
-    /// Gauges that were ever set and whose name matches the regular expression. Costs Envoy a scan of all.
+    /// Returns the gauges that were ever set and whose name matches the regular expression. Costs Envoy a scan of all.
     pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Gauges", filter).await
     }
 
-    /// What has not finished warming.
+    /// Returns the number of clusters and listeners that have not finished warming.
     pub async fn warming(&self) -> Result<Warming, AdminError> {
         const CLUSTERS: &str = "cluster_manager.warming_clusters";
         const LISTENERS: &str = "listener_manager.total_listeners_warming";
@@ -138,7 +138,7 @@ impl Admin {
         })
     }
 
-    /// The names of clusters that are warming: for people, 10 ms at five thousand clusters.
+    /// Returns the names of clusters that are warming: for people, 10 ms at five thousand clusters.
     pub async fn warming_clusters(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Dump {
@@ -161,7 +161,7 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// The serial numbers of all certificates in use, in lower-case hexadecimal without leading zeros.
+    /// Returns the serial numbers of all certificates in use, in lower-case hexadecimal without leading zeros.
     pub async fn certificate_serials(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Certs {
@@ -185,7 +185,8 @@ impl Admin {
         Ok(all.map(|cert| serial(&cert.serial_number)).collect())
     }
 
-    /// Connections of clients, without those of the admin interface. TCP, TLS pass-through and UDP sessions count too.
+    /// Returns the number of connections of clients, without those of the admin interface. TCP, TLS pass-through and UDP
+    /// sessions count too.
     pub async fn active_connections(&self) -> Result<u64, AdminError> {
         const TOTAL: &str = "server.total_connections";
         let filter = r"^(listener\..*\.downstream_cx_active|udp\..*\.downstream_sess_active|server\.total_connections)$";
@@ -206,13 +207,13 @@ impl Admin {
         Ok(total.saturating_sub(1))
     }
 
-    /// A request that changes something, such as `/drain_listeners?graceful`.
+    /// Sends a request that changes something, such as `/drain_listeners?graceful`.
     pub async fn post(&self, path: &str) -> Result<Bytes, AdminError> {
         let (status, body) = self.request(Method::POST, path).await?;
         expect_ok(path, status, body)
     }
 
-    /// A request that reads something.
+    /// Sends a request that reads something.
     pub async fn get(&self, path: &str) -> Result<Bytes, AdminError> {
         let (status, body) = self.request(Method::GET, path).await?;
         expect_ok(path, status, body)
@@ -340,7 +341,7 @@ fn parse<'a, T: Deserialize<'a>>(path: &str, body: &'a Bytes) -> Result<T, Admin
     })
 }
 
-/// A serial number as all sources agree on it: lower case, no separators, no leading zeros.
+/// Returns a serial number as all sources agree on it: lower case, no separators, no leading zeros.
 pub fn serial(text: &str) -> String {
     let digits: String = text
         .chars()

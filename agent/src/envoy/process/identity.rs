@@ -1,4 +1,4 @@
-//! Recognising an Envoy that an earlier agent left running.
+//! Identity of an Envoy, by which one that an earlier agent left running is recognised.
 //!
 //! A process number alone is not an identity: numbers are used again. With the start time it is.
 
@@ -16,29 +16,29 @@ use super::{CommandLine, Lineage, Process, shared_memory};
 use crate::host::durable;
 use crate::host::processes::{arguments, is_alive, start_time};
 
-/// The name of the pid file in an Envoy's runtime directory.
+/// Name of the pid file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
-/// The same of the Envoy that is to take over.
+/// Name of the pid file of the Envoy that is to take over.
 pub const NEXT_PID_FILE: &str = "envoy.next.json";
-/// A pid file is small; anything else is not one.
+/// Size in bytes beyond which a file is no pid file.
 const MAX_PID_FILE: u64 = 64 << 10;
 
-/// Which file a process was started from; differs after an upgrade in place.
+/// File that a process was started from; it differs after an upgrade in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executable {
-    /// Its path when it was started.
+    /// Path when the process was started.
     pub path: PathBuf,
-    /// Device and inode.
+    /// Device of the file.
     pub device: u64,
-    /// See `device`.
+    /// Inode of the file.
     pub inode: u64,
-    /// When it was changed last, in nanoseconds: a file may get the number of one that is gone.
+    /// Time of the last change in nanoseconds: a file may get the inode of one that is gone.
     #[serde(default)]
     pub modified: i128,
 }
 
 impl Executable {
-    /// The file that is at this path now.
+    /// Returns the file that is at this path now.
     pub fn at(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         Ok(Self {
@@ -49,35 +49,35 @@ impl Executable {
         })
     }
 
-    /// Whether both are the same file, wherever it is.
+    /// Tells whether both are the same file, wherever it is.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode, self.modified) == (other.device, other.inode, other.modified)
     }
 }
 
-/// The pid file: which Envoy was started, from what.
+/// Content of the pid file: the Envoy that was started, and from what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The process number.
+    /// Process number.
     pub pid: u32,
     /// Field 22 of `/proc/<pid>/stat`, clock ticks since boot.
     pub start_time: u64,
-    /// The binary; absent if it could not be read.
+    /// Binary; absent if it could not be read.
     pub executable: Option<Executable>,
-    /// Hex SHA-256 of the bootstrap.
+    /// SHA-256 of the bootstrap in hexadecimal.
     pub bootstrap_digest: String,
-    /// The arguments after the program's name, without those of its lineage.
+    /// Arguments after the program's name, without those of its lineage.
     pub arguments: Vec<String>,
-    /// Its place in a line of Envoys; none if it cannot be hot-restarted.
+    /// Place in a line of Envoys; absent if it cannot be hot-restarted.
     #[serde(default)]
     pub lineage: Option<Lineage>,
-    /// Draining cannot be taken back: an Envoy that was asked to is not adopted.
+    /// True if it was asked to drain. That cannot be taken back, so such an Envoy is not adopted.
     #[serde(default)]
     pub stopping: bool,
 }
 
 impl Identity {
-    /// Of a process that was just started.
+    /// Returns the identity of a process that was just started.
     pub fn of(process: &Process, command: &CommandLine, bootstrap: &[u8]) -> Self {
         Self {
             pid: process.pid(),
@@ -91,7 +91,7 @@ impl Identity {
         }
     }
 
-    /// What of it is not as wanted, so that it is to be replaced; `None` if all is. The binary is not looked at.
+    /// Returns what is not as it should be, so that it is to be replaced; `None` if all is. The binary is not looked at.
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
             Some("it has another bootstrap")
@@ -102,7 +102,7 @@ impl Identity {
         }
     }
 
-    /// Whether the process was started from the file that is now at this path.
+    /// Tells whether the process was started from the file that is now at this path.
     pub fn is_from(&self, binary: &Path) -> bool {
         match (&self.executable, Executable::at(binary)) {
             (Some(then), Ok(now)) => then.is_same(&now),
@@ -110,12 +110,12 @@ impl Identity {
         }
     }
 
-    /// Looks again which file it was started from; to be called when it is known to be Envoy.
+    /// Reads again which file it was started from; to be called when it is known to be Envoy.
     pub(crate) fn refresh(&mut self) {
         self.executable = executable(self.pid);
     }
 
-    /// Reads a pid file; none if there is none that makes sense.
+    /// Reads a pid file; `None` if there is none that makes sense.
     pub fn read(path: &Path) -> Option<Self> {
         read_pid_file(path)
     }
@@ -127,17 +127,17 @@ impl Identity {
     }
 }
 
-/// An Envoy that runs.
+/// Envoy that runs.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// What it is.
+    /// Identity of the Envoy.
     pub identity: Identity,
-    /// The process, held so that its number cannot be taken by another.
+    /// Process, held so that its number cannot be taken by another.
     pub process: Process,
 }
 
 impl Running {
-    /// Removes what it leaves in its directory now that it has ended, unless its line goes on.
+    /// Removes the sockets and the shared memory of an Envoy that has ended.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             shared_memory::remove(line);
@@ -149,7 +149,7 @@ impl Running {
 }
 
 /// Finds the Envoys that run in a directory, the newest last: one, or two if the agent died while one replaced the
-/// other. What they are is known from the pid files; without a usable one, from a process that runs with exactly
+/// other. Their identity is known from the pid files; without a usable one, from a process that runs with exactly
 /// this bootstrap path, because the agent may have died between start and note.
 pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<Running>> {
     let mut found = Vec::new();

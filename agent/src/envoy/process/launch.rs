@@ -1,4 +1,4 @@
-//! Starting an Envoy that outlives the agent, hot restart and all.
+//! Start of an Envoy that outlives the agent, hot restart and all.
 //!
 //! With hot restart enabled Envoy asks the kernel to end it together with the thread that is its parent. So its
 //! parent must be gone before it begins: the agent starts a *launcher*, that starts a second one and ends, and the
@@ -16,24 +16,24 @@ use std::time::{Duration, Instant};
 use super::{CommandLine, Process, launcher};
 use crate::envoy::log::EnvoyLog;
 
-/// The command of the agent's binary that launches.
+/// Command of the agent's binary that launches.
 pub const LAUNCH: &str = "launch-envoy";
-/// The argument that makes it wait for the end of its parent.
+/// Argument that makes it wait for the end of its parent.
 pub const ORPHAN_OF: &str = "--orphan-of";
-/// A parent that has nothing else to do than to end does so within microseconds.
+/// Limit for the end of the parent, which has nothing else to do and takes microseconds.
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 
-/// Who starts Envoys that outlive the agent.
+/// Launcher of Envoys that outlive the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// A program as this module is one, usually the agent itself.
+    /// Program with the command of this module, usually the agent itself.
     Program(PathBuf),
-    /// One that stays, at its socket.
+    /// Socket of a launcher that stays.
     Socket(PathBuf),
 }
 
-/// An Envoy that waits to begin. Dropped, it begins too: an agent that dies leaves no half-made Envoy.
+/// Envoy that waits to begin. It begins too when this is dropped: an agent that dies leaves no half-made Envoy.
 #[derive(Debug)]
 pub(crate) struct Held {
     process: Process,
@@ -49,12 +49,12 @@ enum Gate {
 }
 
 impl Held {
-    /// The process that will be Envoy.
+    /// Returns the process that will be Envoy.
     pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Lets it begin.
+    /// Lets Envoy begin.
     pub(crate) fn release(self) -> io::Result<Process> {
         match self.gate {
             Gate::None => {}
@@ -134,7 +134,7 @@ pub(super) fn own(
     })
 }
 
-/// The launcher itself: with no `orphan_of` the first, else the second, which becomes the program. Returns when it has
+/// Runs the launcher: with no `orphan_of` the first, else the second, which becomes the program. Returns when it has
 /// nothing more to do, or with why it could not.
 pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     let [binary, arguments @ ..] = program else {
@@ -167,7 +167,7 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     Err(Command::new(binary).args(arguments).exec())
 }
 
-/// This program, also when its file was replaced or removed since.
+/// Returns a path of this program that is valid even when its file was replaced or removed.
 pub fn own_binary() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }

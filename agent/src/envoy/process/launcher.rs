@@ -1,11 +1,11 @@
-//! A launcher that stays: starts Envoys for an agent that lives elsewhere, and ends them when it is told to end.
+//! Launcher that stays: it starts Envoys for an agent that lives elsewhere, and ends them when it is told to end.
 //!
 //! In a container the end of the first process is the end of all, and so it may be in a unit. So that an agent can be
 //! stopped, replaced or killed there without its Envoys, they are started by a process in another container or unit, which
 //! is never a reason to be replaced itself: it knows nothing but how to start a program. The agent sees and signals the
 //! Envoys as it does elsewhere, so both are in one process namespace, and have the same user.
 //!
-//! Who may connect is who may enter the directory: the same user. The program is the launcher's own; only its arguments
+//! Only the user who may enter the directory may connect. The program is the launcher's own; only its arguments
 //! are asked for.
 
 use std::ffi::OsString;
@@ -25,50 +25,50 @@ use serde::{Deserialize, Serialize};
 use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
 
-/// The launcher's socket in the runtime directory.
+/// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
-/// A command line is some hundred bytes.
+/// Size limit of a message in bytes; a command line has some hundred.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// From the answer to the word that lets Envoy begin; without one it begins too.
+/// Time from the answer to the word that lets Envoy begin; without one it begins too.
 const HELD: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
-/// One agent asks for one thing at a time, for each of its Envoys.
+/// Number of callers at a time; an agent asks for one thing at a time for each of its Envoys.
 const MAX_CALLERS: usize = 64;
 
-/// What is asked of a launcher.
+/// Request to a launcher.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
 enum Request {
-    /// To start an Envoy.
+    /// Starts an Envoy.
     Launch {
-        /// Below the runtime directory: where its log is.
+        /// Directory of its log, relative to the runtime directory.
         directory: PathBuf,
         arguments: Vec<String>,
     },
-    /// Whether it is about to end.
+    /// Asks whether the launcher is about to end.
     State,
 }
 
-/// What it answers.
+/// Answer of a launcher.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Answer {
-    /// The process that will be Envoy.
+    /// Number of the process that will be Envoy.
     pid: Option<u32>,
-    /// The kernel's number of the namespace in which that is its number.
+    /// Number of the process namespace in which that number counts.
     process_namespace: u64,
-    /// Whether Envoys are being ended.
+    /// True while Envoys are being ended.
     stopping: bool,
     error: Option<String>,
 }
 
-/// An Envoy that waits to begin, at a launcher.
+/// Envoy at a launcher that waits to begin.
 #[derive(Debug)]
 pub(super) struct Gate(UnixStream);
 
 impl Gate {
-    /// Lets it begin; returns when it has been told.
+    /// Lets the Envoy begin; returns when it has been told.
     pub(super) fn open(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
         let answer: Answer = receive(&self.0)?;
@@ -115,7 +115,7 @@ pub(super) fn ask(
     Ok((Process::hold(pid)?, Gate(stream)))
 }
 
-/// Whether the launcher at this socket is ending its Envoys; an error if there is none.
+/// Asks whether the launcher at this socket is ending its Envoys; an error if there is no launcher.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &Request::State).map(|(_, answer)| answer.stopping)
 }
@@ -153,7 +153,7 @@ fn process_namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
-/// The launcher itself.
+/// Launcher itself.
 #[derive(Debug)]
 pub struct Server {
     binary: PathBuf,
@@ -191,7 +191,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts none any more; returns when those that were asked for before have been started.
+    /// Stops taking requests; returns when the Envoys that were asked for before have been started.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let begun = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Which Envoy of which line: hot restarts of one Envoy share a base id and count epochs.
+//! Place of an Envoy in its line: hot restarts of one Envoy share a base id and count epochs.
 //!
 //! The base id names the shared memory, and with it the line; the sockets over which a line hands over lie in the
 //! Envoy's own directory, because sockets without a file would be open to every user of the host.
@@ -10,26 +10,26 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Where Envoy's shared memory is.
+/// Directory of Envoy's shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Envoy multiplies by ten, in 32 bits with a sign: beyond, its sockets would have other names than are said here.
+/// Number of base ids. Envoy multiplies them by ten, in 32 bits with a sign: sockets of larger ones would have other names.
 const BASE_IDS: u64 = 200_000_000;
-/// From the end of the drain to the end of the first Envoy.
+/// Time from the end of the drain to the end of the first Envoy.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// The longest name of a socket in the directory, with its separator and one more byte: `/hot_udp_parent_2000000009`.
+/// Length of the longest name of a socket, with its separator and one more byte: `/hot_udp_parent_2000000009`.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 27;
 
-/// A place in a line of Envoys.
+/// Place in a line of Envoys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// Of the whole line.
+    /// Base id of the whole line.
     pub base_id: u32,
-    /// From 0.
+    /// Epoch, from 0.
     pub epoch: u32,
 }
 
 impl Lineage {
-    /// The first of a new line.
+    /// Returns the first place of a new line.
     pub fn fresh() -> Self {
         loop {
             let random = RandomState::new().build_hasher().finish() % BASE_IDS;
@@ -43,7 +43,7 @@ impl Lineage {
         }
     }
 
-    /// The one that follows by hot restart.
+    /// Returns the place that follows by hot restart.
     #[must_use]
     pub fn next(self) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Lineage {
         }
     }
 
-    /// The arguments that put an Envoy into its place.
+    /// Returns the arguments that put an Envoy into its place.
     pub(crate) fn arguments(self, directory: &Path, drain_time: Duration) -> Vec<OsString> {
         let shutdown = (drain_time + AFTER_DRAIN).as_secs();
         vec![
@@ -69,13 +69,13 @@ impl Lineage {
         ]
     }
 
-    /// When a first Envoy ends by itself after a hot restart.
+    /// Returns the time after which a first Envoy ends by itself after a hot restart.
     pub(crate) fn parent_ends_after(drain_time: Duration) -> Duration {
         drain_time + AFTER_DRAIN
     }
 
-    /// What is left of the arguments of an Envoy without those that only say which of which line it is, and what
-    /// those say; `None` if it cannot be hot-restarted.
+    /// Splits the arguments of an Envoy into those that do not depend on its place in a line, and that place;
+    /// `None` if it cannot be hot-restarted.
     pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
         let mut rest = Vec::new();
         let (mut base_id, mut epoch) = (None, None);
@@ -97,7 +97,7 @@ impl Lineage {
         (rest, lineage)
     }
 
-    /// The shared memory of the line.
+    /// Returns the path of the line's shared memory.
     pub(crate) fn shared_memory(self) -> PathBuf {
         Path::new(SHARED_MEMORY).join(format!(
             "envoy_shared_memory_{}",
@@ -105,12 +105,12 @@ impl Lineage {
         ))
     }
 
-    /// The sockets of this one.
+    /// Returns the paths of the sockets of this Envoy.
     pub(crate) fn sockets(self, directory: &Path) -> [PathBuf; 4] {
         ["child", "parent", "udp_child", "udp_parent"].map(|role| self.socket(directory, role))
     }
 
-    /// Those on which it hears from the one before.
+    /// Returns the paths of the sockets on which it hears from the Envoy before.
     pub(crate) fn sockets_of_child(self, directory: &Path) -> [PathBuf; 2] {
         ["child", "udp_child"].map(|role| self.socket(directory, role))
     }

@@ -1,4 +1,4 @@
-//! One Envoy process: started, or adopted from an agent that is gone.
+//! Processes of Envoy: started, or adopted from an agent that is gone.
 //!
 //! Dropping a [`Process`] does nothing to the Envoy. One that can be hot-restarted is never our child, see `launch`.
 
@@ -32,25 +32,25 @@ use crate::host::processes;
 pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
 pub use self::lineage::Lineage;
 
-/// What an Envoy is started with.
+/// Command line of an Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
-    /// The program.
+    /// Path of the program.
     pub binary: PathBuf,
-    /// The bootstrap file; its suffix tells Envoy the format.
+    /// Path of the bootstrap file; its suffix tells Envoy the format.
     pub bootstrap: PathBuf,
-    /// Worker threads; one for each core if absent.
+    /// Number of worker threads; one for each core if absent.
     pub concurrency: Option<u32>,
-    /// How long a removed listener drains.
+    /// Time for which a removed listener drains.
     pub drain_time: Duration,
-    /// `info`, `warning`, …
+    /// Log level: `info`, `warning`, …
     pub log_level: String,
-    /// Its place in a line of Envoys; none if it cannot be hot-restarted.
+    /// Place in a line of Envoys; absent if it cannot be hot-restarted.
     pub lineage: Option<Lineage>,
 }
 
 impl CommandLine {
-    /// The arguments after the program's name.
+    /// Returns the arguments after the program's name.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments = self.settings();
         match self.lineage {
@@ -63,7 +63,7 @@ impl CommandLine {
         arguments
     }
 
-    /// The arguments without those that say which of which line it is: if others are wanted, it is to be replaced.
+    /// Returns the arguments that do not depend on the place in a line: an Envoy with different ones is to be replaced.
     pub fn settings(&self) -> Vec<OsString> {
         let Self {
             binary: _,
@@ -93,12 +93,12 @@ impl CommandLine {
     }
 }
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with a code.
+    /// It ended by itself, with a code.
     Code(i32),
-    /// By a signal.
+    /// It was ended by a signal.
     Signal(i32),
     /// It is gone; only its parent could know how.
     Unknown,
@@ -114,7 +114,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A running Envoy, or one that ran.
+/// Envoy that runs, or ran.
 #[derive(Clone, Debug)]
 pub struct Process {
     pid: u32,
@@ -202,17 +202,17 @@ impl Process {
         })
     }
 
-    /// The process number.
+    /// Returns the process number.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// When it started, in clock ticks since boot: with the number, unique.
+    /// Returns its start time in clock ticks since boot: with the number, unique.
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
 
-    /// How it ended; `None` while it runs.
+    /// Returns how it ended; `None` while it runs.
     pub fn exit(&self) -> Option<Exit> {
         *self.exit.borrow()
     }
@@ -227,7 +227,7 @@ impl Process {
         }
     }
 
-    /// One of its descriptors. The kernel gives it to those who may trace the process.
+    /// Returns a duplicate of one of its descriptors, which the kernel gives to those who may trace the process.
     pub(crate) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(
             &self.handle,
@@ -236,12 +236,12 @@ impl Process {
         )?)
     }
 
-    /// Asks it to end now, in-flight requests and all.
+    /// Asks the process to end now, in-flight requests and all.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Ends it.
+    /// Kills the process.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -260,7 +260,7 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// How a process ended that we did not start: known only where orphans become our children, in a container whose
+/// Returns how a process ended that this one did not start: known only where orphans become its children, in a container whose
 /// first process is the agent.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
     if std::process::id() != 1 {

@@ -1,4 +1,4 @@
-//! The shared memory of a line of Envoys, as far as a supervisor must understand it.
+//! Shared memory of a line of Envoys, as far as a supervisor must understand it.
 //!
 //! A second Envoy sets the INITIALIZING bit when it attaches and clears it when it has taken over. One that
 //! fails in between leaves it set, and Envoy then refuses every later hot restart. Whoever knows that no restart is
@@ -13,53 +13,53 @@ use sesame_files::open::{self, Rule};
 
 use super::lineage::Lineage;
 
-/// Of the layout that is known: size, version, two mutexes, flags.
+/// Layout that is known: size, version, two mutexes, flags.
 const SIZE: u64 = 104;
 const VERSION: u64 = 11;
 const FLAGS_AT: u64 = 96;
 const INITIALIZING: u64 = 1;
 
-/// What is wrong with the shared memory of a line.
+/// Fault of the shared memory of a line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedMemoryError {
-    /// It is not there, or not to be opened.
+    /// File that does not exist, or cannot be opened.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What went wrong.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It belongs to somebody else.
+    /// File that belongs to another user.
     #[error("{path}: belongs to user {owner}, and this agent runs as {user}")]
     Owner {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Whose it is.
+        /// User who owns it.
         owner: u32,
-        /// Who we are.
+        /// User as whom this agent runs.
         user: u32,
     },
-    /// Another layout.
+    /// File with another layout.
     #[error(
         "{path}: size {size} and version {version} are not known (expected {SIZE} and {VERSION})"
     )]
     Layout {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Its size.
+        /// Size in bytes.
         size: u64,
-        /// The version in it.
+        /// Version in the file.
         version: u64,
     },
 }
 
-/// Whether a restart is under way, or was interrupted.
+/// Tells whether a restart is under way, or was interrupted.
 pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> {
     Ok(flags(&line.shared_memory(), false)? & INITIALIZING != 0)
 }
 
-/// Clears what an interrupted restart left. Only while no second Envoy runs.
+/// Clears the mark that an interrupted restart left. No second Envoy may run.
 pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     let path = line.shared_memory();
     let left = flags(&path, true)? & !INITIALIZING;
@@ -69,13 +69,13 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
         .map_err(|source| at(&path, source))
 }
 
-/// Removes what a line leaves that has ended.
+/// Removes the shared memory of a line that has ended.
 pub(crate) fn remove(line: Lineage) {
     // Envoy does not, and a line that starts anew has another name.
     let _ = fs::remove_file(line.shared_memory());
 }
 
-/// Whether a new line could be made.
+/// Checks that a new line could be made.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let path = Lineage::fresh().shared_memory();
     OpenOptions::new()

@@ -1,4 +1,4 @@
-//! One attempt to have a second Envoy take over from the first.
+//! Attempt to have a second Envoy take over from the first.
 
 use std::fs;
 use std::io;
@@ -17,32 +17,32 @@ use crate::envoy::process::{Lineage, shared_memory};
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::{durable, listening};
 
-/// The first Envoy's admin socket while a second one has its place; no longer than the name of the other.
+/// Name of the first Envoy's admin socket while a second one has its place; no longer than the name of the other.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
 const ASK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
-/// From SIGKILL to the end.
+/// Time from SIGKILL to the end.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// One attempt.
+/// Attempt with all that it needs.
 pub(crate) struct Attempt<'a> {
-    /// What the second Envoy is started with.
+    /// Settings that the second Envoy is started with.
     pub(crate) config: &'a SupervisorConfig,
-    /// Their admin socket.
+    /// Admin interface of both.
     pub(crate) admin: &'a Admin,
-    /// The first Envoy.
+    /// First Envoy.
     pub(crate) parent: &'a Running,
-    /// How.
+    /// Way in which it takes over.
     pub(crate) way: Way,
 }
 
-/// How an attempt failed.
+/// Failure of an attempt.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: String,
-    /// Whether the first Envoy still takes connections.
+    /// True if the first Envoy still takes connections.
     pub(crate) parent_serves: bool,
-    /// To be held as long as the first Envoy lives, or until the next attempt.
+    /// Sockets to be held as long as the first Envoy lives, or until the next attempt.
     pub(crate) sink: Option<Sink>,
 }
 
@@ -158,7 +158,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether it is the second Envoy that says this of itself.
+    /// Tells whether it is the second Envoy that says this of itself.
     fn is_child(&self, child: &Running, info: &ServerInfo) -> bool {
         if let Some(lineage) = child.identity.lineage {
             return info.lineage() == Some(lineage);
@@ -167,7 +167,7 @@ impl Attempt<'_> {
         info.lineage().is_none() && inode(&self.config.admin_socket) != inode(&self.old_admin())
     }
 
-    /// From here on the second one is the one that is looked after.
+    /// Makes the second Envoy the one that is supervised.
     fn commit(&self, mut child: Running) -> Running {
         child.identity.refresh();
         let noted = child
@@ -181,7 +181,7 @@ impl Attempt<'_> {
         child
     }
 
-    /// Ends the second Envoy and removes its traces; whether the first still takes connections.
+    /// Ends the second Envoy and removes its traces; `true` if the first still takes connections.
     async fn abandon(
         &self,
         child: &Running,
@@ -207,7 +207,7 @@ impl Attempt<'_> {
         (!self.has_given_away(listened), sink)
     }
 
-    /// Whether the first Envoy has closed its ports, which it does when the second one has told it to.
+    /// Tells whether the first Envoy has closed its ports, which it does when the second one has told it to.
     fn has_given_away(&self, listened: usize) -> bool {
         self.way == Way::Hot && listening::count(self.parent.process.pid()) < listened
     }

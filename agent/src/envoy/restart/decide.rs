@@ -1,12 +1,12 @@
-//! What to do, from what is known. Pure.
+//! Decision on how to replace an Envoy, from facts. Pure.
 
 use super::{Strategy, Way};
 use crate::envoy::process::Lineage;
 
-/// Whether an Envoy's main thread answers.
+/// State of an Envoy's main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// It does.
+    /// It answers.
     Yes,
     /// It runs without an admin socket: an earlier hot restart took that away and failed.
     NoSocket,
@@ -14,51 +14,51 @@ pub enum Answers {
     No,
 }
 
-/// What is known of the Envoy that runs, the one that is to come, and the host.
+/// Facts about the Envoy that runs, the one that is to come, and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Where the running one stands; none if it was started without hot restart.
+    /// Place of the running Envoy in its line; none if it was started without hot restart.
     pub lineage: Option<Lineage>,
-    /// Whether it answers.
+    /// Answers of its main thread.
     pub answers: Answers,
-    /// Its hot restart protocol, if it says one.
+    /// Hot restart protocol of the running Envoy, if it says one.
     pub protocol: Option<String>,
-    /// The protocol of the binary that is to be started, or why it is not known.
+    /// Protocol of the binary that is to be started, or why it is not known.
     pub next_protocol: Result<String, String>,
-    /// Whether an interrupted restart left its mark in the shared memory, or what is wrong with that.
+    /// True if an interrupted restart left its mark in the shared memory; an error if that cannot be told.
     pub interrupted: Result<bool, String>,
-    /// Whether an Envoy can be started that outlives the agent.
+    /// True if an Envoy can be started that outlives the agent.
     pub can_launch: bool,
-    /// Whether the new one is known to have fewer workers.
+    /// True if the new Envoy is known to have fewer workers.
     pub has_fewer_workers: bool,
-    /// Files that the running one watches.
+    /// Number of files that the running Envoy watches.
     pub watches: usize,
-    /// Files that may be watched in addition.
+    /// Number of files that may be watched in addition.
     pub free_watches: usize,
 }
 
-/// What to try, in this order.
+/// Plan of a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The ways; the next is tried when one fails.
+    /// Ways in order; the next is tried when one fails.
     pub ways: Vec<Way>,
-    /// Whether the shared memory is to be put right first.
+    /// True if the shared memory is to be put right first.
     pub repair: bool,
-    /// Why it is not tried hot, if somebody may wonder.
+    /// Reason why it is not tried hot, if somebody may wonder.
     pub not_hot: Option<String>,
 }
 
-/// Why nothing is tried.
+/// Reason why nothing is tried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Two Envoys would watch too many files, and one of them abort.
+    /// Two Envoys would watch too many files, and one of them would abort.
     #[error(
         "two Envoys at once would watch {needed} files more, and {free} are free; raise fs.inotify.max_user_instances"
     )]
     Watches {
-        /// How many the second needs.
+        /// Number of files that the second Envoy needs.
         needed: usize,
-        /// How many there are.
+        /// Number of files that may be watched.
         free: usize,
     },
     /// Its connections could be neither taken over nor drained.
@@ -71,10 +71,10 @@ pub enum Refused {
     NotHot(String),
 }
 
-/// Files that may come to be watched between the count and the start.
+/// Number of files that may come to be watched between the count and the start.
 const SPARE: usize = 2;
 
-/// Decides.
+/// Decides how to replace the running Envoy.
 pub fn decide(strategy: Strategy, facts: &Facts) -> Result<Plan, Refused> {
     if facts.answers == Answers::No {
         return Err(Refused::Silent);
@@ -118,7 +118,7 @@ pub fn decide(strategy: Strategy, facts: &Facts) -> Result<Plan, Refused> {
     }
 }
 
-/// Whether the shared memory is to be put right, or why hot is not possible.
+/// Tells whether the shared memory is to be put right; the error says why hot is not possible.
 fn hot(facts: &Facts) -> Result<bool, String> {
     let Facts {
         lineage,

@@ -1,4 +1,4 @@
-//! Finding out what a restart needs to know.
+//! Facts for the decision on a restart, gathered from Envoy and the host.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use crate::envoy::process::identity::Running;
 use crate::envoy::process::shared_memory;
 use crate::host::inotify::{Budget, watched_by};
 
-/// A healthy Envoy answers within milliseconds; one that loads a large file within seconds.
+/// Limit for an answer: a healthy Envoy takes milliseconds, one that loads a large file seconds.
 const ANSWER: Duration = Duration::from_secs(5);
 const VERSION: Duration = Duration::from_secs(10);
 
@@ -55,13 +55,13 @@ pub(crate) async fn gather(
     }
 }
 
-/// Whether the kernel moves connections that wait at a closing socket to another one of the same port.
+/// Tells whether the kernel moves connections that wait at a closing socket to another one of the same port.
 pub(crate) fn moves_connections() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
         .is_ok_and(|text| text.trim() == "1")
 }
 
-/// `11.104`.
+/// Returns the hot restart protocol of a binary, such as `11.104`.
 async fn protocol_of(binary: &Path) -> Result<String, String> {
     let run = Command::new(binary)
         .arg("--hot-restart-version")

@@ -1,4 +1,4 @@
-//! Replacing a running Envoy by another one without dropping a request.
+//! Replacement of a running Envoy by another one without dropping a request.
 //!
 //! Two ways, one interface. *Hot*: the second Envoy takes the sockets over from the first, through shared memory and
 //! a protocol of their own; statistics go on. *Handover*: the second Envoy opens the same ports beside the first
@@ -30,8 +30,8 @@ pub(crate) use self::retire::Retiring;
 pub(crate) use self::sink::Sink;
 pub(crate) use self::steer::{Steering, any as leave_to_the_kernel};
 
-/// How an Envoy is to be replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+/// Strategy for replacing an Envoy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
     /// Hot if its conditions hold, else, or if it fails, by handover.
@@ -43,7 +43,7 @@ pub enum Strategy {
     Handover,
 }
 
-/// One way to do it.
+/// Way of replacing an Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -62,21 +62,21 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// What is asked of a restart.
+/// Request for a restart.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Which way.
+    /// Strategy to follow.
     pub strategy: Strategy,
-    /// Another bootstrap than before.
+    /// Bootstrap of the new Envoy, if it is to be another one.
     pub bootstrap: Option<Bytes>,
-    /// All that the Envoy serves as static resources: the new one must find it valid.
+    /// Configuration that Envoy serves as static resources: the new one must find it valid.
     pub served: Option<Bytes>,
-    /// Who wants to know how it goes on.
+    /// Receiver of messages on the progress.
     pub progress: Option<mpsc::UnboundedSender<String>>,
 }
 
 impl Request {
-    /// Says how it goes on.
+    /// Reports the progress.
     pub(crate) fn say(&self, what: impl Into<String>) {
         let what = what.into();
         tracing::info!("restart: {what}");
@@ -87,20 +87,20 @@ impl Request {
     }
 }
 
-/// An Envoy was replaced.
+/// Outcome of a restart that replaced Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restarted {
-    /// Which way it went.
+    /// Way in which it was replaced.
     pub way: Way,
-    /// The process before.
+    /// Process number before.
     pub before: u32,
-    /// The process now.
+    /// Process number now.
     pub now: u32,
-    /// From the request until the new one served.
+    /// Time from the request until the new one served.
     pub took: Duration,
 }
 
-/// Why an Envoy was not replaced. Unless it says otherwise, the one before goes on serving.
+/// Reason why an Envoy was not replaced. Unless it says otherwise, the one before goes on serving.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
     /// The conditions do not hold.
@@ -109,15 +109,15 @@ pub enum RestartError {
     /// The new Envoy would not start, or not serve what is served.
     #[error("the new Envoy refuses its {what}: {envoy_words}")]
     Invalid {
-        /// Bootstrap, or configuration.
+        /// Name of the invalid part: bootstrap or configuration.
         what: &'static str,
-        /// Why, in its words.
+        /// Reason in Envoy's words.
         envoy_words: String,
     },
-    /// It could not be asked.
+    /// The new Envoy could not be asked.
     #[error("the new Envoy cannot be asked: {0}")]
     NoVerdict(String),
-    /// It was tried.
+    /// All attempts failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
     /// No Envoy runs that could be replaced.

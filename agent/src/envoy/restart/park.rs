@@ -1,4 +1,4 @@
-//! Where new connections wait while there is no Envoy.
+//! Parked sockets, at which new connections wait while there is no Envoy.
 //!
 //! At each address of its Envoy the agent has a socket of its own that listens, in the same SO_REUSEPORT group. A program on
 //! the group chooses among Envoy's sockets only, so nothing comes to it while Envoy lives. When Envoy dies, it is all that
@@ -24,28 +24,28 @@ use super::steer::{attach, join, own};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// What the kernel keeps for a listener is less anyway, unless `net.core.somaxconn` says more.
+/// Length of the queue; the kernel keeps less anyway, unless `net.core.somaxconn` says more.
 const BACKLOG: i32 = 65_535;
-/// How often it is looked whether something waits.
+/// Interval at which it is checked whether something waits.
 const LOOK: Duration = Duration::from_millis(500);
-/// An Envoy that is being ended closes its sockets one by one; after this time it is gone, or lives.
+/// Time in which an Envoy that is being ended closes its sockets one by one; after it Envoy is gone, or lives.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// The sockets of the agent's at the addresses of an Envoy.
+/// Sockets of the agent at the addresses of an Envoy.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     sockets: BTreeMap<SocketAddr, Socket>,
-    /// Where there can be none; it is said once.
+    /// Addresses at which there can be none; it is logged once.
     refused: BTreeSet<SocketAddr>,
 }
 
 impl Parked {
-    /// Whether there are any.
+    /// Tells whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.sockets.is_empty()
     }
 
-    /// Has one at each of these addresses at which this process listens, and nobody else; at no other.
+    /// Parks one at each of these addresses at which this process listens, and nobody else; at no other.
     pub(crate) fn follow(&mut self, process: &Process, wanted: &BTreeSet<SocketAddr>) {
         let is_wanted = |address: &SocketAddr| wanted.contains(address);
         let gone: Vec<SocketAddr> = self.sockets.keys().copied().collect();
@@ -73,7 +73,7 @@ impl Parked {
         }
     }
 
-    /// Has none any more. What waits is handed over to who listens there, if anybody does.
+    /// Closes all. Waiting connections are handed over to the process that listens there, if one does.
     pub(crate) fn release(&mut self) {
         for address in self.sockets.keys().copied().collect::<Vec<_>>() {
             self.let_go(address);
@@ -91,7 +91,7 @@ impl Parked {
         sleep(SETTLED).await;
     }
 
-    /// Hands over what waits, where the process listens as well; elsewhere its end is waited for. Whether there was any.
+    /// Hands over what waits, where the process listens as well; elsewhere its end is waited for. `true` if there was any.
     pub(crate) fn hand_over(&mut self, process: &Process) -> bool {
         let before = self.sockets.len();
         let (all, held) = (
@@ -109,7 +109,7 @@ impl Parked {
         self.sockets.len() < before
     }
 
-    /// Lets go of those at which something waits that nobody has taken.
+    /// Closes those at which something waits that nobody has taken.
     pub(crate) fn give_up(&mut self) {
         for address in self.awaited() {
             self.let_go(address);
@@ -139,7 +139,7 @@ impl Parked {
     }
 }
 
-/// One more socket at the address, which is never chosen; none if the process is not the only one that listens there.
+/// Opens one more socket at the address, which is never chosen; an error if another process listens there too.
 fn park(
     process: &Process,
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! The first Envoy after another has taken over: until it is gone.
+//! Retirement of the first Envoy after another has taken over, until it is gone.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::envoy::process::Process;
 use crate::envoy::process::identity::Running;
 use crate::envoy::process::{Lineage, shared_memory};
 
-/// Envoy ends by itself after a hot restart; this long after that it is helped.
+/// Time that the first Envoy gets beyond the one at which it ends by itself after a hot restart.
 const LATE: Duration = Duration::from_secs(10);
-/// How long connections may go on after the drain.
+/// Time for which connections may go on after the drain.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const KILL_AFTER: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An Envoy that has a successor.
+/// Envoy that has a successor.
 #[derive(Debug)]
 pub(crate) struct Retiring {
     process: Process,
@@ -28,7 +28,7 @@ pub(crate) struct Retiring {
 }
 
 impl Retiring {
-    /// Sees it off; after a handover steered if that is possible.
+    /// Starts to see the first Envoy off; after a handover new connections are steered if that is possible.
     pub(crate) fn start(
         parent: Running,
         successor: &Process,
@@ -59,30 +59,30 @@ impl Retiring {
         Self { process, task }
     }
 
-    /// Its process number.
+    /// Returns its process number.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Whether it is gone, with all that it leaves.
+    /// Tells whether it is gone, with all that it leaves.
     pub(crate) fn is_gone(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Until then; it does not matter if this is cancelled.
+    /// Waits until it is gone; it does not matter if this is cancelled.
     pub(crate) async fn gone(&mut self) {
         // A panic in the task has been logged by the runtime.
         let _ = (&mut self.task).await;
     }
 
-    /// Ends it now: its successor has ended.
+    /// Ends it now, because its successor has ended.
     pub(crate) async fn end(self) {
         end(&self.process).await;
         let _ = self.task.await;
     }
 }
 
-/// The successor tells it to end. A signal before that would take the successor down as well, unless that has ended.
+/// Waits for the successor to end it. A signal before that would take the successor down as well, unless that has ended.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
     let told = Lineage::parent_ends_after(drain_time);

@@ -1,4 +1,4 @@
-//! Which of the sockets of one address gets a new connection. Pure.
+//! Choice of the socket at one address that gets a new connection. Pure.
 //!
 //! The kernel keeps the sockets that listen on one address with SO_REUSEPORT in a group, in the order in which they
 //! began to listen; when one goes, the last takes its place. So as long as sockets of the process that came first are
@@ -15,21 +15,21 @@ use nix::libc::{
 
 use crate::host::listening::Listening;
 
-/// The sockets of two processes at one address.
+/// Sockets of two processes at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
-    /// Where.
+    /// Address at which they listen.
     pub(super) address: SocketAddr,
-    /// How many are of the process that came first.
+    /// Number of sockets of the process that came first.
     pub(super) before: u32,
-    /// How many of the one that came second.
+    /// Number of sockets of the process that came second.
     pub(super) after: u32,
-    /// How many of neither, or of both: with them the order is not known.
+    /// Number of sockets of neither, or of both: with them the order is not known.
     pub(super) others: u32,
 }
 
 impl Group {
-    /// How many more must come after them, so that no socket of the second process moves when those of the first go
+    /// Returns the number of sockets to add, so that no socket of the second process moves when those of the first go
     /// and the one that is the last to stay in its place is not the only one.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
@@ -40,7 +40,7 @@ impl Group {
     }
 }
 
-/// The addresses where both processes listen, from all that listen and what each of the two has.
+/// Returns the addresses where both processes listen, from all that listen and the sockets of each of the two.
 pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
@@ -65,14 +65,14 @@ pub(super) fn groups(
     by_address.into_values().filter(both).collect()
 }
 
-/// Who gets a new connection.
+/// Choice of the socket that gets a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// One of so many from this place on, by chance.
+    /// One of several from a place on, by chance.
     Among {
-        /// The place.
+        /// First place.
         first: u32,
-        /// How many, at least one.
+        /// Number of places, at least one.
         count: u32,
     },
     /// The one in this place.
@@ -82,7 +82,7 @@ pub(super) enum Choice {
 }
 
 impl Choice {
-    /// The program that says so.
+    /// Returns the program that makes this choice.
     pub(super) fn program(self) -> Vec<sock_filter> {
         match self {
             Self::Among { first, count } => vec![
@@ -101,7 +101,7 @@ impl Choice {
     }
 }
 
-/// One that jumps nowhere.
+/// Makes an instruction that jumps nowhere.
 pub(super) fn instruction(code: u32, k: u32) -> sock_filter {
     sock_filter {
         // The codes are of one byte.

@@ -1,4 +1,4 @@
-//! Taking the answers that a first Envoy still has for a second one that is dead.
+//! Sink for the answers that a first Envoy still has for a second one that is dead.
 //!
 //! An Envoy that cannot send an answer over the sockets of a hot restart ends itself: at once if there is no socket,
 //! after ten seconds if nobody has it open. A first one that was busy while the second died would so take the service
@@ -28,11 +28,11 @@ pub(crate) struct Sink {
     answered: watch::Receiver<bool>,
 }
 
-/// How long an answer may take that was asked for before the question's owner died.
+/// Time that an answer may take that was asked for before the second Envoy died.
 const ANSWER: Duration = Duration::from_secs(4);
-/// How often the thread is asked: connecting and asking are events apart.
+/// Number of times that the thread is asked: connecting and asking are separate events.
 const ROUNDS: usize = 3;
-/// The rest of an answer that comes in several messages.
+/// Time for the rest of an answer that comes in several messages.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
@@ -91,7 +91,7 @@ impl Drop for Sink {
     }
 }
 
-/// The path is never without a socket.
+/// Binds a socket so that the path is never without one.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
     match fs::remove_file(&staged) {

@@ -1,4 +1,4 @@
-//! Having new connections go to the second Envoy only, while both have the same ports open.
+//! Steering of new connections to the second Envoy only, while both have the same ports open.
 //!
 //! A connection that waits at a socket when that is closed is reset. So the first Envoy closes its ports only when for
 //! its whole drain time no new connection has come to it. The kernel chooses among the sockets of one address, and runs
@@ -21,7 +21,7 @@ use super::reuseport::{Choice, Group, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// New connections of two processes go to the second.
+/// Steering of the new connections of two processes to the second.
 #[derive(Debug)]
 pub(crate) struct Steering {
     before: Process,
@@ -29,20 +29,20 @@ pub(crate) struct Steering {
     groups: Vec<Group>,
 }
 
-/// They go to one socket that stays where it is whatever else is closed. To be let go when the first process is gone.
+/// Steering to one socket that stays in its place whatever else is closed. To be let go when the first process is gone.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Narrowed(Vec<Member>);
 
-/// A group as it can be reached.
+/// Group of sockets as it can be reached.
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Those that take the places of others.
+    /// Sockets that take the places of others.
     more: Vec<OwnedFd>,
 }
 
-/// Why they go to both.
+/// Reason why new connections go to both.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -51,7 +51,7 @@ pub(crate) struct SteerError {
 }
 
 impl Steering {
-    /// From now on, at every address that both have; or as before.
+    /// Steers new connections from now on, at every address that both have; on an error nothing changes.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
         let sight = Sight::of(Some(before), after);
         let groups = sight.groups();
@@ -82,7 +82,7 @@ impl Steering {
         })
     }
 
-    /// Whether a connection still waits for the first process.
+    /// Tells whether a connection still waits for the first process.
     pub(crate) fn is_awaited(&self) -> bool {
         listening::waiting(self.before.pid()) > 0
     }
@@ -133,7 +133,7 @@ pub(crate) fn any(process: &Process) {
     }
 }
 
-/// What can be seen of two processes at one moment.
+/// Sockets of two processes as they are seen at one moment.
 struct Sight<'a> {
     process: &'a Process,
     all: Vec<Listening>,
@@ -155,7 +155,7 @@ impl<'a> Sight<'a> {
         groups(&self.all, &self.before, &self.after)
     }
 
-    /// A socket of the group at the address: of the second process, or one that joins.
+    /// Returns a socket of the group at the address: of the second process, or one that joins.
     fn member(&self, address: SocketAddr) -> io::Result<OwnedFd> {
         let found = self
             .all
@@ -199,7 +199,7 @@ pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<
     }
 }
 
-/// One more socket that listens there, and drops whatever comes.
+/// Opens one more socket that listens there, and drops whatever comes.
 pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;

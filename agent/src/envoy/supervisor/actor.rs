@@ -20,55 +20,55 @@ use crate::host::durable;
 use crate::host::processes::is_ending;
 use crate::xds::{Kind, Subscription};
 
-/// How often the size of the log and the binary's file are looked at.
+/// Interval at which the size of the log and the binary's file are checked.
 const CHECK: Duration = Duration::from_secs(5);
-/// How long the first versions may take after Envoy says that it is live. Later it counts as not loaded.
+/// Time that the first versions may take after Envoy says that it is live. Later it counts as not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
 const SLOWEST_POLL: Duration = Duration::from_millis(20);
-/// New connections wait for the next Envoy this long; then they are to know that nobody serves them.
+/// Time for which new connections wait for the next Envoy; then they are to know that nobody serves them.
 const WAIT: Duration = Duration::from_secs(5);
-/// How often connections may come to a parked socket of an Envoy that lives, before it has none any more.
+/// Number of times that connections may come to a parked socket of a living Envoy before it has none any more.
 const MOST_STRAYS: u32 = 3;
 
-/// What the task is asked.
+/// Command to the task.
 #[derive(Debug)]
-pub(super) enum Request {
-    /// To end Envoy.
+pub(super) enum Command {
+    /// Ends Envoy.
     Stop(Stop),
-    /// To replace it.
+    /// Replaces Envoy.
     Restart(
         restart::Request,
         oneshot::Sender<Result<Restarted, RestartError>>,
     ),
 }
 
-/// The request to stop.
+/// Command to stop.
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) grace: Duration,
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// The task that owns the process.
+/// Task that owns the process.
 pub(super) struct Actor {
     pub(super) config: SupervisorConfig,
     pub(super) admin: Admin,
     pub(super) log: EnvoyLog,
     pub(super) state: watch::Sender<State>,
-    pub(super) inbox: mpsc::Receiver<Request>,
+    pub(super) inbox: mpsc::Receiver<Command>,
     pub(super) deaths: u32,
     pub(super) retiring: Option<Retiring>,
-    /// Of the last failed attempt to replace the Envoy.
+    /// Sockets of the last failed attempt to replace the Envoy.
     pub(super) sink: Option<Sink>,
-    /// Where connections are to wait while a dead Envoy is replaced.
+    /// Addresses at which connections are to wait while a dead Envoy is replaced.
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
-    /// Where they do.
+    /// Sockets at which they wait.
     pub(super) parked: Parked,
-    /// How long yet, while there is no Envoy.
+    /// End of that wait, while there is no Envoy.
     pub(super) parked_until: Option<Instant>,
 }
 
-/// What ended a wait.
+/// Event that ended a wait.
 enum Event {
     Died(Exit),
     Stop(Stop),
@@ -116,11 +116,11 @@ impl Actor {
                     () = &mut pause => break,
                     () = over(self.parked_until) => self.let_go(),
                     request = self.inbox.recv() => match request {
-                        Some(Request::Restart(_, done)) => {
+                        Some(Command::Restart(_, done)) => {
                             // Whoever asked may be gone.
                             let _ = done.send(Err(RestartError::NotLive));
                         }
-                        Some(Request::Stop(stop)) => {
+                        Some(Command::Stop(stop)) => {
                             self.end_retiring().await;
                             self.state.send_replace(State::Stopped);
                             // Whoever asked may be gone.
@@ -148,7 +148,7 @@ impl Actor {
         })
     }
 
-    /// Until the process ends, or the supervision does; with how long it was live. One that is replaced on the way is
+    /// Supervises until the process ends, or the supervision does; returns how long it was live. One that is replaced on the way is
     /// the new one from then on.
     async fn supervise(&mut self, running: &mut Running, adopted: bool) -> (Event, Duration) {
         let pid = running.process.pid();
@@ -216,13 +216,13 @@ impl Actor {
         }
     }
 
-    /// Whoever waits is for the Envoy that listens now, or for nobody.
+    /// Releases waiting connections to the Envoy that listens now, or to nobody.
     fn let_go(&mut self) {
         self.parked_until = None;
         self.parked.release();
     }
 
-    /// Not beside a second Envoy, nor with one whose sockets are others time and again.
+    /// Parks sockets, but not beside a second Envoy, nor beside one whose sockets change time and again.
     fn park(&mut self, running: &Running, strays: u32) {
         if self.retiring.is_some() || strays > MOST_STRAYS {
             self.parked.release();
@@ -243,7 +243,7 @@ impl Actor {
         });
     }
 
-    /// Looks after what changes slowly.
+    /// Checks what changes slowly.
     fn check(&mut self, running: &Running) {
         if let Err(error) = self.log.bound() {
             tracing::warn!(%error, log = %self.log.path().display(), "cannot bound Envoy's log");
@@ -285,7 +285,7 @@ impl Actor {
         }
     }
 
-    /// An agent that comes while this one drains must not adopt.
+    /// Notes that Envoy is stopping: an agent that starts while it drains must not adopt it.
     pub(super) fn note_stopping(&self, identity: Identity) {
         self.note(&Identity {
             stopping: true,
@@ -318,7 +318,7 @@ impl Actor {
     }
 }
 
-/// Until then, if ever.
+/// Waits until then; forever without a time.
 async fn over(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant.into()).await,
@@ -326,21 +326,21 @@ async fn over(instant: Option<Instant>) {
     }
 }
 
-type RestartAsked = (
+type RestartCommand = (
     restart::Request,
     oneshot::Sender<Result<Restarted, RestartError>>,
 );
 
-/// The error is the request to restart.
+/// Waits for the next event; the error is a request to restart.
 async fn event(
-    inbox: &mut mpsc::Receiver<Request>,
+    inbox: &mut mpsc::Receiver<Command>,
     process: &Process,
-) -> Result<Event, RestartAsked> {
+) -> Result<Event, RestartCommand> {
     tokio::select! {
         request = inbox.recv() => match request {
             None => Ok(Event::Abandoned),
-            Some(Request::Stop(stop)) => Ok(Event::Stop(stop)),
-            Some(Request::Restart(request, done)) => Err((request, done)),
+            Some(Command::Stop(stop)) => Ok(Event::Stop(stop)),
+            Some(Command::Restart(request, done)) => Err((request, done)),
         },
         exit = process.wait() => Ok(Event::Died(exit)),
     }

@@ -1,4 +1,4 @@
-//! Keeps one Envoy running: starts or adopts it, restarts it with back-off when it dies, stops it when asked.
+//! Supervisor of one Envoy: starts or adopts it, restarts it with back-off when it dies, stops it when asked.
 //!
 //! One task owns the process; everybody else sees its state through a `watch` and asks through the handle.
 //! Dropping the handle ends the supervision and leaves Envoy serving, which is also what happens when the
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::actor::{Actor, Request, Stop};
+use self::actor::{Actor, Command, Stop};
 use super::admin::{Admin, MAX_SOCKET_PATH};
 use super::log::EnvoyLog;
 use super::process::identity::find_running;
@@ -24,34 +24,34 @@ use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
 use crate::host::create_directory;
 
-/// Why the supervision did not begin.
+/// Reason why the supervision did not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The kernel's limit.
+    /// Path that is longer than the kernel allows.
     #[error("{path}: {len} bytes are too long for a Unix socket, at most {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
     SocketPath {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Its length.
+        /// Length in bytes.
         len: usize,
     },
-    /// A file of the runtime directory.
+    /// File of the runtime directory that could not be used.
     #[error("{path}: {source}", path = .path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What went wrong.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// The handle of a supervised Envoy.
+/// Handle of a supervised Envoy.
 #[derive(Debug)]
 pub struct Supervisor {
     state: watch::Receiver<State>,
     admin: Admin,
     log: EnvoyLog,
-    requests: mpsc::Sender<Request>,
+    commands: mpsc::Sender<Command>,
     ports: watch::Sender<BTreeSet<SocketAddr>>,
 }
 
@@ -74,7 +74,7 @@ impl Supervisor {
         let admin = Admin::new(&config.admin_socket);
         let found = find_running(&config.runtime_dir, &config.command(None)).map_err(failed)?;
         let (state, seen) = watch::channel(State::Starting { pid: None });
-        let (requests, inbox) = mpsc::channel(1);
+        let (commands, inbox) = mpsc::channel(1);
         let (ports, wanted_ports) = watch::channel(BTreeSet::new());
         let log = config.log();
         let actor = Actor {
@@ -95,18 +95,18 @@ impl Supervisor {
             state: seen,
             admin,
             log,
-            requests,
+            commands,
             ports,
         })
     }
 
-    /// The admin interface of an Envoy that [`Supervisor::start`] would adopt or replace, if one runs.
+    /// Returns the admin interface of an Envoy that [`Supervisor::start`] would adopt or replace, if one runs.
     pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
         let found = find_running(&config.runtime_dir, &config.command(None))?;
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Drains for at most `grace`, and ends, what [`Supervisor::start`] would adopt or replace; says how many there were.
+    /// Drains for at most `grace`, and ends, the Envoys that [`Supervisor::start`] would adopt or replace; returns their number.
     pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
@@ -122,12 +122,12 @@ impl Supervisor {
         Ok(count)
     }
 
-    /// What Envoy is doing, now and from now on.
+    /// Returns the state of Envoy, now and from now on.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// At these addresses, as far as Envoy listens there, new connections are to wait while a dead one is replaced.
+    /// Has new connections wait at these addresses, as far as Envoy listens there, while a dead one is replaced.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
             let other = *ports != addresses;
@@ -136,7 +136,7 @@ impl Supervisor {
         });
     }
 
-    /// Only those of them: what is about to be closed is to refuse connections, not to keep them.
+    /// Drops all other addresses: a port that is about to be closed is to refuse connections, not to keep them.
     pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
         let left = self
             .ports
@@ -147,12 +147,12 @@ impl Supervisor {
         self.park(left);
     }
 
-    /// Its admin interface; stays valid over restarts.
+    /// Returns its admin interface, which stays valid over restarts.
     pub fn admin(&self) -> Admin {
         self.admin.clone()
     }
 
-    /// Its log.
+    /// Returns its log.
     pub fn log(&self) -> EnvoyLog {
         self.log.clone()
     }
@@ -169,7 +169,7 @@ impl Supervisor {
     /// Has another Envoy take over, without dropping a request. Nobody may write its files until this returns.
     pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
         let (done, wait) = oneshot::channel();
-        let asked = self.requests.send(Request::Restart(request, done)).await;
+        let asked = self.commands.send(Command::Restart(request, done)).await;
         asked.map_err(|_| RestartError::Stopping)?;
         wait.await.map_err(|_| RestartError::Stopping)?
     }
@@ -177,8 +177,8 @@ impl Supervisor {
     /// Drains for at most `grace`, ends Envoy, and returns when it is gone.
     pub async fn stop(self, grace: Duration) {
         let (done, wait) = oneshot::channel();
-        let stop = Request::Stop(Stop { grace, done });
-        if self.requests.send(stop).await.is_ok() {
+        let stop = Command::Stop(Stop { grace, done });
+        if self.commands.send(stop).await.is_ok() {
             // An error means that the task has ended, and with it what was to be stopped.
             let _ = wait.await;
         }

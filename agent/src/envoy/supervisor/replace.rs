@@ -15,13 +15,13 @@ use crate::envoy::restart::{
 use crate::envoy::settings::{State, SupervisorConfig};
 use crate::envoy::validate::{Verdict, validate};
 
-/// How long a running Envoy gets to answer: it may be loading its largest file.
+/// Time that a running Envoy gets to answer: it may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Attempts of one restart.
+/// Number of attempts of one restart.
 const ATTEMPTS: usize = 4;
 
 impl Actor {
-    /// An Envoy that an earlier agent left is kept if it answers, or can be taken over; another one makes place. Of
+    /// Keeps an Envoy that an earlier agent left if it answers, or can be taken over; another one makes place. Of
     /// two, one was about to replace the other.
     pub(super) async fn take_over(&mut self, mut found: Vec<Running>) -> Option<Running> {
         let Some(mut running) = found.pop() else {
@@ -111,7 +111,7 @@ impl Actor {
         None
     }
 
-    /// Clears away what the last Envoy has left, which is gone.
+    /// Clears away the files of the last Envoy, which is gone.
     fn sweep(&self) {
         let directory = &self.config.runtime_dir;
         for name in [PID_FILE, NEXT_PID_FILE] {
@@ -127,7 +127,7 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Clears away what is left of a replacement of which only one Envoy is left.
+    /// Clears away the traces of a replacement of which only one Envoy is left.
     fn tidy(&mut self, running: &Running) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =

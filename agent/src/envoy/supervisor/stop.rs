@@ -1,4 +1,4 @@
-//! Ending an Envoy: first its connections, then the process.
+//! End of an Envoy: first its connections, then the process.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::envoy::admin::Admin;
 use crate::envoy::process::{Exit, Process};
 
-/// From the request to end to the end by force.
+/// Time from the request to end to the end by force.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(100);
-/// The admin interface must not hold up a stop.
+/// Limit for the admin interface, which must not hold up a stop.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Drains for at most `grace`, then ends the process. Connections are asked to close while new ones are

@@ -14,7 +14,8 @@ use super::Instance;
 use super::persister::Persister;
 use crate::apply::{self, Applier};
 use crate::envoy::{Admin, State};
-use crate::quarantine::{Affected, Candidate, Kept, Published, Quarantine, affected};
+use crate::publish::{Kept, Published, publish};
+use crate::quarantine::{self, Affected, Quarantine, Reduced, affected};
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
@@ -37,7 +38,8 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(instance: &Instance, applier: Applier, admin: Admin) -> Self {
+    /// Makes one. `first` is what an earlier agent had accepted, or what the source wants.
+    pub(super) fn new(instance: &Instance, applier: Applier, admin: Admin, first: &Target) -> Self {
         let (gateway, directories) = (instance.gateway.clone(), &instance.directories);
         Self {
             keeper: Persister::start(
@@ -48,7 +50,8 @@ impl Publisher {
             quarantine: Quarantine::new(
                 instance.settings.binary.clone(),
                 directories.runtime.join("validate"),
-            ),
+            )
+            .with_last_good_keys(first.restored.then(|| Arc::clone(&first.packed))),
             observed: instance.observed.clone(),
             gateway,
             applier,
@@ -110,7 +113,7 @@ impl Publisher {
     async fn repair(&mut self, newest: &Target) {
         self.reread();
         let accepted = self.observed.borrow().applied.clone();
-        let wanted = apply::Wanted {
+        let wanted = apply::Desired {
             rendered: accepted
                 .as_deref()
                 .map_or(&newest.rendered, |wanted| &wanted.rendered),
@@ -144,27 +147,18 @@ impl Publisher {
         wanted: &Arc<Target>,
         newer: impl Fn() -> bool + Send + Sync,
     ) -> bool {
-        let accepted = self.observed.borrow().applied.clone();
-        let candidate = Candidate {
+        let target = quarantine::Target {
             packed: &wanted.packed,
             options: &wanted.options,
             rendered: &wanted.rendered,
         };
-        let published = self
-            .quarantine
-            .publish(
-                &mut self.applier,
-                &self.admin,
-                candidate,
-                accepted.as_deref().map(|wanted| &*wanted.packed),
-                newer,
-            )
-            .await;
+        let (quarantine, applier) = (&mut self.quarantine, &mut self.applier);
+        let published = publish(quarantine, applier, &self.admin, target, newer).await;
         let trouble = match published {
-            Ok(Published::Accepted { report, served }) => {
-                let served = match served {
+            Ok(Published::Accepted { report, reduced }) => {
+                let served = match reduced {
                     None => Arc::clone(wanted),
-                    Some(served) => self.reduced(wanted, *served),
+                    Some(reduced) => self.reduced(wanted, *reduced),
                 };
                 self.accepted(wanted, &served, &report);
                 return true;
@@ -190,15 +184,15 @@ impl Publisher {
         false
     }
 
-    /// Returns what is served of `wanted`: the same value as before if nothing has changed.
-    fn reduced(&mut self, wanted: &Arc<Target>, served: crate::quarantine::Served) -> Arc<Target> {
+    /// The reduced form of `wanted`, the same value as before if it is the same.
+    fn reduced(&mut self, wanted: &Arc<Target>, left: Reduced) -> Arc<Target> {
         if let Some((of, reduced)) = &self.reduced
             && Arc::ptr_eq(of, wanted)
-            && reduced.rendered == served.rendered
+            && reduced.rendered == left.rendered
         {
             return Arc::clone(reduced);
         }
-        let reduced = Arc::new(wanted.reduced_to(served));
+        let reduced = Arc::new(wanted.reduced_to(left));
         self.reduced = Some((Arc::clone(wanted), Arc::clone(&reduced)));
         reduced
     }
@@ -216,7 +210,7 @@ impl Publisher {
             tracing::info!(gateway = %self.gateway, cause = wanted.cause, "Envoy serves the newest configuration");
         } else {
             for refused in &affected.refused {
-                tracing::error!(gateway = %self.gateway, object = refused.object, "left out: {}; {}", refused.envoy_words, refused.effect);
+                tracing::error!(gateway = %self.gateway, object = refused.object, "refused: {}; {}", refused.envoy_words, refused.effect);
             }
             tracing::warn!(gateway = %self.gateway, cause = wanted.cause, left_out = affected.refused.len(), "Envoy serves the newest configuration without what it refuses");
         }

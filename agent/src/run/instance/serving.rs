@@ -14,11 +14,11 @@ use super::target_receiver::{EngineGone, TargetReceiver};
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
 use crate::envoy::{State, Supervisor, locate};
-use crate::quarantine::tcp_addresses;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{Observed, STOPPED};
 use crate::run::shutdown::Ending;
 use crate::run::target::Target;
+use crate::xds::tcp_addresses;
 
 /// A drain asks again and again; it need not wait long.
 const DRAIN_ANSWER: Duration = Duration::from_secs(2);
@@ -70,7 +70,7 @@ impl Serving {
         } = started;
         supervisor.park(tcp_addresses(&selector.selected().rendered));
         Self {
-            publisher: Publisher::new(&instance, applier, supervisor.admin()),
+            publisher: Publisher::new(&instance, applier, supervisor.admin(), selector.selected()),
             replacement: Replacement::new(bootstrap),
             drain: None,
             targets,

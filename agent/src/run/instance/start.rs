@@ -47,12 +47,12 @@ impl Instance {
             tracing::info!(gateway = %self.gateway, "starting Envoy from the files that are there");
         } else {
             // Nobody reads the files yet: they can be written in any order.
-            let wanted = apply::Wanted {
+            let desired = apply::Desired {
                 rendered: &first.rendered,
                 serials: &BTreeMap::new(),
                 may_empty: true,
             };
-            applier.apply(wanted, None).await?;
+            applier.apply(desired, None).await?;
         }
         self.observed.send_modify(|observed| {
             observed.admin = self.directories.admin_socket();

@@ -1,25 +1,25 @@
-//! What Envoy's log says about refused resources. Pure.
+//! Refused resources, read from Envoy's log. Pure.
 
 use super::piece::Piece;
 
-/// One refused resource in a log line.
+/// Refused resource in a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// A listener that Envoy could not bind: nothing is wrong with it but its address.
+    /// Listener that Envoy could not bind: nothing is wrong with it but its address.
     Unbound { listener: String, words: String },
-    /// A listener by Envoy's name, refused for another reason.
+    /// Listener by Envoy's name, refused for another reason.
     Listener { listener: String, words: String },
-    /// Something of the snapshot.
+    /// Piece of the snapshot.
     Piece { piece: Piece, words: String },
 }
 
-/// The resources that are named: `lds: listener 'x' config rejected: why`, `cds: cluster 'x' config rejected: why`.
+/// Returns the named resources: `lds: listener 'x' config rejected: why`, `cds: cluster 'x' config rejected: why`.
 pub(super) fn named(words: &[String]) -> Vec<Named> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
-/// Whether Envoy could not even read a file: it is out of descriptors, and nothing is wrong with what is in it.
-pub(super) fn let_down_by_host(words: &[String]) -> bool {
+/// Tells whether Envoy could not even read a file: it is out of descriptors, and nothing is wrong with the content.
+pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words
         .iter()
         .any(|words| words.contains("unable to read file: "))

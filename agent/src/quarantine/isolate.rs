@@ -1,4 +1,4 @@
-//! Configurations that hold some pieces and nothing else, to be judged. Pure.
+//! Probes: configurations that hold some pieces and nothing else, to be judged. Pure.
 //!
 //! Each piece gets the least that Envoy needs to look at it: a route a table and a listener, a key a listener that
 //! shows it. What it refers to is left out where Envoy does not look, so that a piece is never blamed for another.
@@ -13,36 +13,37 @@ use sesame_proto::schema::{
 use super::exclude::answering_500;
 use super::piece::{Content, Piece, Pieces};
 
-/// How much of each route is looked at.
+/// Depth to which a route is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// Its match, with an answer of 500.
+    /// The match alone, with an answer of 500.
     MatchOnly,
 }
 
-/// The pieces of the group, alone. Those that `pieces` does not have are ignored.
-pub(super) fn alone(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
-    let mut bed = Bed::default();
+/// Returns a snapshot that holds the pieces of the group alone. Those that `pieces` does not have are ignored.
+pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
+    let mut builder = ProbeBuilder::default();
     for piece in group {
         let Some(content) = pieces.of.get(piece) else {
             continue;
         };
         match content {
-            Content::Key(key) => bed.key(key),
-            Content::TrustBundle(bundle) => bed.trust_bundle(bundle),
+            Content::Key(key) => builder.key(key),
+            Content::TrustBundle(bundle) => builder.trust_bundle(bundle),
             Content::Endpoints(set) => {
-                bed.snapshot.endpoints.push((*set).clone());
-                bed.snapshot.backends.push(Backend {
+                builder.snapshot.endpoints.push((*set).clone());
+                builder.snapshot.backends.push(Backend {
                     name: format!("alone/{}", set.name),
                     endpoints: set.name.clone(),
                     ..Backend::default()
                 });
             }
-            Content::Backend(backend) => bed.backend(backend, pieces),
+            Content::Backend(backend) => builder.backend(backend, pieces),
             Content::VirtualHost(host) => {
                 if let Piece::VirtualHost { table, .. } = piece {
-                    bed.hosts
+                    builder
+                        .hosts
                         .entry(table.clone())
                         .or_default()
                         .push(VirtualHost {
@@ -53,15 +54,15 @@ pub(super) fn alone(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snaps
             }
             Content::Route(copies) => {
                 for route in copies {
-                    bed.route(route, depth);
+                    builder.route(route, depth);
                 }
             }
             Content::L4Route(copies) => {
                 for (port, listener, route) in copies {
                     for share in &route.backends {
-                        bed.plain_backends.insert(share.backend.clone());
+                        builder.plain_backends.insert(share.backend.clone());
                     }
-                    bed.listener(port, listener, vec![(*route).clone()], pieces);
+                    builder.listener(port, listener, vec![(*route).clone()], pieces);
                 }
             }
             Content::Listener(port, listener) => {
@@ -71,28 +72,28 @@ pub(super) fn alone(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snaps
                 } else {
                     Vec::new()
                 };
-                bed.listener(port, listener, routes, pieces);
+                builder.listener(port, listener, routes, pieces);
             }
         }
     }
-    bed.finish()
+    builder.finish()
 }
 
-/// A snapshot under construction.
+/// Builder of a probe.
 #[derive(Default)]
-struct Bed {
+struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
-    /// By route table: two tables may have the same domain.
+    /// Virtual hosts by route table: two tables may have the same domain.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
-    /// Those that are only referred to.
+    /// Names of backends that are only referred to.
     plain_backends: BTreeSet<String>,
     keys: BTreeSet<String>,
     bundles: BTreeSet<String>,
 }
 
-impl Bed {
-    /// A port that is not taken. There are more pieces than ports only where nobody would notice one unjudged:
+impl ProbeBuilder {
+    /// Returns a port that is not taken. There are more pieces than ports only where nobody would notice one unjudged:
     /// the judgement of the whole comes last.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
@@ -152,7 +153,7 @@ impl Bed {
         });
     }
 
-    /// With its secrets, which were judged before, and without its endpoints, which are judged for themselves.
+    /// Adds a backend with its secrets, which were judged before, and without its endpoints, which are judged by themselves.
     fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
         if let Some(tls) = &backend.tls {
             self.refer(&tls.client_key, &tls.trust_bundle, pieces);
@@ -255,7 +256,7 @@ impl Bed {
     }
 }
 
-/// A route that goes nowhere.
+/// Returns a route that goes nowhere.
 fn nowhere(name: &str) -> L4Route {
     L4Route {
         name: name.to_owned(),

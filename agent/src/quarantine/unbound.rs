@@ -1,62 +1,60 @@
-//! Listeners that Envoy could not open, by Envoy's name of them: one for each port and address.
+//! Listeners that Envoy could not open, by Envoy's name for them: one for each port and address.
 //!
 //! Nothing is wrong with their configuration, so they are tried again by themselves: when the address can be bound,
 //! asked with growing pauses. They are left out of what is published, so that others are not held up.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd as _;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
-};
 
+use crate::host::can_bind;
 use crate::host::port_owner::{self, PortOwner};
 use crate::host::privileged_ports::{self, PrivilegedPort};
+use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// A listener that is left out.
+/// Listener that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnboundSocket {
-    /// Where it was to listen.
+    /// Address on which it was to listen.
     pub address: SocketAddr,
-    /// TCP or UDP.
+    /// Transport of the port.
     pub transport: Transport,
-    /// Envoy's reason.
+    /// Reason in Envoy's words.
     pub envoy_words: String,
-    /// Who is in the way, if that could be told.
-    pub holder: Option<PortOwner>,
-    /// That it needs a capability, if that is why.
-    pub low: Option<PrivilegedPort>,
-    /// When it was refused first.
+    /// Process that holds the port, if that could be told.
+    pub owner: Option<PortOwner>,
+    /// Explanation that the port needs a capability, if it does.
+    pub privileged: Option<PrivilegedPort>,
+    /// Time of the first refusal.
     pub since: Timestamp,
-    /// For a refusal that has nothing to do with the address: the refused resource. It is not tried again.
+    /// Refused resource, if the refusal has nothing to do with the address. It is not tried again.
     refused: Option<Resource>,
     failures: u32,
     next: Instant,
-    /// It is part of what is being published now.
+    /// True while it is part of what is being published.
     trying: bool,
 }
 
-/// Those that are left out, by Envoy's name.
+/// Listeners that are left out, by Envoy's name.
 #[derive(Clone, Debug, Default)]
 pub struct Unbound {
     sockets: BTreeMap<String, UnboundSocket>,
 }
 
 impl Unbound {
-    /// Those that are left out now.
+    /// Returns the listeners that are left out now.
     pub fn iter(&self) -> impl Iterator<Item = &UnboundSocket> {
         self.sockets.values().filter(|socket| !socket.trying)
     }
 
-    /// Whether a listener of this name is left out.
+    /// Tells whether a listener of this name is left out.
     pub(super) fn has(&self, listener: &str) -> bool {
         self.sockets
             .get(listener)
@@ -71,7 +69,7 @@ impl Unbound {
         refused: Option<Resource>,
         now: Timestamp,
     ) -> bool {
-        let Some((transport, address)) = parse(listener) else {
+        let Some((transport, address)) = parse_listener_name(listener) else {
             return false;
         };
         let before = self.sockets.get(listener);
@@ -83,9 +81,9 @@ impl Unbound {
         let socket = UnboundSocket {
             address,
             transport,
-            low: privileged_ports::explain(address.port(), &envoy_words),
+            privileged: privileged_ports::explain(address.port(), &envoy_words),
             envoy_words,
-            holder: port_owner::find(transport, address.ip(), address.port()),
+            owner: port_owner::find(transport, address.ip(), address.port()),
             since: before.map_or(now, |socket| socket.since),
             refused,
             failures,
@@ -96,7 +94,7 @@ impl Unbound {
         true
     }
 
-    /// Forgets what is not wanted any more, or is wanted in another form.
+    /// Forgets listeners that are not wanted any more, or are wanted in another form.
     pub(super) fn keep(&mut self, wanted: &Rendered) {
         self.sockets.retain(|name, socket| {
             let listener = wanted.listeners.iter().find(|l| l.name == *name);
@@ -108,7 +106,7 @@ impl Unbound {
         });
     }
 
-    /// What is tried now was accepted.
+    /// Forgets the listeners that were tried, because they were accepted.
     pub(super) fn accepted(&mut self) {
         self.sockets.retain(|_, socket| !socket.trying);
     }
@@ -118,7 +116,7 @@ impl Unbound {
         rendered.listeners.retain(|l| !self.has(&l.name));
     }
 
-    /// When to call [`Unbound::probe`] next.
+    /// Returns the time at which [`Unbound::probe`] wants to be called.
     pub(super) fn next(&self) -> Option<Instant> {
         self.sockets
             .values()
@@ -127,7 +125,7 @@ impl Unbound {
             .min()
     }
 
-    /// Asks the kernel about those whose time has come; whether one could be opened now and is to be tried.
+    /// Asks the kernel about the listeners whose time has come; `true` if one could be opened now and is to be tried.
     pub(super) fn probe(&mut self) -> bool {
         let now = Instant::now();
         let mut any = false;
@@ -146,55 +144,6 @@ impl Unbound {
         }
         any
     }
-}
-
-/// Where TCP listeners of a configuration listen.
-pub fn tcp_addresses(rendered: &Rendered) -> BTreeSet<SocketAddr> {
-    let all = rendered.listeners.iter();
-    all.filter_map(|listener| match parse(&listener.name)? {
-        (Transport::Tcp, address) => Some(address),
-        (Transport::Udp, _) => None,
-    })
-    .collect()
-}
-
-/// `tcp/127.0.0.1/80`.
-fn parse(listener: &str) -> Option<(Transport, SocketAddr)> {
-    let mut parts = listener.split('/');
-    let transport = match parts.next()? {
-        "tcp" => Transport::Tcp,
-        "udp" => Transport::Udp,
-        _ => return None,
-    };
-    let address: IpAddr = parts.next()?.parse().ok()?;
-    let port: u16 = parts.next()?.parse().ok()?;
-    parts
-        .next()
-        .is_none()
-        .then_some((transport, SocketAddr::new(address, port)))
-}
-
-/// Binds as Envoy does, without listening: no connection is lost to it. What cannot be asked is worth a try.
-fn can_bind(transport: Transport, address: SocketAddr) -> bool {
-    let family = if address.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    };
-    let kind = match transport {
-        Transport::Tcp => SockType::Stream,
-        Transport::Udp => SockType::Datagram,
-    };
-    let Ok(fd) = socket(family, kind, SockFlag::SOCK_CLOEXEC, None) else {
-        return true;
-    };
-    // Failures show when binding.
-    let _ = setsockopt(&fd, sockopt::ReuseAddr, &true);
-    let _ = setsockopt(&fd, sockopt::ReusePort, &true);
-    if address.is_ipv6() {
-        let _ = setsockopt(&fd, sockopt::Ipv6V6Only, &true);
-    }
-    bind(fd.as_raw_fd(), &SockaddrStorage::from(address)).is_ok()
 }
 
 #[cfg(test)]
@@ -239,7 +188,7 @@ mod tests {
         let mut unbound = Unbound::default();
         assert!(unbound.add(&name, "in use".to_owned(), None, Timestamp::UNIX_EPOCH));
         let socket = unbound.iter().next().unwrap();
-        assert_eq!(socket.holder.as_ref().unwrap().pid, std::process::id());
+        assert_eq!(socket.owner.as_ref().unwrap().pid, std::process::id());
         assert!(!unbound.add(&name, "in use".to_owned(), None, Timestamp::UNIX_EPOCH));
         unbound.sockets.get_mut(&name).unwrap().next = Instant::now();
         assert!(!unbound.probe());

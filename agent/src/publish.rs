@@ -1,0 +1,163 @@
+//! The publishing loop: brings one Envoy to a target by transactions, and takes the quarantine's advice on what that
+//! Envoy refuses.
+//!
+//! It writes no file, which is `apply`'s, and decides nothing about what to leave out, which is `quarantine`'s.
+
+use crate::apply::{Applier, ApplyError, Desired, Outcome, Report};
+use crate::envoy::Admin;
+use crate::quarantine::{Advice, Quarantine, Reduced, Target, let_down_by_host};
+use crate::xds::Kind;
+
+/// Number of times that one publication is tried, each time with less.
+const MAX_ROUNDS: usize = 12;
+
+/// Reason for which the configuration that was accepted last goes on being served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Envoy refuses the target, and nothing was found that could be left out. It is to be tried again when something
+    /// changes.
+    Refused {
+        /// Words of Envoy's.
+        envoy_words: Vec<String>,
+    },
+    /// The search for what Envoy refuses has not come to an end; it goes on with the next attempt.
+    Searching {
+        /// Words of Envoy's.
+        envoy_words: Vec<String>,
+    },
+    /// Envoy could not be asked; the target is to be tried again.
+    NotYet {
+        /// Reason why it could not.
+        reason: String,
+    },
+}
+
+/// Outcome of a publication.
+#[derive(Debug)]
+pub enum Published {
+    /// Envoy serves the target, or what is left of it.
+    Accepted {
+        /// Report of the transaction.
+        report: Report,
+        /// Configuration that it serves instead of the target, if something was left out.
+        reduced: Option<Box<Reduced>>,
+    },
+    /// Nothing has changed.
+    Kept(Kept),
+}
+
+/// Next step of the loop.
+enum Step {
+    /// Tries again, with less.
+    Again,
+    /// Ends the publication.
+    End(Published),
+}
+
+/// Brings Envoy to the target, or to what is left of it. A search for what it refuses ends early when `newer` says that
+/// there is a newer target.
+pub async fn publish(
+    quarantine: &mut Quarantine,
+    applier: &mut Applier,
+    envoy: &Admin,
+    target: Target<'_>,
+    newer: impl Fn() -> bool + Send + Sync,
+) -> Result<Published, ApplyError> {
+    quarantine.follow(target);
+    let mut words: Vec<String> = Vec::new();
+    if let Some(before) = quarantine.unfinished() {
+        words.extend_from_slice(before);
+        if quarantine.search(target, &newer, &words).await == Advice::Resume {
+            return Ok(searching(words));
+        }
+    }
+    for _ in 0..MAX_ROUNDS {
+        let step = attempt(quarantine, applier, envoy, target, &newer, &mut words).await?;
+        if let Step::End(published) = step {
+            return Ok(published);
+        }
+    }
+    Ok(refused(words))
+}
+
+/// Runs one transaction, and asks for advice if Envoy refuses it. `words` are those of the last refusal.
+async fn attempt(
+    quarantine: &mut Quarantine,
+    applier: &mut Applier,
+    envoy: &Admin,
+    target: Target<'_>,
+    newer: &(impl Fn() -> bool + Send + Sync),
+    words: &mut Vec<String>,
+) -> Result<Step, ApplyError> {
+    let reduced = quarantine.reduce(target).await;
+    let (packed, rendered) = match &reduced {
+        Some(reduced) => (&reduced.packed, &reduced.rendered),
+        None => (target.packed, target.rendered),
+    };
+    let desired = Desired {
+        rendered,
+        serials: packed.serials(),
+        // That the source wants none has waited until it was sure to be meant. That nothing is left of what it wants is
+        // never meant.
+        may_empty: target.packed.counts().listeners == 0
+            || quarantine.leaves_none(&applier.on_disk().content.listeners),
+    };
+    let report = match applier.apply(desired, Some(envoy)).await {
+        Ok(report) => report,
+        Err(error @ ApplyError::Empties { .. }) => {
+            if words.is_empty() {
+                words.push(error.to_string());
+            }
+            return Ok(Step::End(refused(std::mem::take(words))));
+        }
+        Err(error) => return Err(error),
+    };
+    let reason = match &report.outcome {
+        Outcome::Unchanged | Outcome::Applied => {
+            let unproven = unproven_keys(&report);
+            if !unproven.is_empty() && quarantine.judge_keys(target, &unproven, newer).await {
+                return Ok(Step::Again);
+            }
+            quarantine.accept(packed);
+            return Ok(Step::End(Published::Accepted {
+                report,
+                reduced: reduced.map(Box::new),
+            }));
+        }
+        Outcome::Refused(refusal) if let_down_by_host(&refusal.envoy_words) => {
+            let words = refusal.envoy_words.join("; ");
+            format!("Envoy cannot read its files: {words}")
+        }
+        Outcome::Refused(refusal) => {
+            words.clone_from(&refusal.envoy_words);
+            let advice = quarantine.learn(refusal, target, rendered, newer).await;
+            return Ok(match advice {
+                Advice::Retry => Step::Again,
+                Advice::Keep => Step::End(refused(std::mem::take(words))),
+                Advice::Resume => Step::End(searching(std::mem::take(words))),
+            });
+        }
+        Outcome::Unseen { subscriptions, .. } => {
+            format!("Envoy does not react to {subscriptions:?}")
+        }
+        Outcome::Gone { reason, .. } => format!("Envoy does not answer: {reason}"),
+        Outcome::NotRunning => "Envoy is not running".to_owned(),
+    };
+    Ok(Step::End(Published::Kept(Kept::NotYet { reason })))
+}
+
+fn refused(envoy_words: Vec<String>) -> Published {
+    Published::Kept(Kept::Refused { envoy_words })
+}
+
+fn searching(envoy_words: Vec<String>) -> Published {
+    Published::Kept(Kept::Searching { envoy_words })
+}
+
+/// Returns the keys that Envoy took without showing their certificate: it says so of bad pairs, too.
+fn unproven_keys(report: &Report) -> Vec<String> {
+    let keys = report.unverified.iter();
+    keys.filter(|subscription| subscription.kind == Kind::Secret)
+        .map(|subscription| subscription.name.clone())
+        .collect()
+}

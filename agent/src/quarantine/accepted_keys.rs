@@ -1,0 +1,59 @@
+//! Keys that Envoy has accepted before, to be put back where it refuses what came in their place. Pure.
+//!
+//! A key is put back for as long as the target names it: with its Secret, or the grant for it, it is gone.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{KeyRef, Snapshot};
+
+use super::piece::Piece;
+
+/// Accepted versions of the keys that a target has in another version, by name.
+#[derive(Clone, Debug, Default)]
+pub struct AcceptedKeys(BTreeMap<String, (KeyRef, KeyPair)>);
+
+impl AcceptedKeys {
+    /// Compares a target with what Envoy accepted last.
+    pub(super) fn new(target: &EncodedSnapshot, accepted: &EncodedSnapshot) -> Self {
+        let wanted = target.without_route_tables().keys;
+        let digest = |name: &str| wanted.iter().find(|key| key.name == name);
+        let changed = accepted.without_route_tables().keys.into_iter();
+        let changed = changed
+            .filter(|key| digest(&key.name).is_some_and(|wanted| wanted.digest != key.digest));
+        let with_pair = changed.filter_map(|key| {
+            let mut pairs = accepted.keys().iter();
+            let pair = pairs.find(|pair| pair.name == key.name)?.clone();
+            Some((key.name.clone(), (key, pair)))
+        });
+        Self(with_pair.collect())
+    }
+
+    /// Returns the accepted version of a refused piece; `None` if it is no key, or was never accepted.
+    pub(super) fn before(&self, refused: &Piece) -> Option<KeyRef> {
+        match refused {
+            Piece::Key(name) => self.0.get(name).map(|(key, _)| key.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the key pairs of `target` with those in their place that `snapshot` names in the accepted version.
+    pub(super) fn pairs<'a>(
+        &self,
+        snapshot: &Snapshot,
+        target: &'a [KeyPair],
+    ) -> Cow<'a, [KeyPair]> {
+        let mut pairs = Cow::Borrowed(target);
+        for (key, pair) in self.0.values() {
+            if snapshot.keys.contains(key)
+                && let Some(place) = target.iter().position(|pair| pair.name == key.name)
+                && let Some(place) = pairs.to_mut().get_mut(place)
+            {
+                place.clone_from(pair);
+            }
+        }
+        pairs
+    }
+}

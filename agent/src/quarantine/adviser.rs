@@ -1,0 +1,341 @@
+//! Advice on what to leave out of a target at one Envoy, learned from what that Envoy refuses.
+//!
+//! It publishes nothing; `publish` asks it before each transaction, and after each that was refused.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_render::{Rendered, Resource};
+
+use super::accepted_keys::AcceptedKeys;
+use super::envoy_log::{Named, named};
+use super::exclude::exclude;
+use super::judge::{EnvoyJudge, NoVerdict};
+use super::memory::{Culprit, Culprits, still_there};
+use super::piece::{Digest, Piece, Pieces};
+use super::search::{Limits, Search, SearchEnd};
+use super::target::{Reduced, Target};
+use super::unbound::Unbound;
+use crate::apply::Refusal;
+use crate::xds::Kind;
+
+/// Pieces and listeners that are left out at one Envoy, and why.
+#[derive(Debug)]
+pub struct Quarantine {
+    binary: PathBuf,
+    scratch: PathBuf,
+    limits: Limits,
+    culprits: Culprits,
+    good: HashSet<Digest>,
+    unbound: Unbound,
+    /// Words of Envoy's about a refusal whose search has not come to an end.
+    unfinished: Option<Vec<String>>,
+    /// Configuration that this Envoy accepted last.
+    accepted: Option<Arc<EncodedSnapshot>>,
+    /// Configuration with the keys that were accepted last, by this Envoy or by one of an earlier agent.
+    last_good_keys: Option<Arc<EncodedSnapshot>>,
+}
+
+/// Advice after a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Publish again, without what is left out now.
+    Retry,
+    /// Keep what was accepted last: nothing was found that could be left out.
+    Keep,
+    /// Keep what was accepted last for now: the search goes on at the next publication.
+    Resume,
+}
+
+impl Quarantine {
+    /// Makes an empty one. `scratch` is a private directory on a file system that is not on disk: configurations that
+    /// are judged hold keys.
+    pub fn new(binary: PathBuf, scratch: PathBuf) -> Self {
+        Self {
+            binary,
+            scratch,
+            limits: Limits::default(),
+            culprits: Culprits::new(),
+            good: HashSet::new(),
+            unbound: Unbound::default(),
+            unfinished: None,
+            accepted: None,
+            last_good_keys: None,
+        }
+    }
+
+    /// Takes the keys of what an earlier agent had accepted: they are put back where newer ones are refused.
+    #[must_use]
+    pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
+        Self {
+            last_good_keys: of,
+            ..self
+        }
+    }
+
+    /// Returns the culprits that are left out now, or have an accepted key in their place.
+    pub fn culprits(&self) -> &Culprits {
+        &self.culprits
+    }
+
+    /// Returns the listeners that are left out now because they cannot be opened.
+    pub fn unbound(&self) -> &Unbound {
+        &self.unbound
+    }
+
+    /// Returns the time at which [`Quarantine::probe`] wants to be called.
+    pub fn next_probe(&self) -> Option<Instant> {
+        self.unbound.next()
+    }
+
+    /// Looks whether a listener could be opened now; then the target is to be published again.
+    pub fn probe(&mut self) -> bool {
+        self.unbound.probe()
+    }
+
+    /// Doubts what an Envoy has loaded: a new process may not have taken its files. The next publication is validated
+    /// before it is tried.
+    pub fn suspect(&mut self) {
+        self.unfinished.get_or_insert_default();
+    }
+
+    /// Forgets what does not hold for this target: culprits that have changed, listeners that it does not want.
+    pub fn follow(&mut self, target: Target<'_>) {
+        if !self.culprits.is_empty() {
+            self.culprits = still_there(&self.culprits, &target.packed.snapshot());
+        }
+        self.unbound.keep(target.rendered);
+    }
+
+    /// Returns Envoy's words about the refusal whose search has not come to an end: trying the target before that would
+    /// cost a refusal that is sure to come.
+    pub fn unfinished(&self) -> Option<&[String]> {
+        self.unfinished.as_deref()
+    }
+
+    /// Notes that Envoy serves this now.
+    pub fn accept(&mut self, served: &Arc<EncodedSnapshot>) {
+        self.unbound.accepted();
+        self.accepted = Some(Arc::clone(served));
+        self.last_good_keys = Some(Arc::clone(served));
+    }
+
+    /// Returns the target without what is left out; `None` if that is nothing.
+    pub async fn reduce(&self, target: Target<'_>) -> Option<Reduced> {
+        if self.culprits.is_empty() {
+            self.unbound.iter().next()?;
+            let mut rendered = target.rendered.clone();
+            self.unbound.leave_out(&mut rendered);
+            return Some(Reduced {
+                packed: Arc::clone(target.packed),
+                rendered,
+            });
+        }
+        let packed = Arc::clone(target.packed);
+        let (culprits, options) = (self.culprits.clone(), target.options.clone());
+        let accepted = self.last_good_keys.clone();
+        let reduce = move || {
+            let snapshot = exclude(&packed.snapshot(), &culprits);
+            let accepted = accepted_keys(&packed, accepted.as_deref());
+            let pairs = accepted.pairs(&snapshot, packed.keys());
+            let rendered = sesame_render::render(&snapshot, &pairs, &options);
+            let named: BTreeSet<&str> = snapshot.keys.iter().map(|key| &*key.name).collect();
+            let keys = pairs.iter().filter(|pair| named.contains(&*pair.name));
+            let keys = keys.cloned().collect();
+            Reduced {
+                packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+                rendered,
+            }
+        };
+        let mut reduced = match tokio::task::spawn_blocking(reduce.clone()).await {
+            Ok(reduced) => reduced,
+            // Only at the end of the runtime.
+            Err(_) => reduce(),
+        };
+        self.unbound.leave_out(&mut reduced.rendered);
+        Some(reduced)
+    }
+
+    /// Tells whether none of these listeners could be opened: then an Envoy may be left with none.
+    pub fn leaves_none(&self, listeners: &[Resource]) -> bool {
+        listeners.iter().all(|l| self.unbound.has(&l.name))
+    }
+
+    /// Finds out what to leave out after a refusal of `rendered`, which is the target or what was left of it. Ends early
+    /// when `newer` says that there is a newer target.
+    pub async fn learn(
+        &mut self,
+        refusal: &Refusal,
+        target: Target<'_>,
+        rendered: &Rendered,
+        newer: &(impl Fn() -> bool + Send + Sync),
+    ) -> Advice {
+        let named = named(&refusal.envoy_words);
+        let mut learned = false;
+        for named in &named {
+            if let Named::Unbound { listener, words } = named {
+                let now = Timestamp::now();
+                learned |= self.unbound.add(listener, words.clone(), None, now);
+            }
+        }
+        if learned {
+            return Advice::Retry;
+        }
+        tracing::warn!(words = %refusal.envoy_words.join("; "), "Envoy refuses a change; looking for what it refuses");
+        match self.search(target, newer, &refusal.envoy_words).await {
+            Advice::Keep => {}
+            advice => return advice,
+        }
+        // Validation accepts what Envoy refuses: only its words are left.
+        for named in named {
+            learned |= match named {
+                Named::Unbound { .. } => false,
+                Named::Listener { listener, words } => {
+                    let refused = rendered.listeners.iter().find(|l| l.name == listener);
+                    let now = Timestamp::now();
+                    self.unbound.add(&listener, words, refused.cloned(), now)
+                }
+                Named::Piece { piece, words } => self.blame(target, piece, words),
+            };
+        }
+        let words = refusal.envoy_words.join("; ");
+        for subscription in &refusal.subscriptions {
+            let name = subscription.name.clone();
+            let piece = match subscription.kind {
+                Kind::Secret => Piece::Key(name),
+                Kind::Endpoints => Piece::Endpoints(name),
+                Kind::Listeners | Kind::Clusters | Kind::RouteTable => continue,
+            };
+            learned |= self.blame(target, piece, words.clone());
+        }
+        advice(learned)
+    }
+
+    /// Blames a piece by Envoy's words alone; `false` if the target has no such piece, or it is blamed already.
+    fn blame(&mut self, target: Target<'_>, piece: Piece, envoy_words: String) -> bool {
+        let snapshot = target.packed.snapshot();
+        let pieces = Pieces::new(&snapshot);
+        let Some(content) = pieces.of.get(&piece) else {
+            return false;
+        };
+        if self.culprits.contains_key(&piece) {
+            return false;
+        }
+        let accepted = accepted_keys(target.packed, self.last_good_keys.as_deref());
+        let culprit = Culprit {
+            digest: content.digest(),
+            envoy_words,
+            since: Timestamp::now(),
+            dropped: false,
+            put_back: accepted.before(&piece),
+        };
+        self.culprits.insert(piece, culprit);
+        true
+    }
+
+    /// Searches the target for what Envoy refuses. `words` are Envoy's, kept for as long as the search has no end.
+    pub async fn search(
+        &mut self,
+        target: Target<'_>,
+        newer: &(impl Fn() -> bool + Send + Sync),
+        words: &[String],
+    ) -> Advice {
+        let before: BTreeSet<Piece> = self.culprits.keys().cloned().collect();
+        let start = Instant::now();
+        let accepted = self.accepted.as_deref().map(EncodedSnapshot::snapshot);
+        let judge = self.judge(target);
+        let mut search = self.start_search(&judge, newer);
+        let end = search
+            .run(&target.packed.snapshot(), accepted.as_ref())
+            .await;
+        let runs = search.runs;
+        for (piece, culprit) in self.culprits.iter().filter(|(p, _)| !before.contains(p)) {
+            let instead = match culprit.put_back {
+                Some(_) => "the key that was accepted before is put back",
+                None => "it is left out",
+            };
+            tracing::error!(object = %piece, words = culprit.envoy_words, "Envoy refuses this; {instead}");
+        }
+        tracing::info!(runs, took = ?start.elapsed(), "searched for what Envoy refuses");
+        let learned = self.culprits.len() > before.len();
+        self.unfinished = None;
+        match end {
+            Ok(SearchEnd::Clean) => advice(learned),
+            Ok(SearchEnd::Unfinished) => {
+                self.unfinished = Some(words.to_vec());
+                Advice::Resume
+            }
+            Ok(SearchEnd::Unexplained { envoy_words }) => {
+                tracing::error!(words = envoy_words, "what Envoy refuses could not be found");
+                advice(learned)
+            }
+            Err(error) => {
+                no_verdict(&error);
+                advice(learned)
+            }
+        }
+    }
+
+    /// Judges keys whose certificate nobody shows after the change; `true` if one is refused.
+    pub async fn judge_keys(
+        &mut self,
+        target: Target<'_>,
+        names: &[String],
+        newer: &(impl Fn() -> bool + Send + Sync),
+    ) -> bool {
+        let before = self.culprits.len();
+        let judge = self.judge(target);
+        let mut search = self.start_search(&judge, newer);
+        if let Err(error) = search.keys(&target.packed.snapshot(), names).await {
+            no_verdict(&error);
+        }
+        self.culprits.len() > before
+    }
+
+    fn judge(&self, target: Target<'_>) -> EnvoyJudge {
+        EnvoyJudge {
+            binary: self.binary.clone(),
+            scratch: self.scratch.clone(),
+            packed: Arc::clone(target.packed),
+            accepted_keys: accepted_keys(target.packed, self.last_good_keys.as_deref()),
+            options: target.options.clone(),
+        }
+    }
+
+    fn start_search<'s, N>(
+        &'s mut self,
+        judge: &'s EnvoyJudge,
+        newer: N,
+    ) -> Search<'s, EnvoyJudge, N> {
+        Search {
+            judge,
+            limits: self.limits,
+            stop: newer,
+            now: Timestamp::now(),
+            accepted_keys: &judge.accepted_keys,
+            culprits: &mut self.culprits,
+            good: &mut self.good,
+            runs: 0,
+            learned: false,
+        }
+    }
+}
+
+fn accepted_keys(target: &EncodedSnapshot, accepted: Option<&EncodedSnapshot>) -> AcceptedKeys {
+    accepted.map_or_else(AcceptedKeys::default, |accepted| {
+        AcceptedKeys::new(target, accepted)
+    })
+}
+
+/// Returns the advice after a search or a reading of Envoy's words that has come to its end.
+fn advice(learned: bool) -> Advice {
+    if learned { Advice::Retry } else { Advice::Keep }
+}
+
+fn no_verdict(error: &NoVerdict) {
+    tracing::error!(%error, "Envoy cannot be asked what it refuses");
+}

@@ -1,0 +1,26 @@
+//! The configuration that an Envoy is to be brought to, and what is left of it: values.
+
+use std::sync::Arc;
+
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_render::{Options, Rendered};
+
+/// Configuration that is to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The snapshot and its key pairs.
+    pub packed: &'a Arc<EncodedSnapshot>,
+    /// Options for rendering it.
+    pub options: &'a Options,
+    /// Resources that it renders to.
+    pub rendered: &'a Rendered,
+}
+
+/// Configuration that is served instead of a target.
+#[derive(Clone, Debug)]
+pub struct Reduced {
+    /// The snapshot and its key pairs, without what Envoy refuses.
+    pub packed: Arc<EncodedSnapshot>,
+    /// Resources that it renders to, without the listeners that cannot be opened.
+    pub rendered: Rendered,
+}
