@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::connection::Connection;
+use crate::connection::ClusterConnection;
 use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
 use crate::lead::Elector;
@@ -30,7 +30,7 @@ use sesame_gateway_api::resolve::Options;
 
 /// Settings of the process.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub(crate) struct ProcessSettings {
     pub(crate) options: Options,
     pub(crate) namespace: String,
     pub(crate) mode: Mode,
@@ -43,14 +43,14 @@ pub(crate) struct Settings {
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(settings: &Settings) -> Result<()> {
+pub(crate) fn run(settings: &ProcessSettings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("start the runtime")?;
     let outcome = runtime.block_on(async {
-        let mut stop = Stop::listen()?;
+        let mut stop = StopSignals::listen()?;
         while controller(settings.clone(), &mut stop).await? == End::Outdated {}
         Ok(())
     });
@@ -69,12 +69,12 @@ enum End {
 }
 
 /// The signals that tell the process to stop.
-struct Stop {
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Stop {
+impl StopSignals {
     fn listen() -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("wait for SIGTERM")?,
@@ -90,8 +90,8 @@ impl Stop {
     }
 }
 
-async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
-    let Settings {
+async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result<End> {
+    let ProcessSettings {
         options,
         namespace,
         mode,
@@ -102,7 +102,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         gateway_services,
         host_addresses,
     } = settings;
-    let connection = Connection::open(kubeconfig).await?;
+    let connection = ClusterConnection::open(kubeconfig).await?;
     let client = connection.client.clone();
     let metrics = Arc::new(Metrics::new());
     let listener = serve::bind(listen)

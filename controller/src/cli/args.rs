@@ -13,7 +13,7 @@ use sesame_proto::signature::SigningKeys;
 
 use crate::engine::Mode;
 use crate::publish::Signing;
-use crate::run::Settings;
+use crate::run::ProcessSettings;
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve::Options;
 use sesame_published::names::DEFAULT_NAMESPACE;
@@ -116,7 +116,7 @@ pub(super) enum LogFormat {
 
 impl RunArgs {
     /// Returns the settings, with the log filter and format.
-    pub(super) fn settings(self) -> Result<(String, LogFormat, Settings)> {
+    pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let file = match &self.config {
             Some(path) => read(path)?,
             None => Given::default(),
@@ -126,7 +126,7 @@ impl RunArgs {
 }
 
 impl Given {
-    fn over(self, file: Self) -> Result<(String, LogFormat, Settings)> {
+    fn over(self, file: Self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             controller_name,
             namespace,
@@ -169,7 +169,7 @@ impl Given {
             .map(|network| network.parse().map_err(anyhow::Error::msg))
             .collect::<Result<Vec<Network>>>()
             .context("host-addresses")?;
-        let settings = Settings {
+        let settings = ProcessSettings {
             options: Options {
                 controller_name,
                 allow_local_endpoints: allow_local_endpoints

@@ -8,7 +8,7 @@ use sesame_proto::schema::EndpointSet;
 use super::relevant::Relevant;
 use super::slices::{self, ByService};
 use crate::serve::Metrics;
-use crate::watch::{Answer, Input, StoredStatus, WatchEvent, WatchedObject};
+use crate::watch::{FetchOutcome, Input, StoredStatus, WatchEvent, WatchedObject};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::{Options, reroute};
 use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
@@ -128,13 +128,15 @@ impl ClusterState {
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
                     if key.kind == Kind::Secret {
-                        let unread = matches!(answer, Answer::Unreadable);
+                        let unread = matches!(answer, FetchOutcome::Unreadable);
                         self.world.last_good.set_unread(&key.name, unread);
                     }
                     match answer {
-                        Answer::Found(object) => self.replace(&key, Some(object), &mut effect),
-                        Answer::Missing => self.replace(&key, None, &mut effect),
-                        Answer::Unreadable => {}
+                        FetchOutcome::Found(object) => {
+                            self.replace(&key, Some(object), &mut effect);
+                        }
+                        FetchOutcome::Missing => self.replace(&key, None, &mut effect),
+                        FetchOutcome::Unreadable => {}
                     }
                 }
             }
@@ -368,7 +370,7 @@ pub(super) mod tests {
         assert!(!state.is_whole());
         let fetched = Input::Fetched {
             key,
-            answer: Answer::Missing,
+            answer: FetchOutcome::Missing,
         };
         assert!(state.take(fetched, &Metrics::new()).world_changed);
         assert!(state.is_whole(), "that there is none is an answer too");
