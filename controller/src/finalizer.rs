@@ -124,7 +124,7 @@ impl Finalizer {
             Api::all_with(self.client.clone(), &api_resource(kind, API_VERSION));
         let metrics = Arc::clone(&self.metrics);
         async move {
-            let take = |seen| events.send((kind, seen)).is_ok();
+            let take = |event| events.send((kind, event)).is_ok();
             let keep = move |received: Received| ClassOrGateway::of(kind, &received);
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind.as_str());
@@ -190,8 +190,8 @@ impl ClassOrGateway {
 }
 
 impl ClassUsage {
-    fn take(&mut self, kind: Kind, seen: WatchEvent<ClassOrGateway>) {
-        match seen {
+    fn take(&mut self, kind: Kind, event: WatchEvent<ClassOrGateway>) {
+        match event {
             WatchEvent::Listed(all) => {
                 match kind {
                     Kind::Gateway => self.gateways.clear(),

@@ -57,61 +57,37 @@ pub(crate) struct Engine {
     pub(crate) metrics: Arc<Metrics>,
 }
 
+/// Values that the engine goes on from.
+struct Memory {
+    state: ClusterState,
+    resolver: Resolver,
+    /// Resolver of changed routes with their neighbours.
+    of_neighbours: Resolver,
+    bundles: Bundles,
+    pending: Pending,
+}
+
 impl Engine {
     /// Runs until all senders of inputs, or the receiver of statuses, are gone.
     pub(crate) fn run(self) {
-        let mut state = ClusterState::default();
-        let mut resolver = Resolver::default();
-        let mut of_neighbours = Resolver::default();
-        let mut bundles = Bundles::default();
-        let mut pending = Pending::new();
+        let mut memory = Memory {
+            state: ClusterState::default(),
+            resolver: Resolver::default(),
+            of_neighbours: Resolver::default(),
+            bundles: Bundles::default(),
+            pending: Pending::new(),
+        };
         loop {
-            let input = match pending.task(Instant::now()) {
+            let input = match memory.pending.task(Instant::now()) {
                 Task::Wait(None) => self.inputs.recv().map_err(RecvTimeoutError::from),
                 Task::Wait(Some(time)) => self.inputs.recv_timeout(time),
                 Task::Refresh => {
-                    let services = pending.take_services();
-                    let sets = state.endpoint_sets(&services, &self.options);
-                    match bundles.refresh(&sets) {
-                        Refresh::Same => {}
-                        Refresh::Changed(desired) => {
-                            self.desired.send_replace(Some(Arc::new(desired)));
-                            pending.offered(Instant::now());
-                        }
-                        Refresh::Whole => pending.note(Effect::world(), Instant::now()),
-                    }
+                    self.refresh(&mut memory);
                     continue;
                 }
                 Task::Settle => {
-                    pending.look();
-                    if pending.unresolved {
-                        self.want(&mut state);
-                    }
-                    if !state.is_whole() {
-                        continue;
-                    }
-                    let mut outcome = None;
-                    let routes = std::mem::take(&mut pending.routes);
-                    if !pending.unresolved && !routes.is_empty() {
-                        let update =
-                            self.reroute(&state, &routes, &mut of_neighbours, &mut bundles);
-                        outcome = update.map(Resolved::Routes);
-                        pending.unresolved = outcome.is_none();
-                    }
-                    if pending.unresolved {
-                        let statuses = self.resolve(&mut state, &mut resolver, &mut bundles);
-                        outcome = Some(Resolved::World(statuses));
-                        pending.resolved(Instant::now());
-                    }
-                    if outcome.is_some() {
-                        state.note_resolved();
-                    }
-                    let change = StatusChange {
-                        stored: std::mem::take(&mut pending.stored),
-                        resolved: outcome,
-                    };
-                    let nothing = change.stored.is_empty() && change.resolved.is_none();
-                    if !nothing && self.statuses.send(change).is_err() {
+                    let change = self.settle(&mut memory);
+                    if change.is_some_and(|change| self.statuses.send(change).is_err()) {
                         return;
                     }
                     continue;
@@ -122,14 +98,71 @@ impl Engine {
                     // All inputs that have arrived already are one change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
-                        let effect = state.take(input, &self.metrics);
-                        pending.note(effect, Instant::now());
+                        let effect = memory.state.take(input, &self.metrics);
+                        memory.pending.note(effect, Instant::now());
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    /// Publishes the endpoints that have changed.
+    fn refresh(&self, memory: &mut Memory) {
+        let Memory {
+            state,
+            bundles,
+            pending,
+            ..
+        } = memory;
+        let sets = state.endpoint_sets(&pending.take_services(), &self.options);
+        match bundles.refresh(&sets) {
+            Refresh::Same => {}
+            Refresh::Changed(desired) => {
+                self.desired.send_replace(Some(Arc::new(desired)));
+                pending.offered(Instant::now());
+            }
+            Refresh::Whole => pending.note(Effect::world(), Instant::now()),
+        }
+    }
+
+    /// Resolves all changes, unless objects are still missing; returns the change of statuses.
+    fn settle(&self, memory: &mut Memory) -> Option<StatusChange> {
+        let Memory {
+            state,
+            resolver,
+            of_neighbours,
+            bundles,
+            pending,
+        } = memory;
+        pending.look();
+        if pending.unresolved {
+            self.want(state);
+        }
+        if !state.is_whole() {
+            return None;
+        }
+        let mut outcome = None;
+        let routes = std::mem::take(&mut pending.routes);
+        if !pending.unresolved && !routes.is_empty() {
+            let update = self.reroute(state, &routes, of_neighbours, bundles);
+            outcome = update.map(Resolved::Routes);
+            pending.unresolved = outcome.is_none();
+        }
+        if pending.unresolved {
+            outcome = Some(Resolved::World(self.resolve(state, resolver, bundles)));
+            pending.resolved(Instant::now());
+        }
+        if outcome.is_some() {
+            state.note_resolved();
+        }
+        let change = StatusChange {
+            stored: std::mem::take(&mut pending.stored),
+            resolved: outcome,
+        };
+        let nothing = change.stored.is_empty() && change.resolved.is_none();
+        (!nothing).then_some(change)
     }
 
     /// Has the objects read that the world refers to, and forgets those that it no longer refers to.

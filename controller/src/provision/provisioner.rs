@@ -152,7 +152,7 @@ impl Provisioner {
         };
         let metrics = Arc::clone(&self.metrics);
         async move {
-            let take = |seen| events.send((kind, seen)).is_ok();
+            let take = |event| events.send((kind, event)).is_ok();
             let kind = kind.as_str();
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind);
@@ -248,13 +248,13 @@ impl Provisioner {
 
 impl Cache {
     /// Takes an event of a watch.
-    fn take(&mut self, kind: Kind, seen: WatchEvent<Received>) {
+    fn take(&mut self, kind: Kind, event: WatchEvent<Received>) {
         let Inventory {
             gateways,
             gone,
             objects,
         } = &mut self.inventory;
-        match seen {
+        match event {
             WatchEvent::Listed(all) => {
                 match kind {
                     Kind::Gateway => {

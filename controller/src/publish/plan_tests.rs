@@ -92,7 +92,7 @@ fn carry_out(published: &mut PublishedObjects, desired: &DesiredPublications) {
     }
 }
 
-/// What a plan writes, as `step verb part`.
+/// Returns the writes of plans, as `step verb part`.
 fn told(plans: &[GatewayPlan]) -> Vec<String> {
     let mut told = Vec::new();
     for plan in plans {

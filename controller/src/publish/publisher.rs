@@ -97,37 +97,43 @@ impl Publisher {
                 continue;
             }
             open = false;
-            let now = Instant::now();
-            let plans = plan(&published, &desired);
-            forget_settled(&mut retries, &self.failures, &plans);
-            let plans = plans.into_iter().filter(|plan| {
-                let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
-                retries.get(&name).is_none_or(|retry| retry.at <= now)
-            });
             stamp = next_stamp(stamp.max(published.latest_stamp()), SystemTime::now());
-            let this = &self;
-            let outcomes: Vec<PlanOutcome> = futures::stream::iter(plans)
-                .map(|plan| this.carry_out(plan, stamp))
-                .buffer_unordered(GATEWAYS_AT_ONCE)
-                .collect()
+            self.publish(&desired, &mut published, &mut retries, stamp)
                 .await;
-            for outcome in outcomes {
-                for written in outcome.written {
-                    written.note(&mut published);
-                }
-                note_failure(
-                    &mut retries,
-                    &self.failures,
-                    outcome.gateway,
-                    outcome.failure,
-                );
-            }
-            retries.retain(|gateway, _| {
-                gateway
-                    .as_ref()
-                    .is_none_or(|gateway| desired.contains_key(gateway))
-            });
         }
+    }
+
+    /// Carries out all plans that are due; each step signs with `stamp` or a later one.
+    async fn publish(
+        &self,
+        desired: &DesiredPublications,
+        published: &mut PublishedObjects,
+        retries: &mut Retries,
+        stamp: u64,
+    ) {
+        let now = Instant::now();
+        let plans = plan(published, desired);
+        forget_settled(retries, &self.failures, &plans);
+        let plans = plans.into_iter().filter(|plan| {
+            let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
+            retries.get(&name).is_none_or(|retry| retry.at <= now)
+        });
+        let outcomes: Vec<PlanOutcome> = futures::stream::iter(plans)
+            .map(|plan| self.carry_out(plan, stamp))
+            .buffer_unordered(GATEWAYS_AT_ONCE)
+            .collect()
+            .await;
+        for outcome in outcomes {
+            for written in outcome.written {
+                written.note(published);
+            }
+            note_failure(retries, &self.failures, outcome.gateway, outcome.failure);
+        }
+        retries.retain(|gateway, _| {
+            gateway
+                .as_ref()
+                .is_none_or(|gateway| desired.contains_key(gateway))
+        });
     }
 
     fn watch(
@@ -153,7 +159,7 @@ impl Publisher {
                     PublishedObject::of_seen(kind, &received, &signing),
                 )
             };
-            let take = |seen| events.send((kind, seen)).is_ok();
+            let take = |event| events.send((kind, event)).is_ok();
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind);
                 tracing::warn!(kind, %error, "a watch of published objects failed; it is started again");

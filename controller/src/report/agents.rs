@@ -345,7 +345,7 @@ async fn watch(
             let _ = events.send(FleetEvent::NoAgents);
         }
     };
-    let take = |seen| events.send(FleetEvent::Agents(Box::new(seen))).is_ok();
+    let take = |event| events.send(FleetEvent::Agents(Box::new(event))).is_ok();
     loop {
         let watch = watcher(api.clone(), watch_config().page_size(PAGE));
         if !follow(watch, keep, take, fail).await || events.send(FleetEvent::NoAgents).is_err() {

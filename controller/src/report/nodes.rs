@@ -69,15 +69,15 @@ impl Nodes {
     }
 
     /// Takes an event of the watch; returns true if any address came or went.
-    pub(super) fn take(&mut self, seen: WatchEvent<NamedNode>) -> bool {
-        if let WatchEvent::Listed(all) = seen {
+    pub(super) fn take(&mut self, event: WatchEvent<NamedNode>) -> bool {
+        if let WatchEvent::Listed(all) = event {
             let all = Some(all.into_iter().collect());
             let other = self.known != all;
             self.known = all;
             return other;
         }
         let known = self.known.get_or_insert_default();
-        match seen {
+        match event {
             WatchEvent::Applied((name, addresses)) => {
                 known.insert(name, addresses.clone()) != Some(addresses)
             }
@@ -111,7 +111,7 @@ pub(super) async fn watch(
             let _ = events.send(FleetEvent::NoNodes);
         }
     };
-    let take = |seen| events.send(FleetEvent::Nodes(seen)).is_ok();
+    let take = |event| events.send(FleetEvent::Nodes(event)).is_ok();
     loop {
         let watch = watcher(api.clone(), watch_config().page_size(PAGE));
         if !follow(watch, keep, take, fail).await {
