@@ -1,11 +1,11 @@
 //! The engine of manifests: manifests in, what each Gateway wants out. One thread; all of its work is CPU-bound.
 //!
 //! It first hands over what was accepted before, so that Envoys start at once, then what the manifests say,
-//! then every change. A few routes that change are resolved with their neighbours alone, with the outcome of a whole
+//! then every change. A few routes or endpoints that change are resolved by themselves, with the outcome of a whole
 //! resolution. It never waits for an Envoy.
 
 mod classless;
-mod reroute;
+mod incremental;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::reroute::OtherStatus;
+use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{LastGoodKeys, World};
@@ -70,8 +70,8 @@ impl Known {
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
     pub(super) resolver: Resolver,
-    /// Of routes that change and their neighbours.
-    pub(super) of_neighbours: Resolver,
+    /// The resolver of incremental resolutions.
+    pub(super) incremental: Resolver,
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
@@ -90,7 +90,7 @@ enum Said {
     /// Of everything.
     All(Statuses, Vec<Problem>),
     /// Of some routes; nothing else has changed.
-    Routes(Vec<OtherStatus>),
+    Routes(Vec<RouteStatusChange>),
 }
 
 impl Engine {
@@ -167,7 +167,7 @@ impl Engine {
             return;
         }
         let before = self.known.borrow().gateways.clone();
-        let (mut offers, said) = match self.reroute(scan, &before) {
+        let (mut offers, said) = match self.resolve_changes(scan, &before) {
             Some((offers, statuses)) => (offers, Said::Routes(statuses)),
             None => self.resolve(),
         };

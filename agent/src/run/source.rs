@@ -99,7 +99,7 @@ impl Source {
                 let engine = Engine {
                     manifests: Manifests::with_limits(dir, last_good, limits),
                     resolver: Resolver::default(),
-                    of_neighbours: Resolver::default(),
+                    incremental: Resolver::default(),
                     resolve,
                     host,
                     known,

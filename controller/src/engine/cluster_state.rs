@@ -7,13 +7,13 @@ use sesame_proto::schema::EndpointSet;
 
 use super::Input;
 use super::relevant::Relevant;
-use super::slices::{self, ByService};
 use crate::report::Stored;
 use crate::serve::Metrics;
 use crate::watch::Seen;
 use crate::watch::fetch::Answer;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::{Options, reroute};
+use sesame_gateway_api::resolve::Options;
+use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, service_of};
 use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
 
 /// An object that a watch saw.
@@ -53,7 +53,7 @@ impl Effect {
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     world: World,
-    slices: ByService,
+    slices: SliceIndex,
     /// Objects that cannot be decoded. Where there was a good version before, the world still has it.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
@@ -234,23 +234,21 @@ impl ClusterState {
         let mut versions = before.iter().chain(&object);
         match key.kind {
             Kind::EndpointSlice if self.resolved => {
-                effect
-                    .services
-                    .extend(versions.filter_map(slices::service_of));
+                effect.services.extend(versions.filter_map(service_of));
             }
             Kind::Service if self.resolved => {
                 let relevant = self.relevant.get_or_init(|| Relevant::of(&self.world));
                 effect.world_changed |= versions.any(|object| relevant.holds(object));
             }
-            kind if self.resolved && reroute::is_of(kind) && versions.count() == 2 => {
+            kind if self.resolved && is_incremental(kind) && versions.count() == 2 => {
                 effect.routes.extend(before.clone());
             }
             _ => effect.world_changed = true,
         }
-        if let Some(service) = before.as_ref().and_then(slices::service_of) {
+        if let Some(service) = before.as_ref().and_then(service_of) {
             self.slices.remove(&service, &key.name.name);
         }
-        if let Some(service) = object.as_ref().and_then(slices::service_of) {
+        if let Some(service) = object.as_ref().and_then(service_of) {
             self.slices.insert(service, &key.name.name);
         }
         match object {
@@ -267,10 +265,11 @@ impl ClusterState {
         services: &BTreeSet<NamespacedName>,
         options: &Options,
     ) -> Vec<EndpointSet> {
-        services
-            .iter()
-            .flat_map(|service| self.slices.endpoint_sets(service, &self.world, options))
-            .collect()
+        let (sets, problems) = self.slices.endpoint_sets(services, &self.world, options);
+        for problem in &problems {
+            tracing::debug!(object = %problem.object, "{}", problem.message);
+        }
+        sets
     }
 }
 

@@ -7,15 +7,14 @@
 //! never waits for a write.
 
 mod cluster_state;
+#[cfg(test)]
+mod incremental_tests;
 mod offers;
 mod pending;
 #[cfg(test)]
 mod refresh_tests;
 mod relevant;
-#[cfg(test)]
-mod reroute_tests;
 mod single;
-mod slices;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +34,9 @@ use crate::serve::Metrics;
 use crate::watch::fetch::{Answer, References};
 use crate::watch::{Seen, references};
 use sesame_gateway_api::expiry::Expiry;
-use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
+use sesame_gateway_api::resolve::incremental::{
+    PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
+};
 use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::world::{Kind, LastGoodKeys, ObjectKey};
 
@@ -103,13 +104,18 @@ impl Engine {
     pub(crate) fn run(self) {
         let mut state = ClusterState::default();
         let mut resolver = Resolver::default();
-        let mut of_neighbours = Resolver::default();
+        let mut incremental = Resolver::default();
         let mut bundles = Bundles::default();
         let mut pending = Pending::new();
         loop {
             let input = match pending.task(Instant::now()) {
                 Task::Wait(None) => self.inputs.recv().map_err(RecvTimeoutError::from),
                 Task::Wait(Some(time)) => self.inputs.recv_timeout(time),
+                Task::Refresh if !self.options.incremental => {
+                    pending.take_services();
+                    pending.note(Effect::world(), Instant::now());
+                    continue;
+                }
                 Task::Refresh => {
                     let services = pending.take_services();
                     let sets = state.endpoint_sets(&services, &self.options);
@@ -135,7 +141,7 @@ impl Engine {
                     let routes = std::mem::take(&mut pending.routes);
                     if !pending.unresolved && !routes.is_empty() {
                         let rejudged =
-                            self.reroute(&state, &routes, &mut of_neighbours, &mut bundles);
+                            self.resolve_routes(&state, &routes, &mut incremental, &mut bundles);
                         judgement = rejudged.map(Judgement::Routes);
                         pending.unresolved = judgement.is_none();
                     }
@@ -184,11 +190,11 @@ impl Engine {
         }
     }
 
-    /// Offers what has become of routes that were others; none if only a whole resolution tells.
-    fn reroute(
+    /// Offers the outcome of routes that have changed; none if only a whole resolution tells.
+    fn resolve_routes(
         &self,
         state: &ClusterState,
-        before: &Before,
+        before: &PreviousRoutes,
         resolver: &mut Resolver,
         bundles: &mut Bundles,
     ) -> Option<Rejudged> {
@@ -197,15 +203,18 @@ impl Engine {
             return None;
         }
         let start = Instant::now();
-        let Rerouted { hosts, statuses } = reroute(state.world(), before, resolver, &self.options)?;
+        let RouteDelta {
+            route_tables,
+            statuses,
+        } = resolve_routes(state.world(), before, resolver, &self.options)?;
         let mut revisions = BTreeMap::new();
-        if !hosts.is_empty() {
-            let offers = bundles.reroute(hosts)?;
+        if !route_tables.is_empty() {
+            let offers = bundles.change_hosts(&route_tables)?;
             revisions = offers::revisions(&offers);
             self.offers.send_replace(Some(Arc::new(offers)));
         }
-        self.metrics.rerouted(start.elapsed());
-        let now = |other: OtherStatus| (other.route, other.now);
+        self.metrics.resolved_routes(start.elapsed());
+        let now = |change: RouteStatusChange| (change.route, change.after);
         Some(Rejudged {
             routes: statuses.into_iter().map(now).collect(),
             revisions,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::cluster_state::Effect;
 use crate::report::Stored;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::reroute::Before;
+use sesame_gateway_api::resolve::incremental::PreviousRoutes;
 use sesame_gateway_api::world::ObjectKey;
 
 /// A change is resolved when nothing else arrives for this long.
@@ -27,7 +27,7 @@ pub(super) struct Pending {
     /// Whether resolution may say something else than the last time.
     pub(super) unresolved: bool,
     /// Routes that are others now, as they were when they were last resolved.
-    pub(super) routes: Before,
+    pub(super) routes: PreviousRoutes,
     /// Statuses that are stored otherwise.
     pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
     /// Services that have other endpoints.
@@ -56,7 +56,7 @@ impl Pending {
     pub(super) fn new() -> Self {
         Self {
             unresolved: true,
-            routes: Before::new(),
+            routes: PreviousRoutes::new(),
             stored: Vec::new(),
             services: BTreeSet::new(),
             arrived: None,

@@ -171,8 +171,8 @@ impl Metrics {
         }
     }
 
-    /// Routes were resolved with their neighbours alone.
-    pub(crate) fn rerouted(&self, took: Duration) {
+    /// Counts an incremental resolution.
+    pub(crate) fn resolved_routes(&self, took: Duration) {
         self.resolutions.observe(took.as_secs_f64());
     }
 

@@ -1,15 +1,15 @@
 //! Snapshots from a Kubernetes cluster, as a controller publishes them.
 //!
 //! `listing` follows manifests and endpoint shards, `stock` has a `shelf` for each Gateway, which says what is missing
-//! of it, and `fetch` reads that; `origin` is the short way from one revision to the next. A cluster that cannot be
+//! of it, and `fetch` reads that; `base_revision` is the fast path from one revision to the next. A cluster that cannot be
 //! reached changes nothing: what was complete stays. A Gateway is let go of only when the API server, asked for its
 //! manifest by name, says that there is none. It writes nothing.
 
+mod base_revision;
 mod connect;
 mod entry;
 mod fetch;
 mod listing;
-mod origin;
 pub(crate) mod pause;
 mod pieces;
 mod problems;

@@ -6,8 +6,8 @@
 //! The steps: `classes` (which are ours) → `gateways`, their `listener_sets` and all `listeners` (`conflicts`,
 //! `kinds`, `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`,
 //! `grpc_rules`, `l4_rules`; `matches`, `filters`, `backends` with `backend_tls`; `attach` to listeners) → `tables`
-//! (`virtual_hosts` in order of `precedence`; `l4_routes`; who is `displaced`) → what is `reached`. `reroute` does it for a few routes that have
-//! changed, with the same outcome.
+//! (`virtual_hosts` in order of `precedence`; `l4_routes`; who is `displaced`) → what is `reached`. `incremental` does it for a few
+//! routes or endpoints that have changed, with the same outcome.
 
 mod addresses;
 mod app_protocols;
@@ -33,6 +33,7 @@ mod grpc_rules;
 mod header_filters;
 mod hostnames;
 mod http_rules;
+pub mod incremental;
 mod kinds;
 mod l4_routes;
 mod l4_rules;
@@ -51,7 +52,6 @@ mod private_keys;
 mod re2;
 mod reached;
 mod regexes;
-pub mod reroute;
 mod rewrites;
 mod route_kinds;
 mod route_status;
@@ -88,6 +88,8 @@ pub struct Options {
     pub controller_name: String,
     /// Endpoints on loopback, link-local and unspecified addresses are refused unless this is set.
     pub allow_local_endpoints: bool,
+    /// A few changes are resolved by themselves; if not, the whole world is resolved for every change.
+    pub incremental: bool,
 }
 
 impl Default for Options {
@@ -95,6 +97,7 @@ impl Default for Options {
         Self {
             controller_name: "projectsesame.io/gateway-controller".to_owned(),
             allow_local_endpoints: false,
+            incremental: true,
         }
     }
 }

@@ -1,6 +1,7 @@
-//! The short way to the next revision leads where the long one does, and is taken.
+//! The fast path to the next revision leads where a join of all shards does, and is taken.
 
 use proptest::prelude::*;
+use sesame_proto::delta::ChangedHost;
 use sesame_proto::digest;
 use sesame_proto::schema::{Route, ShardRef};
 use sesame_proto::shard::Splitter;
@@ -361,7 +362,7 @@ impl Publisher {
     }
 }
 
-/// Two shelves that are told the same; the second always goes the long way.
+/// Two shelves that are told the same; the second always joins all shards.
 #[derive(Default)]
 struct Both([Shelf; 2]);
 
@@ -371,16 +372,16 @@ impl Both {
     }
 
     fn advance(&mut self) -> Result<Option<Need>, TestCaseError> {
-        let [short, long] = &mut self.0;
-        long.forget_origin();
-        let (need, expected) = (short.advance(), long.advance());
+        let [fast, whole] = &mut self.0;
+        whole.forget_base();
+        let (need, expected) = (fast.advance(), whole.advance());
         prop_assert_eq!(&need, &expected);
-        let (short, long) = (short.supplied(), long.supplied());
-        prop_assert_eq!(short.is_some(), long.is_some());
-        if let (Some((_, short)), Some((_, long))) = (short, long) {
-            prop_assert_eq!(short.awaited, long.awaited);
+        let (fast, whole) = (fast.supplied(), whole.supplied());
+        prop_assert_eq!(fast.is_some(), whole.is_some());
+        if let (Some((_, fast)), Some((_, whole))) = (fast, whole) {
+            prop_assert_eq!(fast.awaited, whole.awaited);
             let parts = |c: Complete| (c.revision, c.packed);
-            prop_assert_eq!(short.complete.map(parts), long.complete.map(parts));
+            prop_assert_eq!(fast.complete.map(parts), whole.complete.map(parts));
         }
         Ok(need)
     }
@@ -426,7 +427,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn it_leads_where_the_long_one_does(
+    fn it_leads_where_a_join_does(
         steps in proptest::collection::vec(step(), 1..30)
     ) {
         follow(steps)?;
@@ -444,12 +445,17 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
     let first = splitter.split(original.clone()).expect("shards");
     let changed = host(&domain(7), "changed");
     let table = original.route_tables[0].name.clone();
-    let second = splitter.reroute(vec![(table, changed.clone())]);
+    let change = ChangedHost {
+        table,
+        before: host(&domain(7), &long),
+        after: changed.clone(),
+    };
+    let second = splitter.change_hosts(&[change].into_iter().collect());
     let second = second.expect("shards").expect("the host has its place");
-    for short in [true, false] {
+    for fast in [true, false] {
         let mut shelf = filled(&first);
-        if !short {
-            shelf.forget_origin();
+        if !fast {
+            shelf.forget_base();
         }
         shelf.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
         let need = shelf.advance().expect("a shard is missing");
@@ -466,7 +472,7 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
         shelf.absorb(fetched);
         assert_eq!(shelf.advance(), None);
         let now = complete(&shelf).expect("complete");
-        if !short {
+        if !fast {
             assert!(reason(&shelf).contains("SHA-256"), "{}", reason(&shelf));
             assert_eq!(now.revision, first.manifest.revision);
             continue;
