@@ -1,6 +1,7 @@
 //! The snapshot: one Gateway's resolved configuration, as a controller publishes it and an agent renders it.
 //!
 //! - `schema` holds the types, built from `proto/snapshot.proto`; `wire` encodes by hand where values would cost too much.
+//! - `provenance` reads and writes the names in a snapshot, and `dns_name` checks the names of objects.
 //! - `digest` tells that two snapshots are the same; `delta` is the difference of their route tables.
 //! - `shard` splits a snapshot into pieces that can be stored; `encoded` keeps one in memory; `json` prints one.
 //! - `keys` carries private keys beside a snapshot, never in it; `signature` signs what is published.
@@ -14,11 +15,13 @@ pub mod addresses;
 pub mod bounds;
 pub mod delta;
 pub mod digest;
+pub mod dns_name;
 pub mod encoded;
 pub mod expressions;
 pub mod field_names;
 pub mod json;
 pub mod keys;
+pub mod provenance;
 pub mod schema;
 pub mod shard;
 pub mod signature;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::decode::{self, Limits};
+use sesame_gateway_api::decode::{self, Limits};
 use sesame_gateway_api::resolve::{Options, Problem, ResolvedGateway, resolve};
 use sesame_gateway_api::world::World;
 use sesame_render::dump::{self, Redact};

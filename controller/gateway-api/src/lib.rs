@@ -5,6 +5,7 @@
 //! objects give the same bytes on any machine.
 
 pub mod api;
+pub mod decode;
 pub mod expiry;
 pub mod resolve;
 pub mod status;

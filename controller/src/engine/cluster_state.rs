@@ -276,7 +276,7 @@ impl ClusterState {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use sesame_gateway_api::api::decode::{self, Limits};
+    use sesame_gateway_api::decode::{self, Limits};
 
     pub(in crate::engine) fn observed(yaml: &str) -> Observed {
         let mut decoded = decode::decode(yaml, &Limits::default());

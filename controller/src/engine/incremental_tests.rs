@@ -15,7 +15,7 @@ use crate::publish::Bundle;
 use crate::serve::Metrics;
 use crate::watch::Seen;
 use any_routes::{OBJECTS, any_place, any_rules, version};
-use sesame_gateway_api::api::decode;
+use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::incremental::{
     PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
 };

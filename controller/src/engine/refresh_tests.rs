@@ -16,7 +16,8 @@ use crate::publish::Bundle;
 use crate::serve::Metrics;
 use crate::watch::Seen;
 use any_slices::{ADDRESSES, KINDS, OBJECTS, any_slice};
-use sesame_gateway_api::api::{NamespacedName, decode};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::{self, Options};
 use sesame_gateway_api::world::Kind;
 

@@ -6,7 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use crate::watch::{Incoming, Keep};
-use sesame_gateway_api::api::decode::from_value;
+use sesame_gateway_api::decode::from_value;
 use sesame_published::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,

@@ -22,7 +22,7 @@ use crate::engine::{Input, Observed};
 use crate::report::Stored;
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::api::decode::decode_value;
+use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// How often a kind that is not installed is looked for.

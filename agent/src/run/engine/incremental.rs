@@ -7,8 +7,9 @@ use std::sync::Arc;
 use sesame_gateway_api::resolve::incremental::{self, Delta, RouteDelta, RouteStatusChange};
 
 use super::Engine;
-use crate::run::wanted::{Offer, WantedGateways};
+use crate::run::target::Targets;
 use crate::source::manifests::ScanReport;
+use crate::source::update::GatewayRevision;
 
 impl Engine {
     /// Returns the configuration of every Gateway and the statuses that have changed since the last resolution; none if
@@ -16,8 +17,8 @@ impl Engine {
     pub(super) fn resolve_changes(
         &mut self,
         scan: &ScanReport,
-        wanted: &WantedGateways,
-    ) -> Option<(Vec<Offer>, Vec<RouteStatusChange>)> {
+        wanted: &Targets,
+    ) -> Option<(Vec<GatewayRevision>, Vec<RouteStatusChange>)> {
         let delta = {
             let known = self.known.borrow();
             // The wanted configurations are not those that were resolved, or something else has changed meanwhile.
@@ -48,7 +49,7 @@ impl Engine {
             if !endpoints.is_empty() {
                 packed = Arc::new(packed.with_changed_endpoints(&endpoints)?);
             }
-            offers.push(Offer {
+            offers.push(GatewayRevision {
                 gateway: name.clone(),
                 packed,
                 snapshot: None,

@@ -11,7 +11,7 @@ use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::schema::{ShardRef, Snapshot};
 use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS, ShardDelta};
 
-use super::pieces::Named;
+use super::pieces::CheckedManifest;
 
 /// The next revision, while keys or endpoints of it are missing.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Config {
 
 impl Next {
     /// Returns the next revision from a join of all of its shards.
-    pub(super) fn joined(named: &Named, joined: Joined) -> Self {
+    pub(super) fn joined(named: &CheckedManifest, joined: Joined) -> Self {
         let Joined { config, size } = joined;
         Self {
             base: BaseRevision::new(named, size),
@@ -52,7 +52,7 @@ pub(super) struct BaseRevision {
 }
 
 impl BaseRevision {
-    fn new(named: &Named, size: u64) -> Self {
+    fn new(named: &CheckedManifest, size: u64) -> Self {
         Self {
             config: named.manifest.config.clone(),
             size,
@@ -76,10 +76,10 @@ impl BaseRevision {
         &self,
         gateway: &NamespacedName,
         complete: &EncodedSnapshot,
-        next: &Named,
+        next: &CheckedManifest,
         shards: &BTreeMap<String, Vec<u8>>,
     ) -> Option<Next> {
-        let Named {
+        let CheckedManifest {
             manifest,
             key_secrets,
             stamp: _,

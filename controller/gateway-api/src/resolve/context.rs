@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::displaced::Displaced;
 use super::grants::Grants;
 use super::{Options, Problem};
 use crate::api::Metadata;
+use crate::resolve::tables::displaced::Displaced;
 use crate::world::{Kind, ObjectKey, World};
 
 /// The objects, what was asked, and what was noticed.

@@ -10,7 +10,8 @@ use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
 use super::context::{Context, Problems};
-use super::{Options, Problem, names};
+use super::syntax::names;
+use super::{Options, Problem};
 use crate::api::{
     EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
     SliceEndpoint, SlicePort,

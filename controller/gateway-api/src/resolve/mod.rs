@@ -9,74 +9,36 @@
 //! (`virtual_hosts` in order of `precedence`; `l4_routes`; who is `displaced`) → what is `reached`. `incremental` does it for a few
 //! routes or endpoints that have changed, with the same outcome.
 
-mod addresses;
-mod app_protocols;
-mod attach;
-mod backend_tls;
 mod backends;
-mod ca_bundles;
-mod certificates;
-mod classes;
-mod conflicts;
+mod conditions;
 mod context;
-mod cors;
-mod displaced;
-mod durations;
-mod edge;
 mod endpoints;
 mod filters;
-mod frontend_tls;
-mod gateway_status;
 mod gateways;
 mod grants;
-mod grpc_rules;
-mod header_filters;
-mod hostnames;
-mod http_rules;
 pub mod incremental;
-mod kinds;
-mod l4_routes;
-mod l4_rules;
-mod listener_sets;
-mod listener_status;
-mod listener_tls;
 mod listeners;
-mod matches;
-mod names;
 mod parents;
-mod pem;
-mod policy_names;
-mod policy_status;
-mod precedence;
-mod private_keys;
-mod re2;
-mod reached;
-mod regexes;
-mod rewrites;
-mod route_kinds;
-mod route_status;
 mod routes;
-mod rules;
-mod selectors;
 mod sessions;
-mod shadowed;
+mod syntax;
 mod tables;
-mod virtual_hosts;
+mod tls;
 
 pub use self::endpoints::endpoint_sets;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 
-use self::backend_tls::Policies;
 use self::backends::Backends;
-use self::ca_bundles::CaBundles;
-use self::certificates::{CertificateCache, Certificates};
-use self::classes::Classes;
+use self::backends::tls_policies::Policies;
 use self::context::Context;
 use self::gateways::GatewayState;
-use self::regexes::Regexes;
-use self::shadowed::{Hidden, Shadowed};
+use self::gateways::classes::Classes;
+use self::syntax::regexes::Regexes;
+use self::tables::shadowed::{Hidden, Shadowed};
+use self::tls::ca_bundles::CaBundles;
+use self::tls::certificates::{CertificateCache, Certificates};
 use crate::api::NamespacedName;
 use crate::status::Statuses;
 use crate::world::{LastGoodKeys, ObjectKey, World};
@@ -167,7 +129,7 @@ impl Resolver {
         let mut backends = Backends::new(world, policies);
 
         let classes = Classes::judge(world, options);
-        let sets = listener_sets::by_gateway(world);
+        let sets = listeners::sets::by_gateway(world);
         let mut gateways: Vec<GatewayState<'_>> = world
             .gateways
             .iter()
@@ -216,7 +178,8 @@ impl Resolver {
             .iter()
             .flat_map(GatewayState::set_statuses)
             .collect();
-        let policy_statuses = policy_status::all(&gateways, &routes, backends.policies(), &mut cx);
+        let policy_statuses =
+            conditions::policies::all(&gateways, &routes, backends.policies(), &mut cx);
         let last_good = certificates.finish();
         self.regexes.finish();
         let resolution = Resolution {

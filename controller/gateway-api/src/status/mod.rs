@@ -3,6 +3,7 @@
 //! [`Statuses`] is what resolution alone can say. [`program`] adds what the hosts say, and [`merge`] adds
 //! the times when a status is written. Nothing here reads a clock or writes to a cluster.
 
+mod agent_state;
 mod condition;
 mod fault;
 mod merge;
@@ -20,6 +21,7 @@ use serde::{Serialize, Serializer};
 use crate::api::{AddressType, NamespacedName, ParentRef, RouteGroupKind};
 use crate::world::ObjectKey;
 
+pub use self::agent_state::AgentState;
 pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use self::merge::{TimedCondition, merge};
 pub use self::program::{Programmed, program, program_listener_set};

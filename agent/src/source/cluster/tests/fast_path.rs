@@ -333,7 +333,7 @@ impl Publisher {
         (0..live_shards).map(shard).collect()
     }
 
-    fn answer(&self, need: &Need, answer: Answer) -> Option<Fetched> {
+    fn answer(&self, need: &MissingPieces, answer: Answer) -> Option<Fetched> {
         let stored = need.shards.iter().map(|shard| {
             let bytes = self.shards[&shard.sha256].clone();
             (shard.sha256.clone(), bytes)
@@ -362,16 +362,16 @@ impl Publisher {
     }
 }
 
-/// Two shelves that are told the same; the second always joins all shards.
+/// Two assemblers that are told the same; the second always joins all shards.
 #[derive(Default)]
-struct Both([Shelf; 2]);
+struct Both([RevisionAssembler; 2]);
 
 impl Both {
-    fn tell(&mut self, tell: impl Fn(&mut Shelf)) {
+    fn tell(&mut self, tell: impl Fn(&mut RevisionAssembler)) {
         self.0.iter_mut().for_each(tell);
     }
 
-    fn advance(&mut self) -> Result<Option<Need>, TestCaseError> {
+    fn advance(&mut self) -> Result<Option<MissingPieces>, TestCaseError> {
         let [fast, whole] = &mut self.0;
         whole.forget_base();
         let (need, expected) = (fast.advance(), whole.advance());
@@ -380,7 +380,7 @@ impl Both {
         prop_assert_eq!(fast.is_some(), whole.is_some());
         if let (Some((_, fast)), Some((_, whole))) = (fast, whole) {
             prop_assert_eq!(fast.awaited, whole.awaited);
-            let parts = |c: Complete| (c.revision, c.packed);
+            let parts = |c: GatewayRevision| (c.manifest_revision, c.packed);
             prop_assert_eq!(fast.complete.map(parts), whole.complete.map(parts));
         }
         Ok(need)
@@ -395,7 +395,11 @@ fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
             publisher.change(change);
         }
         let live = publisher.live(step.live_shards);
-        let take = |shelf: &mut Shelf| live.iter().for_each(|object| take_live(shelf, object));
+        let take = |assembler: &mut RevisionAssembler| {
+            for object in &live {
+                take_live(assembler, object);
+            }
+        };
         if step.live == 0 {
             both.tell(take);
         }
@@ -403,14 +407,14 @@ fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
             &publisher.manifest(&step.wrong, step.live_shards),
             &step.key_secrets.to_string(),
         );
-        both.tell(|shelf| shelf.take_manifest(&gateway_id(&edge()), &object));
+        both.tell(|assembler| assembler.take_manifest(&gateway_id(&edge()), &object));
         let mut need = both.advance()?;
         for answer in step.answers {
             if let Some(asked) = &need
                 && publisher.answer(asked, answer).is_some()
             {
-                both.tell(|shelf| {
-                    shelf.absorb(publisher.answer(asked, answer).unwrap_or_default());
+                both.tell(|assembler| {
+                    assembler.absorb(publisher.answer(asked, answer).unwrap_or_default());
                 });
                 need = both.advance()?;
             }
@@ -453,12 +457,12 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
     let second = splitter.change_hosts(&[change].into_iter().collect());
     let second = second.expect("shards").expect("the host has its place");
     for fast in [true, false] {
-        let mut shelf = filled(&first);
+        let mut assembler = filled(&first);
         if !fast {
-            shelf.forget_base();
+            assembler.forget_base();
         }
-        shelf.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
-        let need = shelf.advance().expect("a shard is missing");
+        assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
+        let need = assembler.advance().expect("a shard is missing");
         assert_eq!(need.shards.len(), 1);
         let mut fetched = fetched(&need, &second);
         // Whoever looks into these sees that they are not what they were.
@@ -469,16 +473,26 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
             .collect();
         assert!(others.len() > 4, "{}", others.len());
         fetched.shards.extend(others);
-        shelf.absorb(fetched);
-        assert_eq!(shelf.advance(), None);
-        let now = complete(&shelf).expect("complete");
+        assembler.absorb(fetched);
+        assert_eq!(assembler.advance(), None);
+        let now = complete(&assembler).expect("complete");
         if !fast {
-            assert!(reason(&shelf).contains("SHA-256"), "{}", reason(&shelf));
-            assert_eq!(now.revision, first.manifest.revision);
+            assert!(
+                reason(&assembler).contains("SHA-256"),
+                "{}",
+                reason(&assembler)
+            );
+            assert_eq!(
+                now.manifest_revision.as_ref(),
+                Some(&first.manifest.revision)
+            );
             continue;
         }
-        assert_eq!(reason(&shelf), "");
-        assert_eq!(now.revision, second.manifest.revision);
+        assert_eq!(reason(&assembler), "");
+        assert_eq!(
+            now.manifest_revision.as_ref(),
+            Some(&second.manifest.revision)
+        );
         let mut expected = original.clone();
         let hosts = &mut expected.route_tables[0].virtual_hosts;
         let place = hosts.iter().position(|host| host.domain == changed.domain);

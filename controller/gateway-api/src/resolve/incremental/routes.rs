@@ -16,9 +16,9 @@ use sesame_proto::delta::RouteTableDelta;
 use sesame_proto::schema::Snapshot;
 
 use crate::api::{NamespacedName, RouteSpec};
-use crate::resolve::hostnames::covers;
 use crate::resolve::parents::gateways_of;
-use crate::resolve::shadowed::Hidden;
+use crate::resolve::syntax::hostnames::covers;
+use crate::resolve::tables::shadowed::Hidden;
 use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, Named, ObjectKey, Objects, World};

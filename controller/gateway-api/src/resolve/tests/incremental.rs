@@ -7,7 +7,7 @@ use super::any_routes::{OBJECTS, any_place, any_rules, version};
 use super::any_slices::{self, any_slice};
 use super::properties::{any_objects, http_route};
 use super::world_of;
-use crate::api::decode::{self, Limits};
+use crate::decode::{self, Limits};
 use crate::resolve::incremental::{self, Delta, PreviousRoutes, RouteDelta, RouteStatusChange};
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::world::{AnyObject, Kind, World};
