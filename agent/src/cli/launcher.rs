@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::apply::create_directory;
-use crate::envoy::launcher::Server;
 use crate::envoy::locate;
+use crate::envoy::process::launcher::Server;
+use crate::host::create_directory;
 use crate::run::DEFAULT_RUNTIME_DIR;
 use crate::run::shutdown::end_all;
 

@@ -16,7 +16,8 @@ use sesame_proto::{bounds, keys};
 use super::directories::Directories;
 use super::target::Target;
 use crate::apply::state::{Accepted, Generation, StateDir};
-use crate::apply::{create_directory, remove_if_there, replace_file};
+use crate::host::durable::replace_file;
+use crate::host::{create_directory, remove_if_there};
 
 /// In the state of a Gateway that was withdrawn: its name.
 const WITHDRAWN: &str = "withdrawn";

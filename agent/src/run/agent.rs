@@ -34,10 +34,10 @@ use super::source::Source;
 use super::target::{HostSettings, Target};
 use super::withdrawal::Withdrawal;
 use super::{AGENT_SOCKET, RunOptions, accepted, server, system_ca};
-use crate::apply::budget::Budget;
-use crate::apply::lock::Lock;
 use crate::envoy::{self, Supervisor, SupervisorConfig, restart};
-use crate::host_limits;
+use crate::host::inotify::Budget;
+use crate::host::limits as host_limits;
+use crate::host::lock::Lock;
 use sesame_render::limits::{self, Limits};
 
 /// What is under way when the agent leaves may take this long; a restart of Envoy can take a minute.

@@ -13,10 +13,10 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::RunOptions;
-use crate::apply::lock::{Lock, LockError};
-use crate::envoy::launch::{self, Launcher};
-use crate::envoy::launcher::{self, LAUNCHER_SOCKET};
+use crate::envoy::process::launch::{self, Launcher};
+use crate::envoy::process::launcher::{self, LAUNCHER_SOCKET};
 use crate::envoy::{Supervisor, SupervisorConfig};
+use crate::host::lock::{Lock, LockError};
 
 /// How long an agent may take to end once its Envoys have.
 const LAST_WORDS: Duration = Duration::from_secs(15);

@@ -31,7 +31,8 @@ use super::observed::{Observed, STOPPED};
 use super::shutdown::Ending;
 use super::target::Target;
 use crate::apply::{self, Applier};
-use crate::envoy::{State, Supervisor, SupervisorConfig, launch::Launcher, locate};
+use crate::envoy::process::launch::Launcher;
+use crate::envoy::{State, Supervisor, SupervisorConfig, locate};
 use crate::quarantine::tcp_addresses;
 
 /// How long to wait before something that failed for no lasting reason is tried again.

@@ -1,4 +1,4 @@
-//! Where in a tree a value is, while it is read: kept on the stack, and made a path of only when somebody asks.
+//! The place of a value in a tree while it is read. It is kept on the stack, and becomes a path only when one is needed.
 
 use crate::api::{FieldPath, Step};
 
@@ -25,7 +25,7 @@ impl At<'_> {
         step: Down::Root,
     };
 
-    /// The path, and how many of its steps there are before the first key of a map: those hold no values.
+    /// Returns the path, and the number of its steps before the first key of a map: those hold no values.
     pub(super) fn path(&self) -> (FieldPath, usize) {
         let mut steps = Vec::new();
         let mut named = 0;
@@ -55,7 +55,7 @@ impl At<'_> {
         }
     }
 
-    /// The name of the field that it is in.
+    /// Returns the name of the field that it is in.
     pub(super) fn field(&self) -> &str {
         match (self.step, self.parent) {
             (Down::Field(name) | Down::Key(name), _) => name,

@@ -1,4 +1,4 @@
-//! Why a document is not an object.
+//! Errors about documents that are not objects.
 
 use thiserror::Error;
 
@@ -8,11 +8,11 @@ use crate::world::{Kind, ObjectKey};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
 pub struct DecodeError {
-    /// Where: 1-based, within the document.
+    /// Line within the document, 1-based.
     pub line: usize,
-    /// The object, when kind and name could still be told.
+    /// The object, if its kind and name could still be told.
     pub object: Option<ObjectKey>,
-    /// Why.
+    /// The reason.
     pub reason: Box<Reason>,
 }
 
@@ -26,7 +26,7 @@ impl DecodeError {
         }
     }
 
-    /// Whether the document is merely not for us, which is no fault.
+    /// Returns true if the document is of a kind that Sesame does not read, which is no fault.
     pub fn is_unsupported(&self) -> bool {
         matches!(*self.reason, Reason::Unsupported { .. })
     }
@@ -43,7 +43,7 @@ pub enum Reason {
         /// As written.
         kind: String,
     },
-    /// Not YAML, or no object.
+    /// The text is not YAML, or no object.
     #[error("{0}")]
     Invalid(String),
     /// A value that its field cannot have.
@@ -53,7 +53,7 @@ pub enum Reason {
         field: String,
         /// The value as far as it may be told, cut short.
         value: String,
-        /// That it is not what was expected, or not valid.
+        /// The expectation that it does not meet.
         why: String,
     },
     /// A required field is not there.
@@ -69,13 +69,13 @@ pub enum Reason {
         field: String,
         /// The value, cut short.
         value: String,
-        /// What a name must look like.
+        /// The form of a valid name.
         expected: &'static str,
     },
-    /// More than the limit.
+    /// A part of the document exceeds a limit.
     #[error("the {what} has {size} bytes; at most {limit} are read: split it")]
     TooLarge {
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
         /// Its bytes.
         size: usize,

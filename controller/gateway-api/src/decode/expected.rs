@@ -1,4 +1,4 @@
-//! The words for what is expected in a field.
+//! Words for the values that are expected in a field.
 
 use serde::de::Expected;
 
@@ -17,7 +17,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("weight", 0, 1_000_000),
 ];
 
-/// What is expected where an integer is.
+/// Returns the words for an integer in this field.
 pub(super) fn integer(field: &str) -> String {
     match INTEGERS.iter().find(|(name, ..)| *name == field) {
         Some((_, least, i64::MAX)) => format!("an integer of at least {least}"),
@@ -29,7 +29,7 @@ pub(super) fn integer(field: &str) -> String {
     }
 }
 
-/// What is expected where text is, in the words of its type if that has any.
+/// Returns the words for a text, in those of its type if that has any.
 pub(super) fn text(wanted: &dyn Expected) -> String {
     let wanted = wanted.to_string();
     if wanted == "a string" {
@@ -39,7 +39,7 @@ pub(super) fn text(wanted: &dyn Expected) -> String {
     }
 }
 
-/// What to do about a bare number where any text is welcome.
+/// Advice on a bare number in a field that takes any text.
 pub(super) fn quotes(wanted: &str) -> &'static str {
     if wanted == "text" {
         "; put it in quotes"

@@ -1,4 +1,4 @@
-//! What is wrong with a value, and where, while it is read.
+//! The fault of a value and its place, while it is read.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::Reason;
 use super::tree::{Node, Value};
 use crate::api::{FieldPath, Step};
 
-/// Why a tree is not a value of its type.
+/// The reason why a tree is not a value of its type.
 #[derive(Debug)]
 pub(super) struct Fault(Box<Inner>);
 
@@ -22,9 +22,9 @@ struct Inner {
 enum What {
     /// A field that must be there.
     Missing(&'static str),
-    /// What the value must be instead.
+    /// The words for the value that is expected.
     Expected(String),
-    /// Why the value is not valid. May quote it.
+    /// The reason why the value is not valid, which may quote it.
     Said(String),
 }
 
@@ -32,12 +32,12 @@ enum What {
 struct Place {
     line: u32,
     path: FieldPath,
-    /// How many steps of the path are not values themselves.
+    /// Number of steps of the path that are not values themselves.
     named: usize,
     value: String,
 }
 
-/// A value is told this far.
+/// Most characters of a value that are told.
 const MOST_OF_A_VALUE: usize = 64;
 
 impl Fault {
@@ -49,7 +49,7 @@ impl Fault {
         Self(Box::new(Inner { what, place: None }))
     }
 
-    /// Says where it is, unless a more precise place is known.
+    /// Sets the place, unless a more precise one is known.
     pub(super) fn at(mut self, node: &Node, path: impl FnOnce() -> (FieldPath, usize)) -> Self {
         self.0.place.get_or_insert_with(|| {
             let (path, named) = path();
@@ -63,7 +63,7 @@ impl Fault {
         self
     }
 
-    /// The line, if it is known, and the reason; of a Secret without anything that it holds.
+    /// Returns the line, if it is known, and the reason; that of a Secret quotes nothing of it.
     pub(super) fn into_reason(self, secret: bool) -> (Option<u32>, Reason) {
         let Inner { what, place } = *self.0;
         let Some(Place {
@@ -105,7 +105,7 @@ impl Fault {
     }
 }
 
-/// The value as far as it is told.
+/// Returns the part of the value that is told.
 fn shown(node: &Node) -> String {
     match &node.value {
         Value::Null => "null".to_owned(),

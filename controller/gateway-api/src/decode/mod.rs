@@ -1,12 +1,12 @@
-//! From the text of one YAML or JSON document to an object, or to an error that says where and why.
+//! Decoding of one YAML or JSON document, or of a value of an API server, into an object; or an error with its place.
 //!
-//! Pure: it opens no file and keeps nothing. It never repairs or guesses: what the API server would refuse
+//! It opens no file and keeps nothing. It never repairs or guesses: anything that the API server would refuse
 //! (a duplicate key, a number where text is expected, a name that is no name) is refused here, because
-//! on a host no API server looks first. What it bounds, it bounds before it allocates. No error ever quotes
+//! on a host no API server looks first. Limits apply before memory is allocated. No error ever quotes
 //! a Secret.
 //!
-//! There is one way: whatever an object comes from becomes a `tree`, and the tree becomes the object (`typed`), so that
-//! null, unknown fields and errors are the same for every kind, field and source.
+//! There is one way: every source becomes a `tree`, and the tree becomes the object (`typed`), so that null, unknown fields
+//! and errors are the same for every kind, field and source.
 
 mod at;
 mod error;
@@ -40,7 +40,7 @@ use self::tree::{Node, Value};
 use crate::api::{Metadata, NamespacedName, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// What one document may be. The defaults are far above what a cluster stores and far below what hurts.
+/// Limits of one document. The defaults are far above the sizes that a cluster stores and far below those that hurt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one object; the API server stops at about 1.5 MiB.
@@ -139,7 +139,7 @@ fn parse(text: &str, limits: &Limits) -> Result<(Node, Head), Box<DecodeError>> 
     Ok((tree, head))
 }
 
-/// What a document says that it is.
+/// The `apiVersion` and `kind` of a document.
 #[derive(Debug)]
 struct Head {
     api_version: String,

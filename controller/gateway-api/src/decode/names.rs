@@ -9,7 +9,7 @@ const SUBDOMAIN: &str = "expected at most 253 lower case letters, digits, `-` an
 const LABEL: &str = "expected at most 63 lower case letters, digits and `-`, \
                      starting and ending with a letter or digit";
 
-/// Checks the object's own names: its own, its namespace, its listeners' and its rules'.
+/// Checks the names in an object: its own, its namespace, and those of its listeners and rules.
 pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     let metadata = object.metadata();
     let name = metadata.name.as_str();

@@ -1,4 +1,4 @@
-//! What is noted of an object while it is read: the fields that this version does not know.
+//! Unknown fields of an object, noted while it is read.
 
 use std::cell::RefCell;
 
@@ -8,12 +8,12 @@ use super::similar;
 use super::tree::Entry;
 use crate::api::UnknownField;
 
-/// What is noted beside the value.
+/// Notes about the object that is read.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Fields of the object itself that are none of the type's.
+    /// Fields of the object itself that its type does not have.
     pub(super) beside: &'static [&'static str],
-    /// Whether unknown fields are noted: only where all fields are modelled.
+    /// True if unknown fields are noted: only for kinds of which all fields are modelled.
     pub(super) is_modelled: bool,
     pub(super) unknown: RefCell<Unknown>,
     /// The types that were read, with their fields and those that were there.
@@ -34,7 +34,7 @@ pub(super) struct TypeRead {
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// How many more there are that protect nothing, and that protect something.
+    /// Numbers of further fields that protect nothing, and that may protect something.
     pub(super) more: (usize, usize),
 }
 

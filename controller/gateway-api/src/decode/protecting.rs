@@ -1,15 +1,14 @@
-//! Which unknown fields may protect something: the table.
+//! Unknown fields that may protect something: the table of their names and places.
 //!
-//! A release of the API that is newer than this one has fields that nobody here has seen. To serve an object without one
-//! that authorizes, validates, encrypts or narrows opens what its author closed. So the name decides, and the place: too
-//! many are taken for protecting rather than too few. Only what is below `spec` counts: the API has nothing else that is
-//! configuration.
+//! A newer release of the API has fields that this version does not know. An object that is served without a field that
+//! authorizes, validates, encrypts or narrows is open where its author closed it. So names and places decide, and rather
+//! too many fields count as protecting than too few. Only fields below `spec` count: nothing else is configuration.
 
 use crate::api::FieldPath;
 
 /// Parts of the names of fields that protect, in lower case.
 const WORDS: &[&str] = &[
-    // Who may.
+    // Permission.
     "acl",
     "allow",
     "auth",
@@ -30,7 +29,7 @@ const WORDS: &[&str] = &[
     "restrict",
     "token",
     "waf",
-    // Of whom, and by what.
+    // Identity and encryption.
     "cert",
     "cipher",
     "crypt",
@@ -45,7 +44,7 @@ const WORDS: &[&str] = &[
     "trust",
     "valid",
     "verif",
-    // How much, and where.
+    // Limits and scope.
     "filter",
     "internal",
     "limit",
@@ -57,13 +56,13 @@ const WORDS: &[&str] = &[
     "scope",
     "selector",
     "tenant",
-    // Sessions that must stay apart.
+    // Sessions, which must stay apart.
     "cookie",
     "persist",
     "session",
 ];
 
-/// Fields below which everything protects: what is left out of them opens more than it says.
+/// Fields below which every field protects: without one of theirs they would open more than they say.
 const PLACES: &[&str] = &[
     "allowedListeners",
     "allowedRoutes",
@@ -81,7 +80,7 @@ const PLACES: &[&str] = &[
     "validation",
 ];
 
-/// Whether the unknown field at this path may protect something; `similar` is the field that was perhaps meant.
+/// Returns true if the unknown field at this path may protect something; `similar` is the field that was perhaps meant.
 pub(super) fn is_protecting(path: &FieldPath, similar: Option<&str>) -> bool {
     let mut fields = path.fields();
     if fields.next() != Some("spec") {

@@ -1,8 +1,8 @@
 //! The known field that was perhaps meant by an unknown one.
 
-/// The field that differs least, if it differs little: by a letter in three, and by three at most.
+/// Returns the field that differs least, if it differs little: by a letter in three, and by three at most.
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // Beyond any field's name, and the comparison takes the product of both lengths.
+    // No field has a longer name, and the comparison takes the product of both lengths.
     if unknown.len() > 64 {
         return None;
     }

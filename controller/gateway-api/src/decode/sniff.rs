@@ -1,15 +1,15 @@
-//! What a block-style document is, from the lines at its margin: no parse, no allocation.
+//! A guess at the kind and name of a block-style document from the lines at its margin, without a parse or allocation.
 //!
-//! A guess only. The caller compares it with what the parse finds.
+//! The caller compares it with the result of the parse.
 
-/// What was found; `None` where a value is absent or not a plain word.
+/// The values that were found; `None` where one is absent or not a plain word.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sniffed<'a> {
     pub(super) api_version: Option<&'a str>,
     pub(super) kind: Option<&'a str>,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: Option<&'a str>,
-    /// More than one line at the margin looks like the kind.
+    /// True if more than one line at the margin looks like the kind.
     pub(super) ambiguous: bool,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Sniffed<'a> {
     }
 }
 
-/// Whether the text could be, or hold, a Secret, when its kind cannot be told.
+/// Returns true if the text could be, or hold, a Secret, where its kind cannot be told.
 pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains("Secret")
 }
@@ -80,7 +80,7 @@ fn entry(line: &str) -> Option<(&str, &str)> {
     Some((key, value.trim()))
 }
 
-/// A scalar that means what it says: plain or quoted, without anything that YAML would interpret.
+/// Returns a scalar that means what it says: plain or quoted, without anything that YAML would interpret.
 fn word(value: &str) -> Option<&str> {
     let value = unquote(value).unwrap_or(value);
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '/' | '_');

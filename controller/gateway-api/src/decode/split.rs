@@ -1,4 +1,4 @@
-//! Cuts a file into its documents.
+//! The documents of a file, cut at their markers.
 
 /// One document of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Document<'a> {
     pub text: &'a str,
 }
 
-/// The documents of a file, without those that hold only blanks, comments and directives.
+/// Returns the documents of a file, without those that hold only blanks, comments and directives.
 ///
 /// A line that starts with `---` or `...` at the margin, followed by a blank or nothing, is a marker wherever it
 /// stands, even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`): so the cut needs no
@@ -26,7 +26,7 @@ pub fn split(text: &str) -> Vec<Document<'_>> {
     for line in text.split_inclusive('\n') {
         if let Some(after) = marker(line) {
             push(start_line, text.get(start..offset).unwrap_or_default());
-            // What follows `---` on its line belongs to the next document.
+            // The rest of the line after `---` belongs to the next document.
             start = offset + (line.len() - after.len());
             start_line = number;
         }
@@ -37,7 +37,7 @@ pub fn split(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// What follows the marker, if the line starts with one.
+/// Returns the rest of the line after the marker, if it starts with one.
 fn marker(line: &str) -> Option<&str> {
     let line = line.strip_prefix('\u{feff}').unwrap_or(line);
     let after = line
@@ -46,12 +46,12 @@ fn marker(line: &str) -> Option<&str> {
     (after.is_empty() || after.starts_with([' ', '\t', '\r', '\n'])).then_some(after)
 }
 
-/// Whether there is nothing but blanks, comments and directives.
+/// Returns true if there is nothing but blanks, comments and directives.
 pub(super) fn is_blank(text: &str) -> bool {
     text.lines().all(is_blank_line)
 }
 
-/// The first line that says something, 1-based.
+/// Returns the number of the first line with content, 1-based.
 pub(super) fn first_line(text: &str) -> usize {
     text.lines()
         .position(|line| !is_blank_line(line))

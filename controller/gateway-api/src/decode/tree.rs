@@ -1,7 +1,6 @@
-//! A document as a tree that remembers its lines: what YAML and an API server's JSON have in common.
+//! A document as a tree that remembers its lines, whether from YAML or from an API server's JSON.
 //!
-//! Scalars stay what they were written as. What they mean in a field is for `typed` to say: there a bare number is no
-//! text.
+//! Scalars stay as they were written. Their meaning in a field is for `typed` to decide: there a bare number is no text.
 
 use std::fmt;
 
@@ -26,17 +25,17 @@ pub(super) enum Value {
     Map(Vec<Entry>),
 }
 
-/// A key of a map with its value. No key is there twice.
+/// A key of a map with its value. No key occurs twice.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: Box<str>,
-    /// Of the key.
+    /// Line of the key.
     pub(super) line: u32,
     pub(super) value: Node,
 }
 
 impl Node {
-    /// The value of a key, if this is a map that has it.
+    /// Returns the value of a key, if this is a map that has it.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else {
             return None;
@@ -45,7 +44,7 @@ impl Node {
         Some(&entry.value)
     }
 
-    /// The line of the field at this path of ours, as `spec.rules[0].name`.
+    /// Returns the line of the field at a path such as `spec.rules[0].name`.
     pub(super) fn line_of(&self, path: &str) -> Option<u32> {
         let mut node = self;
         for step in path.split(['.', '[']) {
@@ -57,7 +56,7 @@ impl Node {
         Some(node.line)
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

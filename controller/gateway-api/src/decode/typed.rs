@@ -1,10 +1,10 @@
-//! From a tree to a typed value: the one way in which objects are read, whatever they came from.
+//! Typed values from a tree: the one way in which objects are read, whatever their source.
 //!
 //! **Null is absent.** A field that is null is as if it were not there, and elsewhere (an element of a list, an entry of a
 //! map) null is the empty text, list or map. An API server's own components write lists that are empty as null, so no
 //! type has to say it for each of its fields.
 //!
-//! **Errors say where.** The innermost place counts: the field's path, its line, its value and what is expected there.
+//! **Errors have a place.** The innermost one counts: the path of the field, its line, its value and the expected one.
 //!
 //! **Unknown fields are noted**, with the known one that was perhaps meant.
 
@@ -44,7 +44,7 @@ struct Reader<'p, 'de> {
 }
 
 impl<'de> Reader<'_, 'de> {
-    /// Says of a fault that happened here without a place of its own where that is.
+    /// Adds this place to a fault that has none.
     fn told<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         outcome.map_err(|fault| fault.at(self.node, || self.at.path()))
     }
@@ -62,7 +62,7 @@ impl<'de> Reader<'_, 'de> {
             },
             _ => return self.refuse(expected::integer(self.at.field())),
         };
-        // One that is too large for the type is told with the field's own limits.
+        // A number that is too large for the type is told with the limits of the field.
         self.told(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
     }
 
@@ -98,7 +98,7 @@ impl<'de> Reader<'_, 'de> {
     }
 }
 
-/// Methods that all do the same.
+/// Defines methods that all do the same.
 macro_rules! all {
     ($do:ident: $($name:ident)+) => {
         $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -260,7 +260,7 @@ struct Fields<'p, 'de> {
     entries: slice::Iter<'de, Entry>,
     /// The entry whose key was read last.
     value: Option<&'de Entry>,
-    /// Those of the type; none for a map, where every key is welcome.
+    /// Fields of the type; none for a map, which takes every key.
     known: Option<&'static [&'static str]>,
     of: Reader<'p, 'de>,
 }

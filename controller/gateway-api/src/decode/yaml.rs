@@ -1,4 +1,4 @@
-//! How YAML is read: strictly, and with limits.
+//! Options of the YAML parser, strict and with limits, and its errors.
 
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
@@ -6,12 +6,12 @@ use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
 use super::{DecodeError, Limits, Reason};
 use crate::world::ObjectKey;
 
-/// In place of a message that could quote a Secret.
+/// The message that replaces one that could quote a Secret.
 pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse, a field of the wrong type, \
                                    or `data` that is not base64 (the details could show a value, so they \
                                    are not told)";
 
-/// The options of every parse. As in the API server, `yes` is no boolean, a bare number is no text, and a key
+/// Returns the options of every parse. As in the API server, `yes` is no boolean, a bare number is no text, and a key
 /// stands once.
 pub(super) fn options(limits: &Limits) -> Options {
     serde_saphyr::options! {
@@ -39,7 +39,7 @@ pub(super) fn options(limits: &Limits) -> Options {
     }
 }
 
-/// The parser's error in our words; without its text when that could quote a Secret.
+/// Returns the parser's error in our words; without its text if that could quote a Secret.
 pub(super) fn error(
     error: &serde_saphyr::Error,
     object: Option<ObjectKey>,

@@ -9,9 +9,8 @@ use std::net::IpAddr;
 use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
-use super::context::{Context, Problems};
+use super::context::{Context, Options, Problem, Problems};
 use super::syntax::names;
-use super::{Options, Problem};
 use crate::api::{
     EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
     SliceEndpoint, SlicePort,

@@ -1,4 +1,4 @@
-//! The names of which one must be in a backend's certificate (`BackendTLSPolicyValidation`).
+//! Subject alternative names, of which a backend's certificate must have one (`BackendTLSPolicyValidation`).
 //!
 //! With `subjectAltNames`, the hostname is the server name only, and proves nothing.
 
@@ -6,11 +6,11 @@ use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
 
-/// What the API's schema allows. What is beyond is refused, and not looked at.
+/// Most names, and most characters of a URI, that the API's schema allows. A policy with more is refused.
 const MAX_NAMES: usize = 5;
 const MAX_URI: usize = 253;
 
-/// Each in the object's order.
+/// The names, in the object's order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
     pub(crate) dns_names: Vec<String>,

@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: which one is for a Service port, and what TLS it makes of it.
+//! BackendTLSPolicies: the policy for each Service port, and the TLS that it configures.
 //!
 //! A policy that is invalid still takes its targets: traffic to them is refused, never sent in plain text.
 
@@ -19,19 +19,19 @@ use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
 
-/// What the API's schema allows. What is beyond is refused, and not looked at.
+/// Most targets and CA references that the API's schema allows. A policy with more is refused.
 const MAX_TARGETS: usize = 16;
 const MAX_CA_REFS: usize = 8;
 
 /// A Service, as namespace and name.
 pub(crate) type ServiceName<'w> = (&'w str, &'w str);
 
-/// A judged policy.
+/// A checked policy.
 pub(crate) struct Policy<'w> {
     pub(crate) object: &'w BackendTlsPolicy,
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// None: connections are refused.
+    /// None if the policy is invalid; connections are refused then.
     tls: Option<schema::BackendTls>,
     bundle: Option<TrustBundle>,
 }
@@ -39,19 +39,19 @@ pub(crate) struct Policy<'w> {
 /// A port of a Service by name; none for all of it.
 type Section<'w> = Option<&'w str>;
 
-/// The policies that are for one Service.
+/// The policies for one Service.
 #[derive(Default)]
-struct Claims<'w> {
-    /// Each with what of the Service it is for; oldest first.
+struct ServicePolicies<'w> {
+    /// Place of each policy, with the part of the Service that it is for; oldest first.
     all: Vec<(usize, Section<'w>)>,
-    /// The oldest for each.
+    /// Place of the oldest policy for each part.
     winners: HashMap<Section<'w>, usize>,
 }
 
-/// What becomes of the traffic to a Service port.
+/// The effect of the policies on the traffic to a Service port.
 pub(crate) enum Applied<'p> {
     Tls(&'p schema::BackendTls),
-    /// With the reason, in words.
+    /// Traffic is refused, with this message.
     Refused(String),
 }
 
@@ -59,11 +59,11 @@ pub(crate) enum Applied<'p> {
 #[derive(Default)]
 pub(crate) struct Policies<'w> {
     all: Vec<Policy<'w>>,
-    claims: HashMap<ServiceName<'w>, Claims<'w>>,
+    by_service: HashMap<ServiceName<'w>, ServicePolicies<'w>>,
 }
 
 impl<'w> Policies<'w> {
-    pub(crate) fn judge(cx: &mut Context<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
+    pub(crate) fn check_all(cx: &mut Context<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
         let mut objects: Vec<&'w BackendTlsPolicy> = cx
             .world
             .backend_tls_policies
@@ -77,22 +77,22 @@ impl<'w> Policies<'w> {
             let targets = object.spec.target_refs.iter().take(MAX_TARGETS);
             for target in targets.filter(|target| is_service(target)) {
                 let place = policies.all.len();
-                let claims = policies
-                    .claims
+                let by_service = policies
+                    .by_service
                     .entry((namespace, &target.name))
                     .or_default();
-                claims.all.push((place, section(target)));
-                claims.winners.entry(section(target)).or_insert(place);
+                by_service.all.push((place, section(target)));
+                by_service.winners.entry(section(target)).or_insert(place);
             }
-            policies.all.push(judge(object, cx, bundles));
+            policies.all.push(check(object, cx, bundles));
         }
         policies
     }
 
-    /// What is done with traffic to the port of this name; none: it goes as it is. A policy for the port goes
-    /// before one for the whole Service.
+    /// Returns the effect on traffic to the port of this name; none if the traffic is sent as it is. A policy for the port
+    /// takes precedence over one for the whole Service.
     pub(crate) fn of(&self, service: ServiceName<'_>, port: &str) -> Option<Applied<'_>> {
-        let winners = &self.claims.get(&service)?.winners;
+        let winners = &self.by_service.get(&service)?.winners;
         let of_port = winners.get(&Some(port).filter(|name| !name.is_empty()));
         let policy = self.all.get(*of_port.or_else(|| winners.get(&None))?)?;
         Some(match &policy.tls {
@@ -104,18 +104,18 @@ impl<'w> Policies<'w> {
         })
     }
 
-    /// Whether any policy is for the Service or a port of it.
+    /// Returns true if a policy is for the Service or a port of it.
     pub(crate) fn has(&self, service: ServiceName<'_>) -> bool {
-        self.claims.contains_key(&service)
+        self.by_service.contains_key(&service)
     }
 
-    /// The policies for a Service and its ports, each with what is wrong with it there.
-    pub(crate) fn claims(
+    /// Returns the places of the policies for a Service and its ports, each with its fault there.
+    pub(crate) fn of_service(
         &self,
         service: ServiceName<'_>,
         world: &World,
     ) -> Vec<(usize, Option<(Reason, String)>)> {
-        let Some(Claims { all, winners }) = self.claims.get(&service) else {
+        let Some(ServicePolicies { all, winners }) = self.by_service.get(&service) else {
             return Vec::new();
         };
         let (namespace, name) = service;
@@ -154,7 +154,7 @@ impl<'w> Policies<'w> {
         self.all.get(index)
     }
 
-    /// All trust bundles, by name.
+    /// Returns all trust bundles by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         self.all
             .iter()
@@ -175,7 +175,7 @@ fn section(target: &PolicyTargetRef) -> Section<'_> {
         .filter(|name| !name.is_empty())
 }
 
-fn judge<'w>(
+fn check<'w>(
     object: &'w BackendTlsPolicy,
     cx: &mut Context<'w, '_>,
     bundles: &mut CaBundles<'w>,
@@ -254,7 +254,7 @@ fn judge<'w>(
     }
 }
 
-/// What the validation says; what is wrong with it goes to the verdicts.
+/// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
 fn tls<'w>(
     validation: &'w BackendTlsValidation,
     namespace: &'w str,

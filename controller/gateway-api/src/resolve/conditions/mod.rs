@@ -4,6 +4,10 @@
 //! `crate::expiry`.
 
 pub(crate) mod gateways;
-pub(crate) mod listeners;
+pub(crate) mod listener_sets;
+mod listeners;
 pub(crate) mod policies;
 pub(crate) mod routes;
+
+/// Message of the condition Programmed until a host reports.
+const WAITING: &str = "waiting for an agent to report";

@@ -1,32 +1,32 @@
-//! What the status of a BackendTLSPolicy says: an entry for each Gateway that sends to a Service it is for.
+//! Conditions of BackendTLSPolicies: an entry for each Gateway that sends to a Service that the policy is for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
+use crate::resolve::attachments::AttachedGateway;
 use crate::resolve::backends::tls_policies::Policies;
+use crate::resolve::backends::tls_policies::ServiceName;
 use crate::resolve::context::Context;
-use crate::resolve::gateways::GatewayState;
 use crate::resolve::routes::Routes;
 use crate::status::{ConditionType, PolicyAncestorStatus, PolicyStatus, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// What the API's schema allows. Who writes the status leaves out those that are not in it yet.
+/// Most ancestors that the API's schema allows. The writer of a status leaves out those that are not in it yet.
 const MAX_ANCESTORS: usize = 16;
 
-/// The statuses of all policies that some Gateway heeds.
-pub(crate) fn all(
-    gateways: &[GatewayState<'_>],
-    routes: &Routes,
+/// Returns the statuses of all policies that some Gateway heeds.
+pub(crate) fn statuses(
+    gateways: &[AttachedGateway<'_, '_>],
+    routes: &Routes<'_>,
     policies: &Policies<'_>,
     cx: &mut Context<'_, '_>,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // They are in the order of their names.
+    // The Gateways are in the order of their names.
     for gateway in gateways {
         let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
         for service in services(gateway, routes) {
-            let name = (service.namespace.as_str(), service.name.as_str());
-            for (policy, fault) in policies.claims(name, cx.world) {
+            for (policy, fault) in policies.of_service(service, cx.world) {
                 let verdict = verdicts.entry(policy).or_default();
                 if let Some((reason, why)) = fault {
                     verdict.refuse(reason, why);
@@ -46,8 +46,8 @@ pub(crate) fn all(
                 ancestor_ref: ParentRef {
                     group: Some(GATEWAY_GROUP.to_owned()),
                     kind: Some(Kind::Gateway.as_str().to_owned()),
-                    namespace: Some(gateway.owner.namespace.to_owned()),
-                    name: gateway.owner.name.to_owned(),
+                    namespace: Some(gateway.gateway.owner.namespace.to_owned()),
+                    name: gateway.gateway.owner.name.to_owned(),
                     ..ParentRef::default()
                 },
                 controller_name: cx.options.controller_name.clone(),
@@ -89,17 +89,20 @@ pub(crate) fn all(
     statuses
 }
 
-/// The Services with policies that routes of the Gateway send to.
-fn services<'r>(gateway: &GatewayState<'_>, routes: &'r Routes) -> BTreeSet<&'r NamespacedName> {
+/// Returns the Services with policies that routes of the Gateway send to.
+fn services<'r>(
+    gateway: &AttachedGateway<'_, '_>,
+    routes: &'r Routes<'_>,
+) -> BTreeSet<ServiceName<'r>> {
     let mut services = BTreeSet::new();
-    for listener in &gateway.listeners {
-        for attachment in &listener.attachments {
+    for attached in &gateway.listeners {
+        for attachment in &attached.attachments {
             let Some(route) = routes.get(attachment.route) else {
                 continue;
             };
-            // What is passed through is not ours to encrypt.
-            if route.object.kind != Kind::TlsRoute || listener.tls.is_some() {
-                services.extend(&route.policed);
+            // Connections of which TLS is passed through are not for the Gateway to encrypt.
+            if route.object.kind != Kind::TlsRoute || attached.listener.tls.is_some() {
+                services.extend(route.policed.iter().copied());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The CORS filter: checked, with origins as exact text or as expressions.
+//! The CORS filter. Origins become exact text or expressions.
 
 use sesame_proto::schema;
 
@@ -119,7 +119,7 @@ fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
         return Ok(Kind::Regex(format!("^{scheme}://[^:/]+{port}$")));
     }
     let name = host.strip_prefix("*.").unwrap_or(host);
-    // Unlike a route's, an origin's host may be an IP.
+    // The host of an origin may be an IP, unlike that of a route.
     if name.parse::<std::net::Ipv4Addr>().is_err() || name.len() < host.len() {
         hostnames::check_precise(name).map_err(|_| SHAPE)?;
     }

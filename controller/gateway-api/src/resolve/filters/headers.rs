@@ -1,4 +1,4 @@
-//! Header modifiers: checked. Values are literal text; whoever says them to a proxy escapes them.
+//! Header modifiers. Values are literal text; the renderer for a proxy escapes them.
 
 use std::collections::HashMap;
 
@@ -76,7 +76,7 @@ fn check_name(at: &str, name: &str) -> Result<(), String> {
     check_writable(at, name)
 }
 
-/// Refuses names of fields that only the proxy may write.
+/// Returns an error for the name of a field that only the proxy may write.
 pub(crate) fn check_writable(at: &str, name: &str) -> Result<(), String> {
     match field_names::reserved(name) {
         None => Ok(()),
@@ -89,7 +89,7 @@ pub(crate) fn check_writable(at: &str, name: &str) -> Result<(), String> {
     }
 }
 
-/// Whether this is the first mention of the header in its list. Another action for one header is an error.
+/// Returns true if this is the first mention of the header in its list; an error if another list has it too.
 fn claim(
     actions: &mut HashMap<String, &'static str>,
     name: &str,

@@ -1,6 +1,6 @@
-//! Filters of a rule and of a backend: checked, and taken apart by what they do.
+//! Filters of a rule and of a backend, checked and sorted by their effect.
 //!
-//! What a filter refers to is looked up elsewhere. A filter that cannot be served is never skipped: its
+//! The objects that a filter refers to are looked up elsewhere. A filter that cannot be served is never skipped: its
 //! requests get an error instead.
 
 pub(crate) mod cors;
@@ -13,7 +13,7 @@ use self::rewrites::RedirectTo;
 use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::status::Reason;
 
-/// Why a rule cannot be served.
+/// The reason why a rule cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleFault {
     pub(crate) reason: Reason,
@@ -60,15 +60,15 @@ pub(crate) struct RuleFilters<'w> {
 /// A mirror whose backend is still to be looked up.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
-    /// Its place among the rule's filters.
+    /// Place among the rule's filters.
     pub(crate) index: usize,
     pub(crate) backend: &'w BackendRef,
     pub(crate) numerator: u32,
     pub(crate) denominator: u32,
 }
 
-/// Reads the filters of a rule. `one_prefix` says that the rule has exactly one match and that it is a
-/// PathPrefix: only then a prefix can be replaced.
+/// Reads the filters of a rule. `one_prefix` is true if the rule has exactly one match and that is a PathPrefix: only then
+/// a prefix can be replaced.
 pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, RuleFault> {
     if filters.len() > 16 {
         return Err(RuleFault::unsupported(format!(
@@ -225,7 +225,7 @@ pub(crate) fn read_backend(filters: &[Filter]) -> Result<BackendModifiers, RuleF
     Ok(modifiers)
 }
 
-/// The member that `type` names must be set, and no other.
+/// Returns an error unless exactly the member that `type` names is set.
 fn check_union(filter: &Filter) -> Result<(), String> {
     let Filter {
         type_,

@@ -1,4 +1,4 @@
-//! What RequestRedirect and URLRewrite filters make of a request: scheme, host, port and path.
+//! RequestRedirect and URLRewrite filters: the scheme, host, port and path that they set.
 
 use sesame_proto::schema;
 
@@ -9,7 +9,7 @@ use crate::resolve::syntax::names;
 /// A redirect whose port may depend on the listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedirectTo {
-    /// `http`, `https` or empty to keep.
+    /// `http`, `https`, or empty to keep the scheme of the request.
     pub(crate) scheme: &'static str,
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
@@ -18,8 +18,8 @@ pub(crate) struct RedirectTo {
 }
 
 impl RedirectTo {
-    /// The redirect on a listener of this scheme and port: an explicit port, else that of the scheme, else the
-    /// listener's, as seen from outside; never named where the scheme implies it.
+    /// Returns the redirect on a listener of this scheme and port. Its port is the explicit one, else that of the scheme, else
+    /// that of the listener as seen from outside; it is never named where the scheme implies it.
     pub(crate) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
         let scheme = if self.scheme.is_empty() {
             listener_scheme

@@ -1,28 +1,28 @@
-//! The addresses that a Gateway asks for (`GatewaySpec.addresses`).
+//! Addresses that a Gateway asks for (`GatewaySpec.addresses`).
 //!
-//! A type that is not supported refuses the Gateway; a value that is no address costs that address only.
+//! A type that is not supported refuses the Gateway; a value that is no address is left out, and refuses nothing else.
 
 use std::net::IpAddr;
 
 use crate::api::{AddressType, GatewayAddress};
 use crate::status::{Reason, Verdict};
 
-/// What the API's schema allows. What is beyond is refused, and not looked at.
+/// Most addresses that the API's schema allows. A Gateway with more is refused, and the rest are not looked at.
 const MAX_ADDRESSES: usize = 16;
 
-/// What is asked for.
+/// The addresses of one Gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
-    /// IPs, in the object's order. Empty leaves the choice to the host.
+    /// IPs in the object's order; empty leaves the choice to the host.
     pub(crate) usable: Vec<String>,
-    /// What is no IP.
+    /// Verdict on the values that are no IP.
     pub(crate) unusable: Verdict,
-    /// Whether the host may choose one.
+    /// True if the host may choose one.
     any: bool,
 }
 
 impl Addresses {
-    /// Reads the addresses; what refuses the whole Gateway goes to `accepted`.
+    /// Reads the addresses; faults that refuse the whole Gateway go to `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
         if addresses.len() > MAX_ADDRESSES {
             accepted.refuse(
@@ -71,7 +71,7 @@ impl Addresses {
         found
     }
 
-    /// Whether addresses are asked for, but none can be used.
+    /// Returns true if addresses are asked for, but none can be used.
     pub(crate) fn nowhere(&self) -> bool {
         !self.any && self.usable.is_empty()
     }

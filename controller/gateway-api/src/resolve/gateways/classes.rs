@@ -1,9 +1,9 @@
-//! Which GatewayClasses are ours, and what we say of them.
+//! GatewayClasses of ours, and their statuses.
 
 use std::collections::BTreeMap;
 
 use crate::api::{GatewayClassSpec, Metadata, NamespacedName};
-use crate::resolve::Options;
+use crate::resolve::context::Options;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, Reason, SupportedFeature,
     Verdict,
@@ -63,11 +63,11 @@ const FEATURES: &[&str] = &[
     "UDPRoute",
 ];
 
-/// The classes that name our controller, with what is wrong with each.
+/// The classes that name our controller, each with its verdict.
 pub(crate) struct Classes<'w>(BTreeMap<&'w str, (Verdict, &'w Metadata)>);
 
 impl<'w> Classes<'w> {
-    pub(crate) fn judge(world: &'w World, options: &Options) -> Self {
+    pub(crate) fn check(world: &'w World, options: &Options) -> Self {
         let ours = world
             .gateway_classes
             .iter()
@@ -99,7 +99,7 @@ impl<'w> Classes<'w> {
         )
     }
 
-    /// What is wrong with the class; none if it is not ours.
+    /// Returns the verdict on the class; none if it is not ours.
     pub(crate) fn get(&self, name: &str) -> Option<&Verdict> {
         self.0.get(name).map(|(verdict, _)| verdict)
     }

@@ -1,6 +1,6 @@
-//! How a Gateway treats the clients that it does not know: annotations on it, each in the place of one default.
+//! Edge settings: annotations on a Gateway that replace the defaults for its treatment of unknown clients.
 //!
-//! A value that is not understood changes nothing: the default protects, and the Gateway's Accepted says what was wrong.
+//! A value that is not understood changes nothing: the default protects, and the Gateway's Accepted names the annotation.
 
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
@@ -9,14 +9,14 @@ use crate::api::Labels;
 use crate::resolve::syntax::durations;
 
 const PREFIX: &str = "projectsesame.io/";
-/// An annotation that nobody understands is not told beyond this many characters.
+/// Most characters of an annotation that is not understood that a message quotes.
 const MOST_TOLD: usize = 100;
-/// What Envoy takes.
+/// Limits of Envoy.
 const MOST_HEADER_KIB: u32 = 8192;
 const MOST_HEADERS: u32 = 10_000;
 
-/// Reads the annotations of a Gateway that begin with our prefix: what differs from the defaults, if anything does,
-/// and what is wrong.
+/// Reads the annotations of a Gateway that begin with our prefix. Returns the settings, if any differs from the defaults, and
+/// a message for each annotation that is not understood.
 pub(crate) fn read(annotations: &Labels) -> (Option<Edge>, Vec<String>) {
     let mut edge = Edge::default();
     let mut wrong = Vec::new();

@@ -1,10 +1,9 @@
-//! Each Gateway of ours: what is wrong with it, its listeners and those of its ListenerSets, its snapshot.
+//! Gateways of our classes, checked with their listeners and those of their ListenerSets. Routes are not known yet.
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
 pub(crate) mod edge;
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use sesame_proto::schema;
@@ -12,237 +11,274 @@ use sesame_proto::schema;
 use self::addresses::Addresses;
 use self::classes::Classes;
 use crate::api::{
-    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, ListenerSet,
+    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, Listener, ListenerSet,
     NamespacedName,
 };
-use crate::resolve::ResolvedGateway;
-use crate::resolve::backends::Backends;
 use crate::resolve::context::Context;
-use crate::resolve::listeners::sets::{self, SetState};
-use crate::resolve::listeners::termination;
-use crate::resolve::listeners::{self, ListenerState, Owner};
-use crate::resolve::routes::Routes;
+use crate::resolve::listeners::sets::{self, CheckedListenerSet};
+use crate::resolve::listeners::{self, CheckedListener, Owner, invalid, termination};
 use crate::resolve::syntax::names;
-use crate::resolve::tables;
-use crate::resolve::tables::reached;
-use crate::resolve::tables::shadowed::Shadowed;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificates::Certificates;
 use crate::resolve::tls::client_validation::FrontendValidation;
-use crate::status::{Reason, Verdict};
+use crate::status::{GOOD, Reason, Verdict};
 use crate::world::Kind;
 
-/// What the API's schema allows. What is beyond is refused, and not looked at.
+/// Most listeners that the API's schema allows. A Gateway with more is refused, and the rest are not looked at.
 const MAX_LISTENERS: usize = 64;
+/// Most entries of `spec.tls.frontend.perPort` that the API's schema allows.
 const MAX_FRONTEND_PORTS: usize = 64;
 
-/// The message of Programmed until a host says more.
-pub(crate) const WAITING: &str = "waiting for an agent to report";
-
-/// A judged Gateway.
-pub(crate) struct GatewayState<'w> {
+/// A Gateway of ours with everything that is known of it before routes attach.
+pub(crate) struct CheckedGateway<'w> {
     pub(crate) owner: Owner<'w>,
-    /// Its own, then those of its ListenerSets.
-    pub(crate) listeners: Vec<ListenerState<'w>>,
-    /// In their order of precedence.
-    pub(crate) sets: Vec<SetState<'w>>,
-    /// How many of the listeners are its own.
+    /// Its own listeners, then those of its ListenerSets.
+    pub(crate) listeners: Vec<CheckedListener<'w>>,
+    /// Its ListenerSets in their order of precedence.
+    pub(crate) sets: Vec<CheckedListenerSet<'w>>,
+    /// Number of listeners that are its own.
     own: usize,
     pub(crate) accepted: Verdict,
-    /// References that belong to no listener.
+    /// Verdict on the references that belong to no listener.
     pub(crate) resolved: Verdict,
     pub(crate) addresses: Addresses,
     pub(crate) frontend: FrontendValidation,
-    /// The name of the key that it shows to backends.
-    client_key: Option<String>,
-    /// What differs from the edge defaults.
-    edge: Option<schema::Edge>,
-    /// What was asked for in their place and is not understood.
+    /// Name of the key that it shows to backends.
+    pub(crate) client_key: Option<String>,
+    /// Edge settings, if any differs from the defaults.
+    pub(crate) edge: Option<schema::Edge>,
+    /// Messages about annotations that are not understood, so that the default applies.
     pub(crate) not_understood: Vec<String>,
 }
 
-/// The listeners of a Gateway itself or of one of its ListenerSets.
-pub(crate) struct Owned<'g, 'w> {
-    owner: &'g Owner<'w>,
-    /// Why the object has no listeners on the Gateway.
+/// The listeners of one parent of routes: of a Gateway itself or of one of its ListenerSets.
+pub(crate) struct ParentListeners<'g, 'w> {
+    pub(crate) owner: &'g Owner<'w>,
+    /// The reason why the parent has no listeners on the Gateway, if that is so.
     pub(crate) refused: &'g Verdict,
     start: usize,
-    pub(crate) listeners: &'g [ListenerState<'w>],
+    listeners: &'g [CheckedListener<'w>],
 }
 
-impl<'g, 'w> Owned<'g, 'w> {
-    /// With their places among all listeners of the Gateway.
-    pub(crate) fn enumerate(&self) -> impl Iterator<Item = (usize, &'g ListenerState<'w>)> {
+impl<'g, 'w> ParentListeners<'g, 'w> {
+    /// Returns the listeners with their places among all of the Gateway.
+    pub(crate) fn enumerate(&self) -> impl Iterator<Item = (usize, &'g CheckedListener<'w>)> {
         (self.start..).zip(self.listeners)
     }
+}
 
-    /// For people: `Gateway namespace/name`.
-    pub(crate) fn name(&self) -> String {
-        let Owner {
-            kind,
-            namespace,
-            name,
-            generation: _,
-            unknown: _,
-        } = self.owner;
-        format!("{kind} {namespace}/{name}")
+/// The objects that Gateways refer to, each read once.
+pub(crate) struct References<'a, 'w, 'c> {
+    pub(crate) certificates: &'a mut Certificates<'w, 'c>,
+    pub(crate) ca_bundles: &'a mut CaBundles<'w>,
+}
+
+/// Checks all Gateways of our classes, in the order of their names.
+pub(crate) fn check_all<'w>(
+    classes: &Classes<'w>,
+    cx: &mut Context<'w, '_>,
+    references: &mut References<'_, 'w, '_>,
+) -> Vec<CheckedGateway<'w>> {
+    let world = cx.world;
+    let sets = sets::by_gateway(world);
+    world
+        .gateways
+        .iter()
+        .filter_map(|gateway| {
+            let class = classes.get(&gateway.spec.gateway_class_name)?;
+            let metadata = &gateway.metadata;
+            let sets = sets.get(&(metadata.namespace.as_str(), metadata.name.as_str()));
+            let sets = sets.map(Vec::as_slice).unwrap_or_default();
+            Some(check(gateway, class, sets, cx, references))
+        })
+        .collect()
+}
+
+/// Checks one Gateway, of which `class` is the verdict on its class.
+fn check<'w>(
+    gateway: &'w Gateway,
+    class: &Verdict,
+    sets: &[&'w ListenerSet],
+    cx: &mut Context<'w, '_>,
+    references: &mut References<'_, 'w, '_>,
+) -> CheckedGateway<'w> {
+    let GatewaySpec {
+        gateway_class_name,
+        listeners,
+        addresses,
+        infrastructure,
+        allowed_listeners,
+        tls,
+        default_scope,
+    } = &gateway.spec;
+    let owner = Owner {
+        kind: Kind::Gateway,
+        namespace: &gateway.metadata.namespace,
+        name: &gateway.metadata.name,
+        generation: gateway.metadata.generation,
+        unknown: &gateway.metadata.unknown,
+    };
+    let mut accepted = Verdict::default();
+    check_object(&owner, gateway_class_name, class, &mut accepted);
+    check_infrastructure(infrastructure.as_ref(), &mut accepted);
+    if listeners.len() > MAX_LISTENERS {
+        accepted.refuse(
+            Reason::Invalid,
+            format!(
+                "spec.listeners has {} entries; at most {MAX_LISTENERS} are allowed",
+                listeners.len()
+            ),
+        );
+    }
+    let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
+    let addresses = Addresses::read(addresses, &mut accepted);
+    if default_scope
+        .as_deref()
+        .is_some_and(|scope| scope != "None")
+    {
+        cx.problems.add(
+            owner.key(),
+            "spec.defaultScope is not supported and has no effect; routes must name the Gateway"
+                .to_owned(),
+        );
+    }
+    let mut resolved = Verdict::default();
+    let GatewayTls { backend, frontend } = tls.as_ref().unwrap_or(&NO_TLS);
+    let client_key = client_key(&owner, backend.as_ref(), &mut resolved, cx, references);
+    let ports = frontend
+        .as_ref()
+        .map_or(0, |frontend| frontend.per_port.len());
+    if ports > MAX_FRONTEND_PORTS {
+        accepted.refuse(
+            Reason::Invalid,
+            format!("spec.tls.frontend.perPort has {ports} entries; at most {MAX_FRONTEND_PORTS} are allowed"),
+        );
+    }
+    let frontend = frontend.as_ref().filter(|_| ports <= MAX_FRONTEND_PORTS);
+    let frontend =
+        FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
+    // Each of too many would name all the others in what it says.
+    let mut listeners = listeners::check(&owner, 0, up_to(listeners, MAX_LISTENERS));
+    let own = listeners.len();
+    let sets = sets::check(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);
+    let of_sets: Vec<(&str, Range<usize>)> = sets
+        .iter()
+        .map(|set| (set.owner.namespace, set.range.clone()))
+        .collect();
+    listeners::compare(&mut listeners, own, &of_sets);
+    let objects = std::iter::once((&owner, 0..own))
+        .chain(sets.iter().map(|set| (&set.owner, set.range.clone())));
+    for (owner, range) in objects {
+        for listener in listeners.get_mut(range).unwrap_or_default() {
+            termination::resolve(owner, listener, &frontend, cx, references.certificates);
+        }
+    }
+    CheckedGateway {
+        owner,
+        listeners,
+        sets,
+        own,
+        accepted,
+        resolved,
+        addresses,
+        frontend,
+        client_key,
+        edge,
+        not_understood,
     }
 }
 
-impl<'w> GatewayState<'w> {
-    /// Judges one Gateway; none if its class is not ours.
-    pub(crate) fn judge(
-        gateway: &'w Gateway,
-        classes: &Classes<'w>,
-        sets: &[&'w ListenerSet],
-        cx: &mut Context<'w, '_>,
-        certificates: &mut Certificates<'w, '_>,
-        ca_bundles: &mut CaBundles<'w>,
-    ) -> Option<Self> {
-        let GatewaySpec {
-            gateway_class_name,
-            listeners,
-            addresses,
-            infrastructure,
-            allowed_listeners,
-            tls,
-            default_scope,
-        } = &gateway.spec;
-        let class = classes.get(gateway_class_name)?;
-        let owner = Owner {
-            kind: Kind::Gateway,
-            namespace: &gateway.metadata.namespace,
-            name: &gateway.metadata.name,
-            generation: gateway.metadata.generation,
-            unknown: &gateway.metadata.unknown,
+fn up_to(listeners: &[Listener], most: usize) -> &[Listener] {
+    listeners.get(..most).unwrap_or(listeners)
+}
+
+/// Checks what no field of the specification says: unknown fields, the name and the class.
+fn check_object(owner: &Owner<'_>, class_name: &str, class: &Verdict, accepted: &mut Verdict) {
+    if let Some(why) = owner.unknown.refusal("listeners") {
+        accepted.refuse(Reason::UnsupportedValue, why);
+    }
+    if let Err(why) = names::check_object(owner.namespace, owner.name) {
+        accepted.refuse(Reason::Invalid, format!("metadata: {why}"));
+    }
+    if let Some((reason, why)) = class.fault() {
+        accepted.refuse(
+            reason,
+            format!("GatewayClass {class_name:?} is not accepted: {why}"),
+        );
+    }
+}
+
+fn check_infrastructure(infrastructure: Option<&Infrastructure>, accepted: &mut Verdict) {
+    // Labels and annotations are for what is created for the Gateway, not for what it serves.
+    if let Some(Infrastructure {
+        parameters_ref: Some(parameters),
+        labels: _,
+        annotations: _,
+    }) = infrastructure
+    {
+        accepted.refuse(
+            Reason::InvalidParameters,
+            format!(
+                "spec.infrastructure.parametersRef names {} {:?}, but no parameters are supported; remove it",
+                parameters.kind.as_deref().unwrap_or_default(),
+                parameters.name
+            ),
+        );
+    }
+}
+
+/// Returns the name of the key that the Gateway shows to backends; a bad reference is told in `resolved`.
+fn client_key<'w>(
+    owner: &Owner<'w>,
+    backend: Option<&'w GatewayBackendTls>,
+    resolved: &mut Verdict,
+    cx: &Context<'w, '_>,
+    references: &mut References<'_, 'w, '_>,
+) -> Option<String> {
+    let GatewayBackendTls {
+        client_certificate_ref,
+    } = backend?;
+    let reference = client_certificate_ref.as_ref()?;
+    let (key, fault) = match references.certificates.get(owner.referrer(), reference, cx) {
+        Ok(usable) => (Some(usable.certificate.key.name.clone()), usable.fault),
+        Err(fault) => (None, Some(fault)),
+    };
+    if let Some(fault) = fault {
+        let reason = if fault.not_permitted {
+            Reason::RefNotPermitted
+        } else {
+            Reason::InvalidClientCertificateRef
         };
-        let mut accepted = Verdict::default();
-        if let Some(why) = owner.unknown.refusal("listeners") {
-            accepted.refuse(Reason::UnsupportedValue, why);
-        }
-        if let Err(why) = names::check_object(owner.namespace, owner.name) {
-            accepted.refuse(Reason::Invalid, format!("metadata: {why}"));
-        }
-        if let Some((reason, why)) = class.fault() {
-            accepted.refuse(
-                reason,
-                format!("GatewayClass {gateway_class_name:?} is not accepted: {why}"),
-            );
-        }
-        // Labels and annotations are for what is created for the Gateway, not for what it serves.
-        if let Some(Infrastructure {
-            parameters_ref: Some(parameters),
-            labels: _,
-            annotations: _,
-        }) = infrastructure
-        {
-            accepted.refuse(
-                Reason::InvalidParameters,
-                format!(
-                    "spec.infrastructure.parametersRef names {} {:?}, but no parameters are supported; remove it",
-                    parameters.kind.as_deref().unwrap_or_default(),
-                    parameters.name
-                ),
-            );
-        }
-        if listeners.len() > MAX_LISTENERS {
-            accepted.refuse(
-                Reason::Invalid,
-                format!(
-                    "spec.listeners has {} entries; at most {MAX_LISTENERS} are allowed",
-                    listeners.len()
-                ),
-            );
-        }
-        let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
-        let addresses = Addresses::read(addresses, &mut accepted);
-        if default_scope
-            .as_deref()
-            .is_some_and(|scope| scope != "None")
-        {
-            cx.problems.add(
-                owner.key(),
-                "spec.defaultScope is not supported and has no effect; routes must name the Gateway".to_owned(),
-            );
-        }
-        let mut resolved = Verdict::default();
-        let GatewayTls { backend, frontend } = tls.as_ref().unwrap_or(&NO_TLS);
-        let mut client_key = None;
-        if let Some(GatewayBackendTls {
-            client_certificate_ref: Some(reference),
-        }) = backend
-        {
-            let fault;
-            match certificates.get(owner.referrer(), reference, cx) {
-                Ok(usable) => {
-                    client_key = Some(usable.certificate.key.name.clone());
-                    fault = usable.fault;
-                }
-                Err(why) => fault = Some(why),
-            }
-            if let Some(fault) = fault {
-                let reason = if fault.not_permitted {
-                    Reason::RefNotPermitted
-                } else {
-                    Reason::InvalidClientCertificateRef
-                };
-                resolved.refuse(
-                    reason,
-                    format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
-                );
-            }
-        }
-        if let Some(count) = frontend.as_ref().map(|frontend| frontend.per_port.len())
-            && count > MAX_FRONTEND_PORTS
-        {
-            accepted.refuse(
-                Reason::Invalid,
-                format!("spec.tls.frontend.perPort has {count} entries; at most {MAX_FRONTEND_PORTS} are allowed"),
-            );
-        }
-        let frontend = frontend
-            .as_ref()
-            .filter(|frontend| frontend.per_port.len() <= MAX_FRONTEND_PORTS);
-        let frontend = FrontendValidation::resolve(&owner, frontend, ca_bundles, cx);
-        // Each of too many would name all the others in what it says.
-        let listeners = listeners.get(..MAX_LISTENERS).unwrap_or(listeners);
-        let mut listeners = listeners::judge(&owner, 0, listeners);
-        let own = listeners.len();
-        let sets = sets::judge(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);
-        let of_sets: Vec<(&str, Range<usize>)> = sets
-            .iter()
-            .map(|set| (set.owner.namespace, set.range.clone()))
-            .collect();
-        listeners::compare(&mut listeners, own, &of_sets);
-        let objects = std::iter::once((&owner, 0..own))
-            .chain(sets.iter().map(|set| (&set.owner, set.range.clone())));
-        for (owner, range) in objects {
-            for listener in listeners.get_mut(range).unwrap_or_default() {
-                termination::resolve(owner, listener, &frontend, cx, certificates);
-            }
-        }
-        Some(Self {
-            owner,
-            listeners,
-            sets,
-            own,
-            accepted,
-            resolved,
-            addresses,
-            frontend,
-            client_key,
-            edge,
-            not_understood,
-        })
+        resolved.refuse(
+            reason,
+            format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
+        );
+    }
+    key
+}
+
+impl<'w> CheckedGateway<'w> {
+    pub(crate) fn name(&self) -> NamespacedName {
+        NamespacedName::new(self.owner.namespace, self.owner.name)
     }
 
-    /// The listeners of its ListenerSet, or its own.
-    pub(crate) fn owned(&self, set: Option<usize>) -> Owned<'_, 'w> {
+    /// Returns the listeners that are its own.
+    pub(crate) fn own_listeners(&self) -> &[CheckedListener<'w>] {
+        self.listeners.get(..self.own).unwrap_or_default()
+    }
+
+    /// Returns the listeners of one of its ListenerSets.
+    pub(crate) fn listeners_of(&self, set: &CheckedListenerSet<'_>) -> &[CheckedListener<'w>] {
+        self.listeners.get(set.range.clone()).unwrap_or_default()
+    }
+
+    /// Returns the listeners of the ListenerSet at this place, or those of the Gateway itself.
+    pub(crate) fn parent_listeners(&self, set: Option<usize>) -> ParentListeners<'_, 'w> {
         let (owner, refused, range) = match set.and_then(|set| self.sets.get(set)) {
             Some(set) => (&set.owner, &set.refused, set.range.clone()),
             None => (&self.owner, &GOOD, 0..self.own),
         };
-        Owned {
+        ParentListeners {
             owner,
             refused,
             start: range.start,
@@ -250,7 +286,16 @@ impl<'w> GatewayState<'w> {
         }
     }
 
-    /// What is wrong with the Gateway as a whole, its own listeners included: it answers for no others.
+    /// Returns the listeners that its conditions speak of: its own, or all where it has none.
+    pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
+        if self.own == 0 {
+            &self.listeners
+        } else {
+            self.own_listeners()
+        }
+    }
+
+    /// Returns the verdict on the Gateway as a whole, its own listeners included: it answers for no others.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
         let own = self.answers_for();
@@ -259,94 +304,11 @@ impl<'w> GatewayState<'w> {
                 "spec.listeners is empty; at least one is needed, here or in a ListenerSet"
                     .to_owned()
             } else {
-                format!("no listener is valid: {}", sets::invalid(own))
+                format!("no listener is valid: {}", invalid(own))
             };
             verdict.refuse(Reason::ListenersNotValid, message);
         }
         verdict
-    }
-
-    /// The listeners that its conditions speak of: its own, or all where it has none.
-    pub(crate) fn answers_for(&self) -> &[ListenerState<'w>] {
-        if self.own == 0 {
-            &self.listeners
-        } else {
-            self.owned(None).listeners
-        }
-    }
-
-    /// The snapshot and its keys; none if the Gateway is not accepted, or has no address to be served on.
-    pub(crate) fn snapshot(
-        &self,
-        routes: &Routes,
-        backends: &mut Backends<'w>,
-        certificates: &Certificates<'w, '_>,
-        shadowed: &mut Shadowed,
-        cx: &mut Context<'w, '_>,
-    ) -> Option<ResolvedGateway> {
-        if !self.verdict().good() || self.addresses.nowhere() {
-            return None;
-        }
-        let served: Vec<&ListenerState<'w>> =
-            self.listeners.iter().filter(|l| l.served()).collect();
-        let mut tables = tables::build(&served, routes, shadowed, &mut cx.displaced);
-        let reached = reached::backends(&mut tables, self.client_key.as_deref(), backends, cx);
-        let tables::Served {
-            ports,
-            route_tables,
-        } = tables;
-
-        let tls = || {
-            ports
-                .iter()
-                .flat_map(|port| &port.listeners)
-                .filter_map(|listener| listener.tls.as_ref())
-        };
-        let upstream = || reached.backends.iter().filter_map(|b| b.tls.as_ref());
-        let keys: BTreeSet<&str> = tls()
-            .flat_map(|tls| &tls.keys)
-            .chain(upstream().map(|tls| &tls.client_key))
-            .map(String::as_str)
-            .collect();
-        let certificates: Vec<_> = keys
-            .into_iter()
-            .filter_map(|name| certificates.named(name))
-            .collect();
-        // Bundles of the same references are the same.
-        let mut bundles = backends.policies().bundles();
-        bundles.extend(self.frontend.bundles());
-        let used: BTreeSet<&str> = tls()
-            .map(|tls| tls.client_trust_bundle.as_str())
-            .chain(upstream().map(|tls| tls.trust_bundle.as_str()))
-            .collect();
-        let trust_bundles = used
-            .into_iter()
-            .filter_map(|name| bundles.get(name))
-            .map(|b| (*b).clone())
-            .collect();
-
-        let gateway = NamespacedName::new(self.owner.namespace, self.owner.name);
-        Some(ResolvedGateway {
-            snapshot: schema::Snapshot {
-                gateway: self.owner.key().to_string(),
-                addresses: self.addresses.usable.clone(),
-                keys: certificates
-                    .iter()
-                    .map(|certificate| certificate.key.clone())
-                    .collect(),
-                trust_bundles,
-                ports,
-                route_tables,
-                backends: reached.backends,
-                endpoints: reached.endpoints,
-                edge: self.edge,
-            },
-            keys: certificates
-                .iter()
-                .map(|certificate| (*certificate.pair).clone())
-                .collect(),
-            gateway,
-        })
     }
 }
 
@@ -354,5 +316,3 @@ static NO_TLS: GatewayTls = GatewayTls {
     backend: None,
     frontend: None,
 };
-/// Nothing wrong.
-pub(crate) static GOOD: Verdict = Verdict::good_one();

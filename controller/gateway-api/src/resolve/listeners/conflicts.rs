@@ -1,20 +1,21 @@
-//! Which listeners of a set are not distinct (Gateway API, "Distinct Listeners").
+//! Conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
-//! Within one object no winner is picked: every listener of a conflict has it. Between objects the Gateway goes
-//! before its ListenerSets, and of those the first; what loses harms nobody. Only listeners that are valid and of
-//! a protocol that is served may be put in.
+//! Within one object no winner is picked: every listener of a conflict has it. Between objects the Gateway takes
+//! precedence over its ListenerSets, and of those the first one; a listener that loses harms no other. Only listeners that
+//! are valid and of a supported protocol may be passed in.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use sesame_proto::schema;
 
+use super::listener::Conflict;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// What distinguishes a listener.
+/// The parts of a listener that make it distinct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
-    /// Of the object: 0 of the Gateway, then of its ListenerSets in their order. Claims are put in by it.
+    /// Rank of the owner: 0 for the Gateway, then its ListenerSets in their order. Claims are sorted by it.
     pub(crate) rank: usize,
     pub(crate) name: &'a str,
     pub(crate) port: u16,
@@ -22,7 +23,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) hostname: &'a Hostname,
 }
 
-/// What shares a port without looking at hostnames.
+/// Protocols that share a port regardless of hostnames.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
     PlainHttp,
@@ -40,17 +41,14 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
-/// A conflict, and what it is in words.
-type Conflict = (Reason, String);
-
-/// Where UDP has ports of its own.
+/// A port; UDP has ports of its own, for which the first part is true.
 type PortKey = (bool, u16);
 
 fn port_key(claim: &Claim<'_>) -> PortKey {
     (family(claim.protocol) == Family::Udp, claim.port)
 }
 
-/// For each claim, in order: the conflict it is part of.
+/// Returns the conflict of each claim, in their order.
 pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
     let mut held: BTreeMap<PortKey, Held<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
@@ -73,7 +71,7 @@ pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| judged.get(&key)?.conflict(claim));
-            // What the Gateway itself disagrees on is not for a ListenerSet to take.
+            // A ListenerSet must not take a claim on which the listeners of the Gateway itself are in conflict.
             if conflict.is_none() || (claim.rank == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
             }
@@ -83,7 +81,7 @@ pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
     found
 }
 
-/// What objects that go before have of one port.
+/// The claims on one port of objects that take precedence.
 #[derive(Default)]
 struct Held<'a> {
     families: BTreeSet<Family>,
@@ -96,7 +94,7 @@ impl<'a> Held<'a> {
         self.hostnames.insert(claim.hostname.as_str());
     }
 
-    /// The words name nobody: an object is not told what others have.
+    /// Returns the conflict of a claim. Its message names no other object, since authors are not told what others have.
     fn conflict(&self, claim: &Claim<'_>) -> Option<Conflict> {
         let own = family(claim.protocol);
         let port = claim.port;
@@ -123,7 +121,7 @@ impl<'a> Held<'a> {
     }
 }
 
-/// What is wrong on one port.
+/// The conflicts on one port.
 struct Port<'a> {
     protocol_conflict: Option<String>,
     same_hostname: HashMap<&'a str, Vec<&'a str>>,
@@ -183,7 +181,7 @@ impl<'a> Port<'a> {
     }
 }
 
-/// The protocol as the API writes it.
+/// Returns the protocol as the API writes it.
 fn word(protocol: schema::Protocol) -> &'static str {
     match protocol {
         schema::Protocol::Http => "HTTP",

@@ -1,4 +1,4 @@
-//! From which namespaces routes and ListenerSets may attach, and label selectors.
+//! Namespaces from which routes and ListenerSets may attach, and label selectors.
 
 use crate::api::{
     AllowedNamespaces, FromNamespaces, LabelSelector, LabelSelectorRequirement, Labels,
@@ -8,13 +8,13 @@ use crate::world::World;
 /// The label that every namespace has, whether or not it is written (Kubernetes 1.22).
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Which namespaces are allowed.
+/// The namespaces that are allowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamespaceRule<'w> {
     All,
     Same(&'w str),
     Selected(&'w LabelSelector),
-    /// By choice, or because the rule itself is invalid.
+    /// No namespace: by choice, or because the rule is invalid.
     Nothing,
 }
 
@@ -67,7 +67,7 @@ impl<'w> NamespaceRule<'w> {
         }
     }
 
-    /// Whether objects in the namespace are allowed.
+    /// Returns true if objects in the namespace are allowed.
     pub(crate) fn allows(self, namespace: &str, world: &World) -> bool {
         match self {
             Self::All => true,
@@ -121,7 +121,7 @@ fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a checked selector selects a namespace with these labels; an empty selector selects all.
+/// Returns true if a checked selector selects a namespace with these labels; an empty selector selects all.
 fn matches(selector: &LabelSelector, labels: Option<&Labels>, name: &str) -> bool {
     let label = |key: &str| match labels.and_then(|labels| labels.get(key)) {
         Some(value) => Some(value),

@@ -1,12 +1,12 @@
-//! Which route kinds each listener protocol serves: the one table that everything else asks.
+//! Protocols of listeners, and the kinds of routes that each supports: the one table that everything else asks.
 
 use sesame_proto::schema;
 
 use crate::api::{GATEWAY_GROUP, Protocol, RouteGroupKind};
 use crate::world::Kind;
 
-/// The kinds that are routed, in the order of `supportedKinds`. An empty list: the protocol is known but
-/// nothing is routed on it, so listeners of it are not accepted.
+/// Returns the supported kinds of routes, in the order of `supportedKinds`. Listeners of a protocol without any are not
+/// accepted.
 fn table(protocol: schema::Protocol) -> &'static [Kind] {
     match protocol {
         schema::Protocol::Http | schema::Protocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
@@ -16,7 +16,7 @@ fn table(protocol: schema::Protocol) -> &'static [Kind] {
     }
 }
 
-/// The protocol, if something is routed on it, and the kinds.
+/// Returns the protocol and its kinds; none if no kind is supported on it.
 pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'static [Kind])> {
     let protocol = match protocol {
         Protocol::Http => schema::Protocol::Http,
@@ -30,7 +30,7 @@ pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'st
     (!kinds.is_empty()).then_some((protocol, kinds))
 }
 
-/// The protocols that something is routed on, for people.
+/// Returns the names of the protocols with supported kinds, as messages list them.
 pub(crate) fn protocols() -> String {
     let all = [
         Protocol::Http,
@@ -47,8 +47,8 @@ pub(crate) fn protocols() -> String {
     served.join(", ")
 }
 
-/// The supported kinds among those that a listener asks for, and the others in words. A listener that asks
-/// for none supports all of its protocol.
+/// Returns the supported kinds among those that a listener asks for, and the names of the others. A listener that asks for
+/// none gets all of its protocol.
 pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind>, Vec<String>) {
     if asked.is_empty() {
         return (supported.to_vec(), Vec::new());
@@ -69,7 +69,7 @@ pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind
     (kinds, unknown)
 }
 
-/// As `supportedKinds` shows a kind.
+/// Returns a kind as `supportedKinds` lists it.
 pub(crate) fn group_kind(kind: Kind) -> RouteGroupKind {
     RouteGroupKind {
         group: Some(GATEWAY_GROUP.to_owned()),

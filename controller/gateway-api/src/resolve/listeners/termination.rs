@@ -1,18 +1,18 @@
-//! TLS of a listener: what may be set, which certificates it has, and how its clients are validated.
+//! TLS of a listener: the fields that may be set, its certificates, and the validation of its clients.
 
 use sesame_proto::schema;
 
-use super::{ListenerState, Owner};
+use super::listener::{CheckedListener, Owner};
 use crate::api::{ListenerTls, Protocol, TlsMode};
 use crate::resolve::context::Context;
 use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
 use crate::status::Reason;
 
-/// What the API's schema allows. What is beyond is refused, and not looked at.
+/// Most certificates that the API's schema allows. A listener with more is refused, and the rest are not looked at.
 const MAX_CERTIFICATES: usize = 64;
 
-/// What a schema would say about `tls`.
+/// Checks `tls` of a listener as the API's schema does.
 pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
     match (protocol, tls) {
         (Protocol::Http | Protocol::Tcp | Protocol::Udp, Some(_)) => Err(format!(
@@ -55,16 +55,18 @@ pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<()
     }
 }
 
-/// Finds the certificates, and how clients are validated.
+/// Sets the TLS termination of a listener: its certificates, and the validation of its clients.
 pub(crate) fn resolve<'w>(
     owner: &Owner<'w>,
-    state: &mut ListenerState<'w>,
+    listener: &mut CheckedListener<'w>,
     frontend: &FrontendValidation,
     cx: &mut Context<'w, '_>,
     certificates: &mut Certificates<'w, '_>,
 ) {
-    let Some(tls) = &state.spec.tls else { return };
-    let terminates = match state.spec.protocol {
+    let Some(tls) = &listener.spec.tls else {
+        return;
+    };
+    let terminates = match listener.spec.protocol {
         Protocol::Https => true,
         Protocol::Tls => tls.mode == Some(TlsMode::Terminate),
         _ => false,
@@ -77,7 +79,7 @@ pub(crate) fn resolve<'w>(
             owner.key(),
             format!(
                 "listener {:?}: tls.options {name:?}: {value:?} is not supported and has no effect",
-                state.spec.name
+                listener.spec.name
             ),
         );
     }
@@ -91,7 +93,7 @@ pub(crate) fn resolve<'w>(
     {
         let fault = match certificates.get(owner.referrer(), reference, cx) {
             Ok(Usable { certificate, fault }) => {
-                let hostname = state.hostname.as_ref();
+                let hostname = listener.hostname.as_ref();
                 covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
                 if let Some(kind) = &certificate.refused_kind {
                     cx.problems.add(
@@ -99,7 +101,7 @@ pub(crate) fn resolve<'w>(
                         format!(
                             "listener {:?}: tls.certificateRefs[{i}]: the key of {} is {kind}, which Envoy is known to \
                              refuse; it takes RSA of at least 2048 bits, ECDSA on P-256, P-384 or P-521, and Ed25519",
-                            state.spec.name, certificate.key.name
+                            listener.spec.name, certificate.key.name
                         ),
                     );
                 }
@@ -116,7 +118,7 @@ pub(crate) fn resolve<'w>(
             } else {
                 Reason::InvalidCertificateRef
             };
-            state.resolved.refuse(
+            listener.resolved.refuse(
                 reason,
                 format!("tls.certificateRefs[{i}]: {}", fault.message),
             );
@@ -127,20 +129,20 @@ pub(crate) fn resolve<'w>(
             owner.key(),
             format!(
                 "listener {:?}: no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
-                state.spec.name, state.spec.hostname.as_deref().unwrap_or_default()
+                listener.spec.name, listener.spec.hostname.as_deref().unwrap_or_default()
             ),
         );
     }
-    state.without_tls = termination.keys.is_empty();
-    if state.spec.protocol == Protocol::Https
-        && let Some(port) = state.port
+    listener.lacks_certificate = termination.keys.is_empty();
+    if listener.spec.protocol == Protocol::Https
+        && let Some(port) = listener.port
     {
         frontend.apply(
             port,
-            &mut state.accepted,
-            &mut state.resolved,
+            &mut listener.accepted,
+            &mut listener.resolved,
             &mut termination,
         );
     }
-    state.tls = Some(termination);
+    listener.tls = Some(termination);
 }

@@ -1,23 +1,24 @@
-//! One rule of a GRPCRoute: its matches, said in paths, and the filters that it may have.
+//! Rules of GRPCRoutes: matches, expressed as paths, and the filters that are supported.
 //!
 //! A gRPC method is the path `/package.Service/Method`. The matches take gRPC requests only, so that a
 //! GRPCRoute leaves the other requests of its hostname to HTTPRoutes.
 
 use sesame_proto::schema::path_match::Kind as PathKind;
 
-use super::matches::{self, Conditions, Grpc};
-use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Rules, Unsupported};
+use super::matches::{self, Grpc, RouteMatch};
+use super::request_rules::{RequestRule, RequestTimeouts};
+use super::rules::{CheckedRule, Rule, RuleContext, RuleOutcome, Rules};
 use crate::api::{Filter, FilterType, GrpcMatch, GrpcMethodMatch, GrpcRule, StringMatchType};
 use crate::resolve::filters::{self, RuleFault, Unserved};
 use crate::resolve::syntax::regexes::Regexes;
 
-/// What a pattern is that takes every service, or every method.
+/// Pattern for every service, or every method.
 const ANY: &str = "[^/]+";
 
 impl Rule for GrpcRule {
     type Checked = CheckedRule;
 
-    /// Nothing is served.
+    /// No rule, so that nothing is served.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
@@ -32,10 +33,11 @@ impl Rule for GrpcRule {
     fn check<'w>(
         &'w self,
         index: usize,
+        unknown: Option<String>,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<(CheckedRule, Option<Unsupported>), RuleFault> {
+    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
         let Self {
-            // Checked with those of the other rules.
+            // Names are checked together.
             name: _,
             matches,
             filters,
@@ -52,12 +54,11 @@ impl Rule for GrpcRule {
             index,
             matches,
             filters: read,
+            unknown,
             backend_refs,
             session_persistence: session_persistence.as_deref(),
-            // A client says its own deadline.
-            request_timeout_ms: 0,
-            request_timeout_disabled: false,
-            backend_timeout_ms: 0,
+            // Clients set a deadline of their own.
+            timeouts: RequestTimeouts::default(),
             retry: None,
         })
     }
@@ -67,7 +68,7 @@ impl Rule for GrpcRule {
     }
 }
 
-/// The first filter that HTTPRoutes have and GRPCRoutes do not.
+/// Returns the message about the first filter that HTTPRoutes support and GRPCRoutes do not.
 fn unserved(filters: &[Filter]) -> Option<String> {
     filters.iter().enumerate().find_map(|(i, filter)| {
         matches!(
@@ -83,7 +84,7 @@ fn unserved(filters: &[Filter]) -> Option<String> {
     })
 }
 
-fn read_matches(specs: &[GrpcMatch], regexes: &mut Regexes) -> Result<Vec<Conditions>, String> {
+fn read_matches(specs: &[GrpcMatch], regexes: &mut Regexes) -> Result<Vec<RouteMatch>, String> {
     if specs.len() > 64 {
         return Err(format!(
             "matches has {} entries; at most 64 are allowed",
@@ -91,9 +92,9 @@ fn read_matches(specs: &[GrpcMatch], regexes: &mut Regexes) -> Result<Vec<Condit
         ));
     }
     if specs.is_empty() {
-        return Ok(vec![Conditions {
+        return Ok(vec![RouteMatch {
             grpc: Some(Grpc::default()),
-            ..Conditions::all()
+            ..RouteMatch::all()
         }]);
     }
     specs
@@ -103,7 +104,7 @@ fn read_matches(specs: &[GrpcMatch], regexes: &mut Regexes) -> Result<Vec<Condit
         .collect()
 }
 
-fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<Conditions, String> {
+fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
     let GrpcMatch { method, headers } = spec;
     let (path, grpc) = match method {
         None => (PathKind::Prefix(String::new()), Grpc::default()),
@@ -115,12 +116,12 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<Conditions, Str
             .map_err(|why| format!("method as a path {pattern:?} {why}"))?,
         _ => 0,
     };
-    Ok(Conditions {
+    Ok(RouteMatch {
         path,
         grpc: Some(grpc),
         headers: matches::read_headers(headers, regexes, &mut instructions)?,
         instructions,
-        ..Conditions::all()
+        ..RouteMatch::all()
     })
 }
 

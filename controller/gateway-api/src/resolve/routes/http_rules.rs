@@ -1,10 +1,11 @@
-//! One rule of an HTTPRoute: its matches, timeouts and retries.
+//! Rules of HTTPRoutes: matches, timeouts and retries.
 
 use sesame_proto::schema;
 use sesame_proto::schema::path_match::Kind as PathKind;
 
-use super::matches::{self, Conditions};
-use super::rules::{CheckedRule, RequestRule, Rule, RuleContext, Rules, Unsupported};
+use super::matches::{self, RouteMatch};
+use super::request_rules::{RequestRule, RequestTimeouts};
+use super::rules::{CheckedRule, Rule, RuleContext, RuleOutcome, Rules};
 use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
 use crate::resolve::filters::{self, RuleFault};
 use crate::resolve::syntax::durations;
@@ -13,7 +14,7 @@ use crate::resolve::syntax::regexes::Regexes;
 impl Rule for HttpRule {
     type Checked = CheckedRule;
 
-    /// Every path, and no backend.
+    /// One rule that takes every path and has no backend.
     const DEFAULT: &'static [Self] = &[Self {
         name: None,
         matches: Vec::new(),
@@ -36,10 +37,11 @@ impl Rule for HttpRule {
     fn check<'w>(
         &'w self,
         index: usize,
+        unknown: Option<String>,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<(CheckedRule, Option<Unsupported>), RuleFault> {
+    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
         let Self {
-            // Checked with those of the other rules.
+            // Names are checked together.
             name: _,
             matches,
             filters,
@@ -52,7 +54,7 @@ impl Rule for HttpRule {
         let matches = read_matches(matches, cx.regexes).map_err(unsupported)?;
         let one_prefix = matches!(
             matches.as_slice(),
-            [Conditions {
+            [RouteMatch {
                 path: PathKind::Prefix(_),
                 ..
             }]
@@ -63,11 +65,7 @@ impl Rule for HttpRule {
                 "backendRefs must be empty with a RequestRedirect filter".to_owned(),
             ));
         }
-        let RuleTimeouts {
-            request_ms: request_timeout_ms,
-            request_disabled: request_timeout_disabled,
-            backend_ms: backend_timeout_ms,
-        } = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
+        let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
         let retry = retry
             .as_deref()
             .map(read_retry)
@@ -77,11 +75,10 @@ impl Rule for HttpRule {
             index,
             matches,
             filters,
+            unknown,
             backend_refs,
             session_persistence: session_persistence.as_deref(),
-            request_timeout_ms,
-            request_timeout_disabled,
-            backend_timeout_ms,
+            timeouts,
             retry,
         })
     }
@@ -91,7 +88,7 @@ impl Rule for HttpRule {
     }
 }
 
-fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<Conditions>, String> {
+fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<RouteMatch>, String> {
     if specs.len() > 64 {
         return Err(format!(
             "matches has {} entries; at most 64 are allowed",
@@ -99,7 +96,7 @@ fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<Condit
         ));
     }
     if specs.is_empty() {
-        return Ok(vec![Conditions::all()]);
+        return Ok(vec![RouteMatch::all()]);
     }
     specs
         .iter()
@@ -108,23 +105,13 @@ fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<Condit
         .collect()
 }
 
-/// In milliseconds; 0 for none.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct RuleTimeouts {
-    request_ms: u64,
-    /// `0s`, where nothing said would leave the proxy its own limits.
-    request_disabled: bool,
-    /// For one try.
-    backend_ms: u64,
-}
-
-fn read_timeouts(spec: Option<&Timeouts>) -> Result<RuleTimeouts, String> {
+fn read_timeouts(spec: Option<&Timeouts>) -> Result<RequestTimeouts, String> {
     let Some(Timeouts {
         request,
         backend_request,
     }) = spec
     else {
-        return Ok(RuleTimeouts::default());
+        return Ok(RequestTimeouts::default());
     };
     let read = |field: &str, text: &Option<String>| match text {
         None => Ok(None),
@@ -144,7 +131,7 @@ fn read_timeouts(spec: Option<&Timeouts>) -> Result<RuleTimeouts, String> {
             request.as_deref().unwrap_or_default()
         ));
     }
-    Ok(RuleTimeouts {
+    Ok(RequestTimeouts {
         request_ms: whole.unwrap_or(0),
         request_disabled: whole == Some(0),
         backend_ms: one_try.unwrap_or(0),
@@ -200,7 +187,7 @@ mod tests {
             }))
         };
         let timeouts = |request_ms, request_disabled, backend_ms| {
-            Ok(RuleTimeouts {
+            Ok(RequestTimeouts {
                 request_ms,
                 request_disabled,
                 backend_ms,

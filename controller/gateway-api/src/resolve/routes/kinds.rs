@@ -1,4 +1,4 @@
-//! The kinds of routes: where each is in the world, and what its schema allows.
+//! Kinds of routes: the objects of each in the world, and the limits of its schema.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,7 @@ pub(crate) struct Route<'w> {
     pub(crate) spec: Spec<'w>,
 }
 
-/// Its specification; of the last, only the name of the kind differs.
+/// The specification of a route; that of TLSRoutes, TCPRoutes and UDPRoutes is the same.
 #[derive(Clone, Copy)]
 pub(crate) enum Spec<'w> {
     Http(&'w RouteSpec<HttpRule>),
@@ -22,7 +22,7 @@ pub(crate) enum Spec<'w> {
     Connections(&'w RouteSpec<L4Rule>),
 }
 
-/// All routes, oldest first; where even the names are equal, in the order of the kinds.
+/// Returns all routes, oldest first; where even the names are equal, in the order of the kinds.
 pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     fn add<'w, R>(
         routes: &mut Vec<Route<'w>>,
@@ -62,7 +62,7 @@ pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     routes
 }
 
-/// What the schema of a kind allows, and what its backends get.
+/// Numbers of entries that the schema of a kind allows, and the traffic that its backends get.
 pub(crate) struct Limits {
     pub(crate) hostnames: RangeInclusive<usize>,
     pub(crate) rules: RangeInclusive<usize>,

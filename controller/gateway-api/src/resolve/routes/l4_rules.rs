@@ -1,37 +1,20 @@
 //! The only rule of a TLSRoute, TCPRoute or UDPRoute: its shares of connections or datagrams.
+//!
+//! The matches, filters and timeouts of other routes do not exist here; without filters nothing is unsupported.
 
-use sesame_proto::schema::WeightedBackend;
-
-use super::rules::{self, Rule, RuleContext, Rules, Unsupported};
+use super::backend_refs::read_weights;
+use super::rules::{Rule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
 use crate::api::L4Rule;
 use crate::resolve::backends::Traffic;
 use crate::resolve::filters::RuleFault;
-use crate::status::Verdict;
 
-/// Where the connections of a rule go.
-#[derive(Debug, Default)]
-pub(crate) struct Shares {
-    /// With the client's own bytes.
-    pub(crate) passed: Vec<WeightedBackend>,
-    /// Where the listener ends the client's TLS. Of TLSRoutes only.
-    pub(crate) terminated: Option<Terminated>,
-}
-
-/// Where connections go of which the client's TLS has ended.
-#[derive(Debug)]
-pub(crate) struct Terminated {
-    pub(crate) backends: Vec<WeightedBackend>,
-    /// What is wrong with the references there: all that is wrong anywhere, and what TLS would have to be said for.
-    pub(crate) resolved: Verdict,
-}
-
-/// What Envoy itself says of the way in which it shares datagrams out.
+/// The problem of a UDPRoute with several backends.
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several backends of a weight: Envoy shares datagrams out with a matcher that it calls a work in progress, not covered by its threat model; give a listener that is open to everybody one backend";
 
 impl Rule for L4Rule {
     type Checked = Shares;
 
-    /// The schema demands one.
+    /// No rule: the schema demands one.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
@@ -45,14 +28,15 @@ impl Rule for L4Rule {
     fn check<'w>(
         &'w self,
         index: usize,
+        unknown: Option<String>,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<(Shares, Option<Unsupported>), RuleFault> {
+    ) -> Result<RuleOutcome<'w, Shares>, RuleFault> {
         let Self {
-            // Checked with those of the other rules.
+            // Names are checked together.
             name: _,
             backend_refs,
         } = self;
-        if let Some(why) = cx.unknown.take() {
+        if let Some(why) = unknown {
             return Err(RuleFault::unsupported(why));
         }
         if let Some(i) = backend_refs.iter().position(|r| !r.filters.is_empty()) {
@@ -61,26 +45,37 @@ impl Rule for L4Rule {
                 cx.referrer.kind
             )));
         }
-        let (ends_tls, traffic) = (cx.ends_tls, cx.traffic);
-        let weights = rules::read_weights(backend_refs).map_err(RuleFault::unsupported)?;
-        // Where none is valid, or there is none: everything is refused. Without filters, nothing else can be
-        // unsupported.
-        let shares = |cx: &mut RuleContext<'_, 'w, '_>, traffic| {
-            cx.backends(index, backend_refs, &weights, traffic, &mut Vec::new())
-        };
-        let passed = shares(cx, traffic);
-        if matches!(traffic, Traffic::Datagrams)
-            && passed.iter().filter(|share| share.weight > 0).count() > 1
+        let weights = read_weights(backend_refs).map_err(RuleFault::unsupported)?;
+        // Where no reference is valid, or there is none, everything is refused.
+        let passed = cx.shares(index, backend_refs, &weights, cx.traffic);
+        let mut references = passed.references;
+        if matches!(cx.traffic, Traffic::Datagrams)
+            && passed
+                .backends
+                .iter()
+                .filter(|share| share.weight > 0)
+                .count()
+                > 1
         {
             cx.cx.problems.add(cx.object.clone(), UNCOVERED.to_owned());
         }
-        let terminated = ends_tls.then(|| {
-            let elsewhere = std::mem::take(cx.resolved);
-            let backends = shares(cx, Traffic::Terminated);
-            let resolved = std::mem::replace(cx.resolved, elsewhere);
-            Terminated { backends, resolved }
+        let terminated = cx.terminates_tls.then(|| {
+            let shares = cx.shares(index, backend_refs, &weights, Traffic::Terminated);
+            let resolved = shares.references.verdict();
+            references.policed.extend(shares.references.policed);
+            Terminated {
+                backends: shares.backends,
+                resolved,
+            }
         });
-        Ok((Shares { passed, terminated }, None))
+        Ok(RuleOutcome {
+            checked: Shares {
+                passed: passed.backends,
+                terminated,
+            },
+            unsupported: None,
+            references,
+        })
     }
 
     fn all(checked: Vec<Shares>) -> Rules {

@@ -1,40 +1,39 @@
-//! Matches of HTTPRoute and GRPCRoute rules: checked, with duplicates and defaults resolved, and ranked.
+//! Matches of HTTPRoute and GRPCRoute rules: checked, with duplicates and defaults resolved.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use sesame_proto::schema;
 
-use super::precedence::MatchRank;
 use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchType};
 use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes::Regexes;
 
 /// A match that can be served. Two that are equal match the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Conditions {
+pub(crate) struct RouteMatch {
     pub(crate) path: schema::path_match::Kind,
-    /// Empty for every method.
+    /// The method; empty for every method.
     pub(crate) method: String,
-    /// By lower-case name.
+    /// Sorted by lower-case name.
     pub(crate) headers: Vec<schema::StringMatch>,
-    /// By name.
+    /// Sorted by name.
     pub(crate) query_params: Vec<schema::StringMatch>,
-    /// Of a GRPCRoute: only gRPC requests match.
+    /// Set for GRPCRoutes, of which only gRPC requests match.
     pub(crate) grpc: Option<Grpc>,
-    /// Instructions of all its regular expressions.
+    /// Number of instructions of all its regular expressions.
     pub(crate) instructions: u64,
 }
 
-/// What a GRPCRoute's match says of service and method; less is more specific.
+/// Rank of the service and method of a GRPCRoute's match; less is more specific.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Grpc {
     service: Part,
     method: Part,
 }
 
-/// One of the two. The specification compares their lengths and leaves regular expressions open: here they
-/// come after every exact value.
+/// Rank of the service or the method. The specification compares their lengths and leaves regular expressions open: here
+/// they come after every exact value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Part {
     Exact(Reverse<usize>),
@@ -67,8 +66,8 @@ impl Grpc {
     }
 }
 
-impl Conditions {
-    /// Every request.
+impl RouteMatch {
+    /// Returns the match of every request.
     pub(crate) fn all() -> Self {
         Self {
             path: schema::path_match::Kind::Prefix(String::new()),
@@ -80,26 +79,22 @@ impl Conditions {
         }
     }
 
-    /// Whether every request matches, or every gRPC request.
+    /// Returns true if every request matches, or every gRPC request.
     pub(crate) fn is_all(&self) -> bool {
         matches!(&self.path, schema::path_match::Kind::Prefix(prefix) if prefix.is_empty())
             && self.method.is_empty()
             && self.headers.is_empty()
             && self.query_params.is_empty()
     }
-
-    pub(crate) fn rank(&self) -> MatchRank {
-        MatchRank::of(self)
-    }
 }
 
-/// Without CONNECT, which asks for a tunnel: it has no path, so no path match could hold.
+/// Methods that can be matched. CONNECT asks for a tunnel and has no path, so that no path match could hold.
 const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];
 
 /// Reads one match. The error names the field below the match.
-pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<Conditions, String> {
+pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
     let HttpMatch {
         path,
         headers,
@@ -120,7 +115,7 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<Conditions
         ));
     }
     let mut instructions = 0;
-    Ok(Conditions {
+    Ok(RouteMatch {
         path: match path {
             Some(path) => read_path(path, regexes, &mut instructions)?,
             None => schema::path_match::Kind::Prefix(String::new()),
@@ -183,7 +178,7 @@ fn read_path(
     }
 }
 
-/// What the API's schema says of an Exact or PathPrefix value.
+/// Checks an Exact or PathPrefix value as the API's schema does.
 fn check_path(value: &str) -> Result<(), String> {
     if !value.starts_with('/') {
         return Err(format!("path.value {value:?} must start with '/'"));

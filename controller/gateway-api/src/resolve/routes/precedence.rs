@@ -1,5 +1,4 @@
-//! Which of several matches comes first (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and
-//! `GRPCRouteRule.matches`).
+//! Precedence of matches (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and `GRPCRouteRule.matches`).
 //!
 //! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query parameters; oldest
 //! route; first rule; first match. The specification leaves regular expressions open: here they come after
@@ -13,9 +12,9 @@ use std::cmp::Reverse;
 
 use sesame_proto::schema::path_match::Kind;
 
-use super::matches::{Conditions, Grpc};
+use super::matches::{Grpc, RouteMatch};
 
-/// The rank of a match by what it asks; less comes first.
+/// The rank of a match by its conditions; less comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MatchRank {
     Grpc(Grpc, Reverse<usize>),
@@ -33,7 +32,7 @@ pub(crate) struct HttpRank {
 }
 
 impl MatchRank {
-    pub(crate) fn of(conditions: &Conditions) -> Self {
+    pub(crate) fn of(conditions: &RouteMatch) -> Self {
         if let Some(grpc) = conditions.grpc {
             return Self::Grpc(grpc, Reverse(conditions.headers.len()));
         }
@@ -56,10 +55,10 @@ impl MatchRank {
 /// The full order within a virtual host; less comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
-    /// Of the route's own hostname.
+    /// Specificity of the route's own hostname.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// Oldest first.
+    /// Place of the route, oldest first.
     pub(crate) route: usize,
     pub(crate) rule: usize,
     pub(crate) match_: usize,
@@ -71,8 +70,8 @@ mod tests {
 
     use super::*;
 
-    fn conditions(path: Kind, method: &str, headers: usize, query_params: usize) -> Conditions {
-        Conditions {
+    fn conditions(path: Kind, method: &str, headers: usize, query_params: usize) -> RouteMatch {
+        RouteMatch {
             path,
             method: method.to_owned(),
             headers: vec![StringMatch::default(); headers],
@@ -84,7 +83,7 @@ mod tests {
 
     #[test]
     fn grpc_matches_come_first_in_an_order_of_their_own() {
-        let grpc = |grpc: Grpc, headers: usize| Conditions {
+        let grpc = |grpc: Grpc, headers: usize| RouteMatch {
             grpc: Some(grpc),
             ..conditions(Kind::Prefix(String::new()), "", headers, 0)
         };
@@ -100,7 +99,10 @@ mod tests {
             conditions(Kind::Exact("/a".to_owned()), "GET", 9, 9),
         ];
         for pair in ordered.windows(2) {
-            assert!(pair[0].rank() < pair[1].rank(), "{pair:?}");
+            assert!(
+                MatchRank::of(&pair[0]) < MatchRank::of(&pair[1]),
+                "{pair:?}"
+            );
         }
     }
 
@@ -125,7 +127,10 @@ mod tests {
             conditions(prefix(""), "", 0, 0),
         ];
         for pair in ordered.windows(2) {
-            assert!(pair[0].rank() < pair[1].rank(), "{pair:?}");
+            assert!(
+                MatchRank::of(&pair[0]) < MatchRank::of(&pair[1]),
+                "{pair:?}"
+            );
         }
     }
 }

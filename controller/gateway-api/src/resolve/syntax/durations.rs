@@ -1,6 +1,6 @@
-//! Durations as GEP-2257 writes them: one to four numbers of up to five digits with `h`, `m`, `s` or `ms`.
+//! Durations in the format of GEP-2257: one to four numbers of up to five digits with `h`, `m`, `s` or `ms`.
 
-/// Milliseconds, or what was expected.
+/// Reads a duration as milliseconds. The error says what was expected.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     parse(text).ok_or_else(|| {
         format!("{text:?} is not a duration; expected for instance \"10s\", \"500ms\" or \"1h30m\"")

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 
 use super::names;
 
-/// All hosts, those below a suffix, or exactly one; in lower case.
+/// A set of hosts in lower case: all, those below a suffix, or exactly one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Hostname(String);
 
 impl Hostname {
-    /// All hosts.
+    /// Returns the hostname of all hosts.
     pub(crate) fn any() -> Self {
         Self(String::new())
     }
@@ -26,23 +26,23 @@ impl Hostname {
         Ok(Self(text.to_owned()))
     }
 
-    /// As the API writes it; empty for all.
+    /// Returns the hostname as the API writes it; empty for all.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// As a virtual host's domain: `*` for all.
+    /// Returns the hostname as a virtual host's domain: `*` for all.
     pub(crate) fn domain(&self) -> &str {
         if self.0.is_empty() { "*" } else { &self.0 }
     }
 
-    /// How it is found in a map: exact names as they are, wildcards from their dot, all as empty. Every
-    /// wider hostname's key is then a suffix of a narrower one's.
+    /// Returns the key in maps: an exact name as it is, a wildcard from its dot, empty for all. The key of a wider hostname
+    /// is a suffix of the key of a narrower one.
     pub(crate) fn key(&self) -> &str {
         self.0.strip_prefix('*').unwrap_or(&self.0)
     }
 
-    /// The keys of all hostnames that cover this one, itself included, narrowest first.
+    /// Returns the keys of all hostnames that cover this one, itself included, narrowest first.
     pub(crate) fn covering_keys(&self) -> impl Iterator<Item = &str> {
         let key = self.key();
         let dots = key
@@ -55,12 +55,12 @@ impl Hostname {
             .chain((!key.is_empty()).then_some(""))
     }
 
-    /// Whether every host of `other` is one of this.
+    /// Returns true if every host of `other` is one of this.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         covers(&self.0, &other.0)
     }
 
-    /// The hosts of both; none if there are none.
+    /// Returns the hosts that both have; none if there are none.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         if self.covers(other) {
             Some(other.clone())
@@ -71,7 +71,7 @@ impl Hostname {
         }
     }
 
-    /// Whether it names one host.
+    /// Returns true if the hostname names exactly one host.
     pub(crate) fn is_exact(&self) -> bool {
         !self.0.is_empty() && !self.is_wildcard()
     }
@@ -80,13 +80,13 @@ impl Hostname {
         self.0.starts_with('*')
     }
 
-    /// Greater is more specific: one host before many, then the longer name.
+    /// Returns a rank; greater is more specific: one host before many, then the longer name.
     pub(crate) fn specificity(&self) -> (bool, usize) {
         (self.is_exact(), self.0.len())
     }
 }
 
-/// Whether every host of the hostname `narrow` is one of `wide`, both as the API writes them.
+/// Returns true if every host of the hostname `narrow` is one of `wide`, both as the API writes them.
 pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_prefix('*') {
         Some(suffix) => {
@@ -97,7 +97,7 @@ pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// Checks a name without wildcard, as redirects and rewrites need it (`PreciseHostname`).
+/// Checks a hostname without a wildcard, as redirects and rewrites need it (`PreciseHostname`).
 pub(crate) fn check_precise(text: &str) -> Result<(), String> {
     check(text, text)
 }

@@ -1,4 +1,4 @@
-//! Syntax of names, hostnames, durations and regular expressions: what is well-formed, and what an error about it says.
+//! Syntax of names, hostnames, durations and regular expressions: checks of form, and the errors about it.
 //!
 //! Nothing here knows an object or what it refers to.
 

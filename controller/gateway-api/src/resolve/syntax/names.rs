@@ -1,4 +1,4 @@
-//! The syntax of names and values, as the API server checks it where there is one.
+//! Syntax of names and values, as the API server checks it where there is one.
 //!
 //! On a host there is no API server, so nothing here may be taken as already checked.
 
@@ -7,8 +7,7 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     !text.is_empty() && text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
-/// What may name an object, together with its namespace. Names become provenance, so nothing in one may look
-/// like the next part of another.
+/// Checks the namespace and name of an object. Names become provenance, so no name may look like a part of another.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(
@@ -23,7 +22,7 @@ pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A kind for people: with its group unless that is the core.
+/// Returns a kind as messages name it: with its group, unless that is the core group.
 pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     if group.is_empty() {
         kind.to_owned()
@@ -39,7 +38,7 @@ fn is_dns_label(label: &str) -> bool {
     bytes.len() <= 63 && bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
 }
 
-/// A header or query parameter name: a token of RFC 9110, at most 256 characters.
+/// Returns true for the name of a header or query parameter: a token of RFC 9110 of at most 256 characters.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 256
@@ -48,12 +47,12 @@ pub(crate) fn is_token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Text that may stand in a header's value: no control characters but tab.
+/// Returns true for text that may stand in the value of a header: no control characters but tab.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }
 
-/// A path of characters that a path may have, escapes included.
+/// Returns true for a path in which each character is allowed, escapes included.
 pub(crate) fn is_path(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -71,7 +70,7 @@ pub(crate) fn is_path(text: &str) -> bool {
     true
 }
 
-/// A port number.
+/// Returns the number as a port; none if it is out of range.
 pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }

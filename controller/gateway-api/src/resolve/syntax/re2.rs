@@ -1,4 +1,4 @@
-//! What of the syntax of Rust's `regex` RE2 does not know, or reads as something else.
+//! Syntax of Rust's `regex` that RE2 does not know, or reads differently.
 //!
 //! One expression that RE2 refuses costs the whole route table, and one that it reads differently matches
 //! other requests than its author was told. Envoy gives RE2 bytes (Latin-1), so a character beyond ASCII is
@@ -11,7 +11,7 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// How often a part may be repeated, repetitions of repetitions multiplied.
+/// Most repetitions of a part, where repetitions of repetitions are multiplied.
 const MOST_REPETITIONS: u32 = 1000;
 
 /// The classes that RE2 knows by `\p{...}`: general categories, and the scripts that anybody asks for.
@@ -84,7 +84,8 @@ const UNICODE_CLASSES: &[&str] = &[
     "Tibetan",
 ];
 
-/// Says what RE2 would not take as it is meant. What does not parse is left to who compiles it.
+/// Returns an error about a part that RE2 would refuse, or read differently. An expression that does not parse is left to
+/// its compiler.
 pub(crate) fn check(pattern: &str) -> Result<(), String> {
     match Parser::new().parse(pattern) {
         Ok(ast) => visit(&ast, Differences::new(pattern)),
@@ -94,7 +95,7 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
 
 struct Differences<'p> {
     pattern: &'p str,
-    /// What is left of [`MOST_REPETITIONS`] inside of the repetitions around.
+    /// Rest of [`MOST_REPETITIONS`] inside of the surrounding repetitions.
     left: Vec<u32>,
 }
 
@@ -295,7 +296,7 @@ fn literal(it: &Literal) -> Result<(), String> {
     }
 }
 
-/// In a class, bytes are looked for.
+/// Checks a literal in a class, where RE2 compares bytes.
 fn class_literal(it: &Literal) -> Result<(), String> {
     if !it.c.is_ascii() && is_verbatim(it) {
         return Err(format!(

@@ -1,7 +1,7 @@
-//! Whether a regular expression is one that RE2 would take, and of bounded size.
+//! Regular expressions: checked for the syntax of RE2 and for a bounded size.
 //!
-//! The proxy has the last word; this is to tell the author early and to keep out what would stall it. What all
-//! expressions of a route may cost together, and those of a virtual host, is bounded where these are put together.
+//! The proxy has the last word; the check tells the author early and keeps out expressions that would stall it. The cost
+//! of all expressions of a route together is bounded in `routes::rules`, that of a virtual host in `tables::candidates`.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 
 use super::re2;
 
-/// What was checked before, for a Resolver that is used again. Pure memory.
+/// Outcomes of earlier checks, for a Resolver that is used again. Without them the outcome is the same.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes {
     known: HashMap<String, (Result<u64, String>, u64)>,
@@ -30,7 +30,7 @@ impl Regexes {
         verdict
     }
 
-    /// Ends a resolution: what it did not use is forgotten.
+    /// Ends a resolution, and forgets the expressions that it did not use.
     pub(crate) fn finish(&mut self) {
         let round = self.round;
         self.known.retain(|_, (_, used)| *used == round);
@@ -49,7 +49,7 @@ fn check(pattern: &str) -> Result<u64, String> {
              compared with it: repeat less"
         ));
     }
-    // Byte classes first: closer to RE2, whose \d and \w are ASCII.
+    // Byte classes are tried first: they are closer to RE2, whose \d and \w are ASCII.
     let parse = |unicode| {
         ParserBuilder::new()
             .unicode(unicode)
@@ -60,12 +60,12 @@ fn check(pattern: &str) -> Result<u64, String> {
             .map_err(|why| why.to_string())
     };
     parse(false).or_else(|_| parse(true)).map_err(|text| {
-        // The last line is what is wrong; those before draw the expression.
+        // The last line is the message; those before it draw the expression.
         let last = text.lines().last().unwrap_or_default().trim();
         format!("is not a regular expression that is supported (RE2): {last}")
     })?;
     re2::check(pattern)?;
-    // What is taken was parsed.
+    // An expression that is accepted was parsed, and so has a size.
     Ok(size.unwrap_or(MOST_INSTRUCTIONS))
 }
 

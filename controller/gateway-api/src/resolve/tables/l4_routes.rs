@@ -1,4 +1,4 @@
-//! Which route the connections and datagrams of one listener go to.
+//! Routes of the connections and datagrams of one listener.
 //!
 //! A server name belongs to the most specific listener of the port that covers it, and there to the route
 //! with the most specific hostname, the oldest of several. Where there are no server names, the oldest
@@ -10,21 +10,23 @@ use std::collections::{BTreeMap, HashMap};
 use sesame_proto::schema;
 
 use super::displaced::{self, Displaced};
-use crate::resolve::parents::attach::{Attachment, Host};
+use crate::resolve::attachments::Attachment;
+use crate::resolve::parents::listeners::Host;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// By TLS server name; `terminates` says whether the listener ends TLS, and `owns` which hostnames belong to it.
+/// Returns the routes by TLS server name. `terminates` is true if the listener terminates TLS; `owns` says that a hostname
+/// belongs to the listener.
 pub(crate) fn by_server_name(
-    attachments: &[Attachment],
-    routes: &Routes,
+    attachments: &[Attachment<'_>],
+    routes: &Routes<'_>,
     terminates: bool,
     owns: impl Fn(&Hostname) -> bool,
     displaced: &mut Displaced,
 ) -> Vec<schema::L4Route> {
-    let mut hosts: Vec<(&Attachment, &Host)> = attachments
+    let mut hosts: Vec<(&Attachment<'_>, &Host)> = attachments
         .iter()
         .flat_map(|attachment| attachment.hosts.iter().map(move |host| (attachment, host)))
         .filter(|(_, host)| owns(&host.domain))
@@ -62,10 +64,10 @@ pub(crate) fn by_server_name(
         .collect()
 }
 
-/// The oldest route.
+/// Returns the oldest route, which gets everything.
 pub(crate) fn oldest(
-    attachments: &[Attachment],
-    routes: &Routes,
+    attachments: &[Attachment<'_>],
+    routes: &Routes<'_>,
     displaced: &mut Displaced,
 ) -> Vec<schema::L4Route> {
     let first = attachments.first();
@@ -90,7 +92,7 @@ pub(crate) fn oldest(
 fn to_schema(
     route: usize,
     hostnames: Vec<String>,
-    routes: &Routes,
+    routes: &Routes<'_>,
     terminated: bool,
 ) -> Option<schema::L4Route> {
     let route = routes.get(route)?;

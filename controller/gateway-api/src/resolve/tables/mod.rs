@@ -5,44 +5,102 @@
 //! virtual host, with or without routes. An HTTPS listener, which the SNI picks, has its own table; requests
 //! there that belong to another HTTPS or TLS listener of the port are answered with 421.
 
+mod candidates;
 pub(crate) mod displaced;
-pub(crate) mod l4_routes;
-pub(crate) mod reached;
+pub(crate) mod findings;
+mod l4_routes;
+mod placed;
 pub(crate) mod shadowed;
-pub(crate) mod virtual_hosts;
+mod taken_hostnames;
+mod virtual_hosts;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use sesame_proto::schema;
-use sesame_proto::schema::route::Action as RouteAction;
+use sesame_proto::schema::route::Action;
 
 use self::displaced::Displaced;
-use self::shadowed::Shadowed;
+use self::findings::Findings;
+use self::placed::{HostnameOwners, PlacedListener, http_table};
 use self::virtual_hosts::VirtualHosts;
-use crate::resolve::listeners::ListenerState;
-use crate::resolve::routes::Routes;
-use crate::resolve::syntax::hostnames::Hostname;
+use super::attachments::AttachedListener;
+use super::routes::Routes;
+use super::syntax::hostnames::Hostname;
 
-/// What a Gateway serves.
-pub(crate) struct Served {
+/// The ports and route tables of one Gateway.
+pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
 }
 
-/// Builds all ports and route tables of the listeners that are served.
-///
-/// Notes in `shadowed` which matches requests can reach, and which not, and in `displaced` what routes lose to others.
-pub(crate) fn build(
-    listeners: &[&ListenerState<'_>],
-    routes: &Routes,
-    shadowed: &mut Shadowed,
-    displaced: &mut Displaced,
-) -> Served {
-    let mut by_port: BTreeMap<(i32, u16), Vec<Placed<'_>>> = BTreeMap::new();
-    for state in listeners {
+/// Builds all ports and route tables of the listeners that are served, and adds to `findings`.
+pub(crate) fn build<'a>(
+    listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
+    routes: &Routes<'_>,
+    findings: &mut Findings,
+) -> Tables {
+    let mut tables = Tables {
+        ports: Vec::new(),
+        route_tables: Vec::new(),
+    };
+    for ((transport, port), placed) in by_port(listeners) {
+        let of = |protocols: &[schema::Protocol]| -> Vec<&PlacedListener<'_>> {
+            placed
+                .iter()
+                .filter(|placed| protocols.contains(&placed.protocol))
+                .collect()
+        };
+        let http = of(&[schema::Protocol::Http]);
+        let by_server_name = of(&[schema::Protocol::Https, schema::Protocol::Tls]);
+        let owners = HostnameOwners::new(&by_server_name);
+        tables.ports.push(schema::Port {
+            transport,
+            port: port.into(),
+            listeners: placed
+                .iter()
+                .map(|placed| to_schema(placed, &owners, routes, &mut findings.displaced))
+                .collect(),
+        });
+        for family in [&http, &by_server_name] {
+            taken_hostnames::find(family, &mut findings.displaced);
+        }
+
+        if !http.is_empty() {
+            let owners = HostnameOwners::new(&http);
+            let mut hosts = VirtualHosts::default();
+            for listener in &http {
+                hosts.add_listener(listener, &owners, routes, findings);
+            }
+            tables.route_tables.push(hosts.into_table(http_table(port)));
+        }
+        // A client may take a connection to one of them for requests to any other whose certificate it was shown, also to
+        // one that passes TLS through.
+        for listener in of(&[schema::Protocol::Https]) {
+            let mut hosts = VirtualHosts::default();
+            hosts.add_listener(listener, &owners, routes, findings);
+            hosts.add_misdirected(listener, &by_server_name);
+            tables
+                .route_tables
+                .push(hosts.into_table(listener.route_table()));
+        }
+    }
+    tables.route_tables.sort_by(|a, b| a.name.cmp(&b.name));
+    tables
+}
+
+/// Returns the listeners that are served, by transport and port; the most specific hostname first.
+fn by_port<'a>(
+    listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
+) -> BTreeMap<(i32, u16), Vec<PlacedListener<'a>>> {
+    let mut by_port: BTreeMap<(i32, u16), Vec<PlacedListener<'_>>> = BTreeMap::new();
+    for AttachedListener {
+        listener,
+        attachments,
+    } in listeners.filter(|attached| attached.listener.is_served())
+    {
         let (Some(protocol), Some(port), Some(hostname)) =
-            (state.protocol, state.port, &state.hostname)
+            (listener.protocol, listener.port, &listener.hostname)
         else {
             continue;
         };
@@ -53,151 +111,56 @@ pub(crate) fn build(
         by_port
             .entry((transport.into(), port))
             .or_default()
-            .push(Placed {
-                state,
+            .push(PlacedListener {
+                listener,
+                attachments,
                 protocol,
                 port,
                 hostname,
             });
     }
-    let mut served = Served {
-        ports: Vec::new(),
-        route_tables: Vec::new(),
-    };
-    for ((transport, port), mut placed) in by_port {
+    for placed in by_port.values_mut() {
         placed.sort_by_key(|placed| {
             (
                 Reverse(placed.hostname.specificity()),
-                placed.state.provenance.as_str(),
+                placed.listener.provenance.as_str(),
             )
         });
-        let of = |protocols: &[schema::Protocol]| -> Vec<&Placed<'_>> {
-            placed
-                .iter()
-                .filter(|placed| protocols.contains(&placed.protocol))
-                .collect()
-        };
-        let by_server_name = of(&[schema::Protocol::Https, schema::Protocol::Tls]);
-        let owners = Owners::new(&by_server_name);
-        served.ports.push(schema::Port {
-            transport,
-            port: port.into(),
-            listeners: placed
-                .iter()
-                .map(|placed| placed.to_schema(&owners, routes, displaced))
-                .collect(),
-        });
-        for family in [of(&[schema::Protocol::Http]), by_server_name.clone()] {
-            displaced::by_listener_sets(&family, displaced);
-        }
+    }
+    by_port
+}
 
-        let http = of(&[schema::Protocol::Http]);
-        if !http.is_empty() {
-            let owners = Owners::new(&http);
-            let mut hosts = VirtualHosts::default();
-            for listener in &http {
-                hosts.add_listener(listener, &owners, routes, (shadowed, displaced));
+/// Returns the listener of the snapshot. `owners` are the listeners of the port that server names are shared out among.
+fn to_schema(
+    placed: &PlacedListener<'_>,
+    owners: &HostnameOwners<'_>,
+    routes: &Routes<'_>,
+    displaced: &mut Displaced,
+) -> schema::Listener {
+    schema::Listener {
+        name: placed.listener.provenance.clone(),
+        protocol: placed.protocol.into(),
+        hostname: placed.hostname.as_str().to_owned(),
+        route_table: placed.route_table(),
+        tls: placed.listener.tls.clone(),
+        l4_routes: match placed.protocol {
+            schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
+            schema::Protocol::Tls => {
+                let terminates = placed.listener.tls.is_some();
+                let owns = |domain: &Hostname| owners.owns(placed.hostname, domain);
+                l4_routes::by_server_name(placed.attachments, routes, terminates, owns, displaced)
             }
-            served.route_tables.push(hosts.into_table(http_table(port)));
-        }
-        // A client may take a connection to one of them for requests to any other whose certificate it was shown, also to
-        // one that passes TLS through.
-        for listener in of(&[schema::Protocol::Https]) {
-            let mut hosts = VirtualHosts::default();
-            hosts.add_listener(listener, &owners, routes, (shadowed, displaced));
-            hosts.add_misdirected(listener, &by_server_name);
-            served
-                .route_tables
-                .push(hosts.into_table(listener.https_table()));
-        }
-    }
-    served.route_tables.sort_by(|a, b| a.name.cmp(&b.name));
-    served
-}
-
-fn http_table(port: u16) -> String {
-    format!("http/{port}")
-}
-
-/// A listener with everything that serving needs.
-pub(crate) struct Placed<'a> {
-    pub(crate) state: &'a ListenerState<'a>,
-    protocol: schema::Protocol,
-    pub(crate) port: u16,
-    pub(crate) hostname: &'a Hostname,
-}
-
-impl Placed<'_> {
-    fn https_table(&self) -> String {
-        format!("https/{}/{}", self.port, self.state.provenance)
-    }
-
-    pub(crate) fn scheme(&self) -> &'static str {
-        if self.protocol == schema::Protocol::Https {
-            "https"
-        } else {
-            "http"
-        }
-    }
-
-    /// `owners` are the listeners of the port that server names are shared out among.
-    fn to_schema(
-        &self,
-        owners: &Owners<'_>,
-        routes: &Routes,
-        displaced: &mut Displaced,
-    ) -> schema::Listener {
-        let attachments = &self.state.attachments;
-        schema::Listener {
-            name: self.state.provenance.clone(),
-            protocol: self.protocol.into(),
-            hostname: self.hostname.as_str().to_owned(),
-            route_table: match self.protocol {
-                schema::Protocol::Http => http_table(self.port),
-                schema::Protocol::Https => self.https_table(),
-                _ => String::new(),
-            },
-            tls: self.state.tls.clone(),
-            l4_routes: match self.protocol {
-                schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
-                schema::Protocol::Tls => {
-                    let terminates = self.state.tls.is_some();
-                    let owns = |domain: &Hostname| owners.owns(self.hostname, domain);
-                    l4_routes::by_server_name(attachments, routes, terminates, owns, displaced)
-                }
-                schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
-                    l4_routes::oldest(attachments, routes, displaced)
-                }
-            },
-        }
-    }
-}
-
-/// The hostnames of the listeners that requests are shared out among.
-pub(crate) struct Owners<'a>(HashSet<&'a str>);
-
-impl<'a> Owners<'a> {
-    fn new(listeners: &[&Placed<'a>]) -> Self {
-        Self(
-            listeners
-                .iter()
-                .map(|listener| listener.hostname.key())
-                .collect(),
-        )
-    }
-
-    /// Whether all hosts of `domain` that no narrower listener has belong to `listener`.
-    pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
-        // Alone it has all that it covers.
-        self.0.len() == 1
-            || domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
+            schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
+                l4_routes::oldest(placed.attachments, routes, displaced)
+            }
+        },
     }
 }
 
 /// Adds the names of the Backends that a virtual host sends to.
 pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
     for route in &host.routes {
-        if let Some(RouteAction::Forward(forward)) = &route.action {
+        if let Some(Action::Forward(forward)) = &route.action {
             let weighted = forward
                 .backends
                 .iter()

@@ -1,18 +1,18 @@
 //! Matches that no request reaches, because others come first wherever they are.
 //!
-//! A match is looked at in every virtual host of every listener that it attaches to: only what is hidden in
-//! all of them is worth telling. Who compares two resolutions has it noted host by host.
+//! A match is evaluated in every virtual host of every listener that its route attaches to: only a match that is hidden
+//! in all of them is told. A comparison of two resolutions needs the hidden matches of each virtual host.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::virtual_hosts::Candidate;
+use super::candidates::Candidate;
 use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
-use crate::resolve::routes::matches::Conditions;
+use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::Order;
 use crate::world::ObjectKey;
 
-/// A match: of which route, rule and match of the rule.
+/// The place of a match: its route, its rule in the route, and its place in the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     route: usize,
@@ -37,33 +37,34 @@ impl Place {
     }
 }
 
-/// What was seen so far.
+/// The matches that were seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<Place>,
-    /// With what comes first.
+    /// Each hidden match with the match that comes first.
     hidden: BTreeMap<Place, Place>,
     by_host: Option<ByHost>,
 }
 
-/// What is hidden in each virtual host.
+/// The matches that are hidden in each virtual host.
 #[derive(Debug, Default)]
 struct ByHost {
-    /// How many hosts there were before this one.
+    /// Number of virtual hosts before this one.
     host: usize,
-    /// In which host, what, and by what.
+    /// Number of the virtual host, the hidden match, and the match that hides it.
     hidden: Vec<(usize, Place, Place)>,
 }
 
-/// A match by the name of its route, its rule and its place there.
+/// A match by its route, the place of its rule, and its place in the rule.
 type Match = (ObjectKey, usize, usize);
 
-/// In which virtual host of all, in the order in which they are built, what is hidden, and by what.
+/// The hidden matches of each virtual host: its number in the order in which they are built, the hidden match, and the
+/// match that hides it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Hidden(Vec<(usize, Match, Match)>);
 
 impl Shadowed {
-    /// Such that notes what is hidden in each virtual host.
+    /// Returns a collector that also keeps the hidden matches of each virtual host.
     pub(crate) fn by_host() -> Self {
         Self {
             by_host: Some(ByHost::default()),
@@ -71,19 +72,19 @@ impl Shadowed {
         }
     }
 
-    /// What follows is of the next virtual host.
+    /// Begins the next virtual host.
     fn next_host(&mut self) {
         if let Some(ByHost { host, .. }) = &mut self.by_host {
             *host += 1;
         }
     }
 
-    /// Requests can reach the match.
+    /// Adds a match that requests can reach.
     fn reached(&mut self, place: Place) {
         self.reached.push(place);
     }
 
-    /// In one virtual host, all that the match asks for goes to `winner`.
+    /// Adds a match of which all requests go to `winner` in this virtual host.
     fn hidden(&mut self, place: Place, winner: Place) {
         self.hidden.entry(place).or_insert(winner);
         if let Some(ByHost { host, hidden }) = &mut self.by_host {
@@ -91,8 +92,8 @@ impl Shadowed {
         }
     }
 
-    /// What was noted of each virtual host.
-    pub(crate) fn take_hidden(&mut self, routes: &Routes) -> Hidden {
+    /// Returns the hidden matches of each virtual host, if they were kept.
+    pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
         let of = |place: Place| {
             let route = routes.get(place.route)?;
             Some((route.object.clone(), place.rule, place.match_))
@@ -104,8 +105,8 @@ impl Shadowed {
         Hidden(named.collect())
     }
 
-    /// Tells the author of each route of the first of its matches that is never reached.
-    pub(crate) fn tell(self, routes: &Routes, problems: &mut Problems) {
+    /// Adds a problem for each route about the first of its matches that is never reached.
+    pub(crate) fn tell(self, routes: &Routes<'_>, problems: &mut Problems) {
         let Self {
             reached,
             hidden,
@@ -137,7 +138,7 @@ impl Shadowed {
             } else if before.object.name.namespace == loser.object.name.namespace {
                 format!("rules[{rule}].matches[{match_}] of {}", before.object)
             } else {
-                // What others have is not for everybody.
+                // The routes of one namespace are not for the authors of another to know.
                 "a route of another namespace".to_owned()
             };
             let Place { rule, match_, .. } = first;
@@ -155,13 +156,13 @@ impl Shadowed {
     }
 }
 
-/// What is left of sorted candidates when those are out that an earlier one hides completely: equal matches,
-/// all of GRPCRoutes after one that takes every gRPC request, and all after one that takes every request.
+/// Returns the sorted candidates without those that an earlier one hides completely: equal matches, all of GRPCRoutes after
+/// one that takes every gRPC request, and all after one that takes every request.
 pub(crate) fn reachable<'a>(
     candidates: Vec<(Order, Candidate<'a>)>,
     shadowed: &mut Shadowed,
 ) -> Vec<(Order, Candidate<'a>)> {
-    let mut seen: HashMap<&Conditions, Place> = HashMap::new();
+    let mut seen: HashMap<&RouteMatch, Place> = HashMap::new();
     let mut takes_all: Option<Place> = None;
     let mut takes_all_grpc: Option<Place> = None;
     let several = candidates.len() > 1;
@@ -169,18 +170,18 @@ pub(crate) fn reachable<'a>(
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
         let place = Place::of(&order);
-        let grpc = candidate.conditions.grpc.is_some();
+        let grpc = candidate.route_match.grpc.is_some();
         let before = takes_all
             .or(takes_all_grpc.filter(|_| grpc))
-            .or_else(|| seen.get(candidate.conditions).copied());
+            .or_else(|| seen.get(candidate.route_match).copied());
         if let Some(winner) = before {
             shadowed.hidden(place, winner);
             continue;
         }
         if several {
-            seen.insert(candidate.conditions, place);
+            seen.insert(candidate.route_match, place);
         }
-        if candidate.conditions.is_all() {
+        if candidate.route_match.is_all() {
             if grpc {
                 takes_all_grpc = Some(place);
             } else {

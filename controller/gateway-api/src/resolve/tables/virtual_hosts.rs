@@ -1,31 +1,32 @@
-//! The virtual hosts of one route table: which routes each has, and in which order.
+//! Virtual hosts of one route table: the routes of each, in their order.
 //!
-//! Every hostname of a listener and every hostname of its routes that no narrower listener has is one. What it may cost
-//! to look at its expressions is bounded.
+//! Every hostname of a listener and every hostname of its routes that no narrower listener has is one.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
 use sesame_proto::schema;
 use sesame_proto::schema::route::Action as RouteAction;
 
-use super::displaced::Displaced;
-use super::shadowed::{self, Shadowed};
-use super::{Owners, Placed};
-use crate::resolve::parents::attach::{Attachment, Host};
-use crate::resolve::routes::matches::Conditions;
-use crate::resolve::routes::precedence::Order;
-use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
-use crate::resolve::routes::{CheckedRoute, Routes};
+use super::candidates::{Candidate, unaffordable};
+use super::findings::Findings;
+use super::placed::{HostnameOwners, PlacedListener};
+use super::shadowed;
+use crate::resolve::attachments::Attachment;
+use crate::resolve::parents::listeners::Host;
+use crate::resolve::routes::Routes;
+use crate::resolve::routes::matches::RouteMatch;
+use crate::resolve::routes::precedence::{MatchRank, Order};
+use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// The virtual hosts of one table so far, in the table's order.
+/// The virtual hosts of one table so far, in its order.
 #[derive(Default)]
 pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
 
-/// Exact domains by name, then wildcards from the most specific, `*` last.
+/// The order of domains: exact ones by name, then wildcards from the most specific, `*` last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum DomainOrder {
     Exact(String),
@@ -58,16 +59,16 @@ impl VirtualHosts {
     /// Adds the listener's own hostname and every domain of its routes that belongs to it.
     pub(crate) fn add_listener(
         &mut self,
-        listener: &Placed<'_>,
-        owners: &Owners<'_>,
-        routes: &Routes,
-        (shadowed, displaced): (&mut Shadowed, &mut Displaced),
+        listener: &PlacedListener<'_>,
+        owners: &HostnameOwners<'_>,
+        routes: &Routes<'_>,
+        findings: &mut Findings,
     ) {
         let mut by_domain: HashMap<&str, Vec<(&Host, &Attachment)>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
         domains.insert(listener.hostname.key(), listener.hostname);
-        for attachment in &listener.state.attachments {
-            for host in &attachment.hosts {
+        for attachment in listener.attachments {
+            for host in attachment.hosts {
                 by_domain
                     .entry(host.domain.key())
                     .or_default()
@@ -92,10 +93,10 @@ impl VirtualHosts {
                     continue;
                 };
                 for rule in rules {
-                    for (i, conditions) in rule.matches.iter().enumerate() {
+                    for (i, route_match) in rule.matches.iter().enumerate() {
                         let order = Order {
                             hostname: Reverse(host.rank),
-                            rank: conditions.rank(),
+                            rank: MatchRank::of(route_match),
                             route: attachment.route,
                             rule: rule.index,
                             match_: i,
@@ -105,7 +106,7 @@ impl VirtualHosts {
                             Candidate {
                                 route,
                                 rule,
-                                conditions,
+                                route_match,
                             },
                         ));
                     }
@@ -115,10 +116,10 @@ impl VirtualHosts {
             let unaffordable = unaffordable(&candidates);
             if !unaffordable.is_empty() {
                 candidates.retain(|(order, _)| !unaffordable.contains_key(&order.route));
-                let (port, attachments) = (listener.port, &listener.state.attachments);
+                let (port, attachments) = (listener.port, listener.attachments);
                 for (route, (own, before)) in unaffordable {
                     let at = attachments.iter().find(|it| it.route == route);
-                    displaced.add(
+                    findings.displaced.add(
                         route,
                         at.map(|it| it.parent),
                         Reason::TooManyExpressions,
@@ -131,7 +132,7 @@ impl VirtualHosts {
                     );
                 }
             }
-            let reachable = shadowed::reachable(candidates, shadowed);
+            let reachable = shadowed::reachable(candidates, &mut findings.shadowed);
             let routes = reachable
                 .iter()
                 .map(|(order, candidate)| candidate.to_schema(order.match_, listener))
@@ -140,14 +141,18 @@ impl VirtualHosts {
         }
     }
 
-    /// Adds 421 for what belongs to other HTTPS and TLS listeners of the port, unless a wider domain says so already.
-    pub(crate) fn add_misdirected(&mut self, listener: &Placed<'_>, all: &[&Placed<'_>]) {
+    /// Adds an answer of 421 for each hostname of other HTTPS and TLS listeners of the port, unless a wider domain has one.
+    pub(crate) fn add_misdirected(
+        &mut self,
+        listener: &PlacedListener<'_>,
+        all: &[&PlacedListener<'_>],
+    ) {
         let mut nearest: HashMap<String, bool> = self
             .0
             .values()
             .map(|host| (domain_key(&host.domain).to_owned(), false))
             .collect();
-        // From the least specific, so that what covers a domain is there before it.
+        // The least specific comes first, so that a domain that covers another is there before it.
         for other in all.iter().rev() {
             let domain = other.hostname;
             if domain == listener.hostname {
@@ -173,105 +178,21 @@ impl VirtualHosts {
     }
 }
 
-/// [`Hostname::key`] of a virtual host's domain.
+/// Returns [`Hostname::key`] of a virtual host's domain.
 fn domain_key(domain: &str) -> &str {
     domain.strip_prefix('*').unwrap_or(domain)
 }
 
-/// 421 for what belongs to another listener.
-fn misdirected(other: &Placed<'_>) -> schema::Route {
+/// Returns the route that answers 421 for requests of another listener.
+fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     schema::Route {
-        name: other.state.provenance.clone(),
+        name: other.listener.provenance.clone(),
         path: Some(schema::PathMatch {
-            kind: Some(Conditions::all().path),
+            kind: Some(RouteMatch::all().path),
         }),
         action: Some(RouteAction::DirectResponse(schema::DirectResponse {
             status: 421,
         })),
         ..schema::Route::default()
     }
-}
-
-/// One match of one rule of one route.
-#[derive(Clone, Copy)]
-pub(crate) struct Candidate<'a> {
-    route: &'a CheckedRoute,
-    rule: &'a CheckedRule,
-    pub(crate) conditions: &'a Conditions,
-}
-
-impl Candidate<'_> {
-    fn to_schema(self, match_: usize, listener: &Placed<'_>) -> schema::Route {
-        let Conditions {
-            path,
-            method,
-            headers,
-            query_params,
-            grpc,
-            instructions: _,
-        } = self.conditions;
-        let CheckedRule {
-            index,
-            matches: _,
-            action,
-            request_headers,
-            response_headers,
-            cors,
-        } = self.rule;
-        schema::Route {
-            name: format!("{}/rules/{index}/matches/{match_}", self.route.provenance),
-            path: Some(schema::PathMatch {
-                kind: Some(path.clone()),
-            }),
-            method: method.clone(),
-            headers: headers.clone(),
-            query_params: query_params.clone(),
-            action: Some(match action {
-                Action::Forward(forward) => RouteAction::Forward(forward.clone()),
-                Action::Redirect(redirect) => {
-                    RouteAction::Redirect(redirect.on(listener.scheme(), listener.port))
-                }
-                Action::Respond(status) => {
-                    RouteAction::DirectResponse(schema::DirectResponse { status: *status })
-                }
-            }),
-            request_headers: request_headers.clone(),
-            response_headers: response_headers.clone(),
-            cors: cors.clone(),
-            grpc: grpc.is_some(),
-        }
-    }
-}
-
-/// The routes whose expressions have no room in a virtual host beside those of older ones, with what they cost and what
-/// those cost that have room. A route is left out as a whole: without some of its matches it would be another route.
-fn unaffordable(candidates: &[(Order, Candidate<'_>)]) -> BTreeMap<usize, (u64, u64)> {
-    let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
-    // A route may have a match for two hostnames that cover the domain: it is there once.
-    let mut seen: HashSet<(usize, usize, usize)> = HashSet::new();
-    for (
-        order,
-        Candidate {
-            rule, conditions, ..
-        },
-    ) in candidates
-    {
-        if conditions.instructions > 0 && seen.insert((order.route, order.rule, order.match_)) {
-            let cost = rule.looks().saturating_mul(conditions.instructions);
-            let of_route = costs.entry(order.route).or_default();
-            *of_route = of_route.saturating_add(cost);
-        }
-    }
-    let mut total = 0_u64;
-    costs.retain(|_, cost| {
-        let room = total.saturating_add(*cost) <= MOST_OF_VIRTUAL_HOST;
-        if room {
-            total = total.saturating_add(*cost);
-        }
-        !room
-    });
-    costs
-        .into_iter()
-        .map(|(route, cost)| (route, (cost, total)))
-        .collect()
 }

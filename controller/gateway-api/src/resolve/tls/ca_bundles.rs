@@ -1,4 +1,4 @@
-//! CA certificates out of ConfigMaps: found, permitted, read and checked, each ConfigMap once.
+//! CA certificates from ConfigMaps: looked up, permitted, read and checked, each ConfigMap once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::resolve::grants::{Referrer, Target};
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 
-/// Certificates as canonical PEM each, or what is wrong with the ConfigMap.
+/// The certificates, each as canonical PEM, or the fault of the ConfigMap.
 type Parsed = Result<Arc<[String]>, String>;
 
-/// Where certificates are from, and the certificates; or why there are none.
+/// The source of the certificates, and the certificates; or the fault of the reference.
 type Found = Result<(String, Arc<[String]>), (Reason, String)>;
 
-/// What several references make together.
+/// The bundle of several references together.
 #[derive(Debug, Default)]
 pub(crate) struct Combined {
-    /// None if no reference is any good.
+    /// None if no reference is valid.
     pub(crate) bundle: Option<TrustBundle>,
-    /// What is wrong with the others; each message starts with `caCertificateRefs[0]: `.
+    /// Faults of the references that are not valid; each message starts with the reference, as `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<(Reason, String)>,
 }
 
-/// How far references may reach.
+/// The namespaces that references may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Into other namespaces, where a ReferenceGrant allows it.
+    /// All namespaces from which a ReferenceGrant permits it.
     Granted,
-    /// Not beyond the referrer's namespace.
+    /// The referrer's namespace only.
     OwnNamespace,
 }
 
@@ -43,8 +43,8 @@ pub(crate) enum Reach {
 pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str), Parsed>);
 
 impl<'w> CaBundles<'w> {
-    /// The certificates of all references, each once, in their order. The bundle is named after where they are
-    /// from, so that the same references make the same bundle.
+    /// Returns the certificates of all references, each once, in their order. The bundle is named after their sources, so that
+    /// the same references make the same bundle.
     pub(crate) fn combine(
         &mut self,
         referrer: Referrer<'w>,
@@ -92,7 +92,7 @@ impl<'w> CaBundles<'w> {
         combined
     }
 
-    /// The certificates that `reference` means where `referrer` says it, and the name of where they are from.
+    /// Returns the certificates that `reference` of `referrer` names, and the name of their source.
     fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -150,7 +150,7 @@ fn parse(map: &ConfigMap) -> Parsed {
     let one = |(i, certificate): (usize, &CertificateDer<'_>)| {
         let (rest, _) = X509Certificate::from_der(certificate)
             .map_err(|_| format!("ca.crt certificate {i} is malformed"))?;
-        // What old tools write behind a certificate is none.
+        // Old tools append data to a certificate that is no part of it.
         let length = certificate.len() - rest.len();
         let certificate = certificate.get(..length).unwrap_or_default();
         Ok(pem::encode_certificates(&[certificate.into()]))

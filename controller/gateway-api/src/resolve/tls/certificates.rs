@@ -1,4 +1,4 @@
-//! Key pairs out of Secrets: found, permitted, read and checked.
+//! Key pairs from Secrets: looked up, permitted, read and checked.
 //!
 //! A private key leaves only as a [`KeyPair`]; no error and no `Debug` output has any part of one.
 
@@ -36,7 +36,7 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Whether the leaf is for the hostname; a wildcard of a certificate stands for one label.
+    /// Returns true if the leaf is for the hostname; a wildcard in a certificate stands for one label.
     pub(crate) fn covers(&self, hostname: &Hostname) -> bool {
         let name = hostname.as_str();
         let parent = name.split_once('.').map(|(_, parent)| parent);
@@ -53,11 +53,11 @@ impl Certificate {
 /// A key pair that can be served.
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
-    /// What is wrong with the Secret, where this is the last that was good of it.
+    /// The fault of the Secret, where this is the last good key pair of it.
     pub(crate) fault: Option<Fault>,
 }
 
-/// Why a reference to a key pair is no good.
+/// The fault of a reference to a key pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) not_permitted: bool,
@@ -66,8 +66,8 @@ pub(crate) struct Fault {
 
 type Parsed = Result<Arc<Certificate>, String>;
 
-/// Key pairs that were parsed before, for a Resolver that is used again. Pure memory: the same Secret gives
-/// the same result. What a resolution does not use is forgotten after it.
+/// Key pairs that were parsed before, for a Resolver that is used again. The same Secret gives the same result without them.
+/// Those that a resolution does not use are forgotten after it.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateCache {
     entries: HashMap<NamespacedName, (Arc<Secret>, Parsed)>,
@@ -77,7 +77,7 @@ pub(crate) struct CertificateCache {
 pub(crate) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), Parsed>,
-    /// Secrets of which the last good pair is used, if there is one that still is.
+    /// The last good pairs of Secrets that are broken; none where there is no pair that is still valid.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
 }
@@ -92,8 +92,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// The key pair that `reference` means where `referrer` says it. A Secret that is broken has its last good one, as
-    /// long as it is there and may be referred to.
+    /// Returns the key pair that `reference` of `referrer` names. A Secret that is broken has its last good one, as long as it
+    /// exists and may be referred to.
     pub(crate) fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -160,7 +160,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         })
     }
 
-    /// The last good pair of a Secret.
+    /// Returns the last good pair of a Secret.
     fn keep(&mut self, key: &NamespacedName, last_good: &LastGoodKeys) -> Option<Arc<Certificate>> {
         if let Some(kept) = self.kept.get(key) {
             return kept.clone();
@@ -202,12 +202,12 @@ impl<'w, 'c> Certificates<'w, 'c> {
         parsed
     }
 
-    /// A key pair that [`Self::get`] returned, by the name of its `KeyRef`.
+    /// Returns a key pair that [`Self::get`] returned, by the name of its `KeyRef`.
     pub(crate) fn named(&self, name: &str) -> Option<&Certificate> {
         self.by_name.get(name).map(AsRef::as_ref)
     }
 
-    /// Forgets what this resolution did not use; says what was good of the rest.
+    /// Forgets the pairs that this resolution did not use, and returns those that are good.
     pub(crate) fn finish(self) -> LastGoodKeys {
         let Self {
             cache, seen, kept, ..
@@ -243,8 +243,8 @@ fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     check(key, part("tls.crt")?, part("tls.key")?)
 }
 
-/// Checks that both parts can be read, and that the key belongs to the leaf. All else is for Envoy to judge: it takes
-/// what other implementations do not, and its reason is its own.
+/// Checks that both parts can be read, and that the key belongs to the leaf. All else is for Envoy to judge: it accepts
+/// pairs that other implementations do not, and has reasons of its own.
 fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certificate, String> {
     let chain = pem::certificates(chain).map_err(|why| format!("tls.crt {why}"))?;
     let private_key = pem::private_key(private_key).map_err(|why| format!("tls.key {why}"))?;

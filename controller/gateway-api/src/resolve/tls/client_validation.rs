@@ -1,7 +1,7 @@
-//! How clients of HTTPS listeners are validated (`Gateway.spec.tls.frontend`).
+//! Validation of the clients of HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default is for every HTTPS listener; what a port has of its own replaces it there. A bad reference
-//! harms only the listeners it applies to.
+//! The default is for every HTTPS listener; a configuration for a port replaces it there. A bad reference harms only the
+//! listeners that it applies to.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,15 +12,15 @@ use crate::api::{
     FrontendTls, FrontendTlsConfig, FrontendTlsPort, FrontendTlsValidation, FrontendValidationMode,
 };
 use crate::resolve::context::Context;
-use crate::resolve::listeners::Owner;
+use crate::resolve::grants::Referrer;
 use crate::status::{Reason, Verdict};
 
-/// What applies to which port.
+/// The validation on each port.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendValidation {
     default: Outcome,
     ports: HashMap<u16, Outcome>,
-    /// Whether some port lets clients in without a valid certificate.
+    /// True if some port lets clients in without a valid certificate.
     pub(crate) insecure: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct FrontendValidation {
 struct Outcome {
     unsupported: Option<String>,
     faults: Vec<(Reason, String)>,
-    /// None: clients are not validated, or no reference is any good.
+    /// None if clients are not validated, or if no reference is valid.
     bundle: Option<TrustBundle>,
     wanted: bool,
     insecure_fallback: bool,
@@ -37,7 +37,7 @@ struct Outcome {
 
 impl FrontendValidation {
     pub(crate) fn resolve<'w>(
-        owner: &Owner<'w>,
+        referrer: Referrer<'w>,
         frontend: Option<&'w FrontendTls>,
         bundles: &mut CaBundles<'w>,
         cx: &Context<'w, '_>,
@@ -45,7 +45,7 @@ impl FrontendValidation {
         let Some(FrontendTls { default, per_port }) = frontend else {
             return Self::default();
         };
-        let default = Outcome::resolve("spec.tls.frontend.default", owner, default, bundles, cx);
+        let default = Outcome::resolve("spec.tls.frontend.default", referrer, default, bundles, cx);
         let mut ports: HashMap<u16, Outcome> = HashMap::new();
         for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
             let at = format!("spec.tls.frontend.perPort[{i}]");
@@ -53,7 +53,7 @@ impl FrontendValidation {
             let Ok(port) = u16::try_from(*port) else {
                 continue;
             };
-            let outcome = Outcome::resolve(&at, owner, tls, bundles, cx);
+            let outcome = Outcome::resolve(&at, referrer, tls, bundles, cx);
             ports
                 .entry(port)
                 .and_modify(|first| {
@@ -70,7 +70,7 @@ impl FrontendValidation {
         }
     }
 
-    /// Puts what applies to an HTTPS listener into its termination and verdicts.
+    /// Adds the validation on the port to the termination and verdicts of an HTTPS listener.
     pub(crate) fn apply(
         &self,
         port: u16,
@@ -111,7 +111,7 @@ impl FrontendValidation {
         }
     }
 
-    /// All bundles, by name.
+    /// Returns all trust bundles by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         std::iter::once(&self.default)
             .chain(self.ports.values())
@@ -124,7 +124,7 @@ impl FrontendValidation {
 impl Outcome {
     fn resolve<'w>(
         at: &str,
-        owner: &Owner<'w>,
+        referrer: Referrer<'w>,
         config: &'w FrontendTlsConfig,
         bundles: &mut CaBundles<'w>,
         cx: &Context<'w, '_>,
@@ -158,7 +158,7 @@ impl Outcome {
             return outcome;
         }
         let Combined { bundle, faults } =
-            bundles.combine(owner.referrer(), ca_certificate_refs, Reach::Granted, cx);
+            bundles.combine(referrer, ca_certificate_refs, Reach::Granted, cx);
         outcome.bundle = bundle;
         outcome.faults = faults
             .into_iter()

@@ -1,7 +1,7 @@
-//! PEM in and out: what is read from a Secret or ConfigMap, and the canonical form that travels on.
+//! PEM: reading the text of a Secret or ConfigMap, and writing the canonical form.
 //!
-//! Only certificates and the one private key leave here, re-encoded, so nothing else that a file holds
-//! reaches a proxy, and equal keys are equal bytes. Errors never quote the text.
+//! Only certificates and the one private key leave here, re-encoded, so nothing else that the text holds reaches a proxy,
+//! and equal keys are equal bytes. Errors never quote the text.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,14 @@ use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::pem::{Error, PemObject as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// More than any real chain or bundle; bounds the work that a hostile object can cause.
+/// Most bytes of a text: more than any real chain or bundle has. It bounds the work that a hostile object can cause.
 const MAX_BYTES: usize = 512 * 1024;
 const MAX_CERTIFICATES: usize = 512;
 
-/// Old names of a certificate's section. What the second holds beside the certificate is cut off when it is read.
+/// Old labels of certificates. The second has more than the certificate, which is cut off when it is read.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// All certificates of a PEM text, in order; at least one.
+/// Returns all certificates of a PEM text, in order; at least one.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
     let mut found = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     Ok(found)
 }
 
-/// The first private key of a PEM text.
+/// Returns the first private key of a PEM text.
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let pem = text(pem)?;
     let has = |marker: &[u8]| pem.windows(marker.len()).any(|part| part == marker);
@@ -50,7 +50,7 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
     })
 }
 
-/// The text as it is read: without a byte order mark, under today's names of sections.
+/// Returns the text as it is parsed: without a byte order mark, with today's labels.
 fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if pem.len() > MAX_BYTES {
         return Err(format!(
@@ -59,7 +59,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         ));
     }
     let pem = pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem);
-    // What is not UTF-8 stands outside of the sections, or breaks them.
+    // Bytes that are not UTF-8 stand outside of the sections, or break them.
     let text = String::from_utf8_lossy(pem);
     if !OLD_LABELS.iter().any(|label| text.contains(label)) {
         return Ok(Cow::Borrowed(pem));
@@ -70,7 +70,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// What is wrong with a PEM text, without any of it.
+/// Returns a message about a PEM text that quotes none of it.
 fn broken(why: &Error) -> String {
     match why {
         Error::MissingSectionEnd { .. } => {
@@ -81,7 +81,7 @@ fn broken(why: &Error) -> String {
     }
 }
 
-/// Certificates as PEM, and nothing else.
+/// Returns the certificates as PEM.
 pub(crate) fn encode_certificates(certificates: &[CertificateDer<'_>]) -> String {
     let mut text = String::new();
     for certificate in certificates {
@@ -90,7 +90,7 @@ pub(crate) fn encode_certificates(certificates: &[CertificateDer<'_>]) -> String
     text
 }
 
-/// A private key as PEM, under the label of its own encoding.
+/// Returns a private key as PEM, under the label of its own encoding.
 pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     let label = match key {
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -102,7 +102,7 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     text
 }
 
-/// RFC 7468: lines of 64 characters.
+/// Appends a section as RFC 7468 has it, with lines of 64 characters.
 fn encode(label: &str, der: &[u8], text: &mut String) {
     text.push_str("-----BEGIN ");
     text.push_str(label);

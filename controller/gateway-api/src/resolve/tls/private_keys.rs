@@ -1,7 +1,7 @@
-//! Says whether a private key belongs to a certificate, by comparing public keys. Pure.
+//! Private keys, and the check that one belongs to a certificate, by a comparison of public keys.
 //!
-//! That is all that is judged here: which kinds and sizes of keys are good enough is for the proxy to say, so a key of a
-//! kind that is not known here is taken. No error has any part of a key.
+//! Nothing else is judged here: kinds and sizes of keys are for the proxy to judge, so a key of an unknown kind is accepted.
+//! No error has any part of a key.
 
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use ring::signature::{
@@ -19,7 +19,7 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 
-/// As much of a private key as tells its public key.
+/// The parts of a private key that tell its public key.
 pub(crate) enum PrivateKey<'k> {
     Rsa {
         modulus: &'k [u8],
@@ -27,13 +27,13 @@ pub(crate) enum PrivateKey<'k> {
     },
     Ec {
         scalar: &'k [u8],
-        /// The point, which the key need not say.
+        /// The point, which not every key has.
         public: Option<&'k [u8]>,
     },
     Ed25519 {
         seed: &'k [u8],
     },
-    /// Of a kind of which nothing is known here.
+    /// A key of an unknown kind.
     Other,
 }
 
@@ -78,8 +78,8 @@ impl<'k> PrivateKey<'k> {
         })
     }
 
-    /// Whether it is the key of a certificate with this public key. A key that does not say its public key, of a kind
-    /// for which that cannot be computed here, is taken: the proxy refuses it if it is another.
+    /// Returns true if it is the key of a certificate with this public key. A key without its public key, of a kind for which
+    /// that cannot be computed here, is accepted: the proxy refuses it if it does not belong.
     pub(crate) fn belongs_to(&self, certificate: &SubjectPublicKeyInfo<'_>) -> bool {
         let Ok(public) = certificate.parsed() else {
             return true;
@@ -111,7 +111,7 @@ impl<'k> PrivateKey<'k> {
     }
 }
 
-/// Names the kind of a public key that Envoy is known to refuse, whose own words for it say little; none of any other.
+/// Returns the kind of a public key that Envoy is known to refuse, since its own message says little; none for any other.
 pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let algorithm = certificate.algorithm.algorithm.to_id_string();
     let Ok(oid) = ObjectIdentifier::new(&algorithm) else {
@@ -145,13 +145,13 @@ fn malformed(kind: &str) -> String {
     format!("holds a malformed {kind} private key; is it cut off?")
 }
 
-/// A number without the zeros before it.
+/// Returns a number without leading zeros.
 fn number(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// Compares two points of one curve, each of which may be compressed.
+/// Returns true if two points of one curve, each of which may be compressed, are the same.
 fn same_point(a: &[u8], b: &[u8]) -> bool {
     let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
         let (form, rest) = point.split_first()?;
@@ -170,8 +170,8 @@ fn same_point(a: &[u8], b: &[u8]) -> bool {
     halves(a).is_some_and(|a| Some(a) == halves(b))
 }
 
-/// Whether the private number makes the point, on the two curves on which that can be computed here; true on others, and
-/// of points that are compressed.
+/// Returns true if the private number makes the point, on the two curves on which that can be computed here; also on others,
+/// and for points that are compressed.
 fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     let algorithm = match (curve, point.len()) {
         (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,
