@@ -10,7 +10,7 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sesame_agent::envoy::validate::{Verdict, validate};
-use sesame_gateway_api::api::decode::{self, Limits};
+use sesame_gateway_api::decode::{self, Limits};
 use sesame_gateway_api::resolve::{Options, resolve};
 use sesame_gateway_api::status::ConditionType;
 use sesame_gateway_api::world::World;

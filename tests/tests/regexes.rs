@@ -9,7 +9,7 @@ use std::path::Path;
 use prost::encoding::encode_varint;
 use serde_json::json;
 use sesame_agent::envoy::validate::{Verdict, validate};
-use sesame_gateway_api::api::decode::{self, Limits};
+use sesame_gateway_api::decode::{self, Limits};
 use sesame_gateway_api::resolve::{Options, resolve};
 use sesame_gateway_api::status::{ConditionStatus, ConditionType};
 use sesame_gateway_api::world::World;

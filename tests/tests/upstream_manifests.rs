@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sesame_gateway_api::api::decode::{Limits, decode, split};
+use sesame_gateway_api::decode::{Limits, decode, split};
 use sesame_gateway_api::world::Kind;
 
 /// Directories of the conformance module whose YAML is no Kubernetes object, and what it is.

@@ -7,11 +7,11 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::apply::create_directory;
-use crate::envoy::launcher::Server;
 use crate::envoy::locate;
+use crate::envoy::process::launcher::Server;
+use crate::host::create_directory;
 use crate::run::DEFAULT_RUNTIME_DIR;
-use crate::run::ending::end_all;
+use crate::run::shutdown::end_all;
 
 #[derive(Debug, Args)]
 pub(crate) struct LauncherArgs {

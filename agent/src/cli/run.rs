@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use sesame_gateway_api::api::Network;
+use sesame_gateway_api::resolve;
 
 use super::host::HostArgs;
 use super::source::SourceArgs;
@@ -55,7 +57,7 @@ pub(crate) struct RunArgs {
     /// which the end of the agent's does not reach.
     #[arg(long, env = "SESAME_LAUNCHER")]
     launcher: bool,
-    /// What becomes of Envoy when the agent is told to stop (SIGTERM, SIGINT): it serves on and the next agent adopts it,
+    /// InstanceCommand becomes of Envoy when the agent is told to stop (SIGTERM, SIGINT): it serves on and the next agent adopts it,
     /// or it is drained and ended. `sesame-agent drain --stop` ends both in any case.
     #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
     on_stop: OnStop,
@@ -107,6 +109,16 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     takeover_seconds: u64,
+    /// Resolve every change by itself where that is possible, or everything for every change: both give the same outcome.
+    #[arg(
+        long = "resolve",
+        env = "SESAME_RESOLVE",
+        hide = true,
+        action = clap::ArgAction::Set,
+        default_value = "incremental",
+        value_parser = PossibleValuesParser::new(["incremental", "full"]).map(|way| way == "incremental")
+    )]
+    incremental: bool,
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
@@ -129,6 +141,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         lame_duck_seconds,
         health_address,
         takeover_seconds,
+        incremental,
     } = args;
     let mut addresses = host.addresses.clone();
     if !address_pools.is_empty() {
@@ -148,7 +161,10 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
     }
     run::run(RunOptions {
         source: source.source()?,
-        resolve: host.resolve_options(),
+        resolve: resolve::Options {
+            incremental,
+            ..host.resolve_options()
+        },
         limits: host.manifest_limits(),
         port_map: host.port_map,
         addresses,

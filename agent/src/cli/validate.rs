@@ -153,7 +153,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
             message: problem.message.clone(),
         });
     }
-    // What is served of several Gateways is said of each.
+    // InstanceCommand is served of several Gateways is said of each.
     for gateway in &resolution.gateways {
         let object = ObjectKey {
             kind: Kind::Gateway,

@@ -14,9 +14,10 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_proto::{bounds, keys};
 
 use super::directories::Directories;
-use super::wanted::Wanted;
+use super::target::Target;
 use crate::apply::state::{Accepted, Generation, StateDir};
-use crate::apply::{create_directory, remove_if_there, replace_file};
+use crate::host::durable::replace_file;
+use crate::host::{create_directory, remove_if_there};
 
 /// In the state of a Gateway that was withdrawn: its name.
 const WITHDRAWN: &str = "withdrawn";
@@ -26,7 +27,7 @@ const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
 /// Makes `wanted`, with this digest of all but its endpoints, what the next cold start serves.
-pub(super) fn save(directory: &Path, wanted: &Wanted, config: &str) -> anyhow::Result<()> {
+pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::Result<()> {
     let snapshot = zstd::bulk::compress(&wanted.packed.bytes(), 1)
         .context("the snapshot cannot be compressed")?;
     StateDir::open(directory, StateDir::KEEP)?.accept(Accepted {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use sesame_files::open::{self, OpenError, Rule};
 use sesame_gateway_api::api::NamespacedName;
 
-use crate::apply::create_directory;
-use crate::envoy::identity::{Identity, PID_FILE};
+use crate::envoy::process::identity::{Identity, PID_FILE};
+use crate::host::create_directory;
 use sesame_render::layout::{XdsLayout, file_name};
 
 /// The longest path that a Unix socket can have on Linux, without its end byte.

@@ -16,8 +16,8 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 
 use super::accepted;
 use super::directories::Directories;
-use crate::apply::replace_file;
 use crate::apply::state::StateDir;
+use crate::host::durable::replace_file;
 use crate::quarantine::digests;
 
 const PINNED: &str = "pinned";

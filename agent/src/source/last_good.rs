@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
-use crate::apply::{create_directory, write_file};
+use crate::host::{create_directory, replace_file};
 
 /// A directory of last good texts, or none.
 #[derive(Debug)]
@@ -55,8 +55,7 @@ impl LastGood {
         }
         create_directory(dir)?;
         let temporary = dir.join(format!(".{}", name(manifest)));
-        write_file(&temporary, [&header, text].concat().as_bytes(), 0o600)?;
-        fs::rename(temporary, path)
+        replace_file(&path, &temporary, [&header, text].concat().as_bytes())
     }
 
     /// Forgets the manifest.

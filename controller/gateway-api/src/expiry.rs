@@ -1,7 +1,8 @@
-//! When certificates expire, and from when on that is said. Pure: it is told the time.
+//! Expiry of certificates, and the warnings about it. The time is an argument.
 //!
-//! Resolution knows no clock, and an expired certificate is served like any other: whether clients still take it is for
-//! them to say, and a closed port helps nobody. So everybody who has a clock asks here what to tell.
+//! This is the place for statements that depend on the time: resolution has no clock, so the callers that have one ask here
+//! and tell the outcome. An expired certificate is served like any other: its clients decide if they accept it, and a
+//! closed port would help nobody.
 
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
@@ -9,7 +10,7 @@ use rustls_pki_types::pem::PemObject as _;
 use sesame_proto::keys::KeyPair;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// An expiry is said this long before.
+/// Seconds before the expiry from which on it is told.
 const WARNING: i64 = 14 * 24 * 60 * 60;
 
 /// The time for which a certificate is valid, in seconds since 1970.
@@ -17,23 +18,23 @@ const WARNING: i64 = 14 * 24 * 60 * 60;
 pub struct Expiry {
     /// The key pair that it belongs to: `Secret/namespace/name`.
     pub name: String,
-    /// From when on it is valid.
+    /// Start of its validity.
     pub not_before: i64,
-    /// Until when.
+    /// End of its validity.
     pub not_after: i64,
 }
 
-/// What is to be said of a certificate.
+/// A warning about a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Warning {
-    /// In a sentence.
+    /// The warning as a sentence.
     pub message: String,
-    /// Whether clients refuse it now.
+    /// True if clients refuse the certificate now.
     pub refused: bool,
 }
 
 impl Expiry {
-    /// Of the leaf of a pair; none if it cannot be read.
+    /// Returns the expiry of the leaf of a pair; none if the leaf cannot be read.
     pub fn of(pair: &KeyPair) -> Option<Self> {
         let leaf = CertificateDer::from_pem_slice(&pair.certificate_chain).ok()?;
         let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
@@ -44,7 +45,7 @@ impl Expiry {
         })
     }
 
-    /// What is to be said of it now: that it is not valid, or that it soon will not be. Soon is 14 days, or the last third
+    /// Returns a warning if the certificate is not valid at this time, or soon will not be. Soon is 14 days, or the last third
     /// of a shorter life.
     pub fn warning(&self, now: Timestamp) -> Option<Warning> {
         let Self {

@@ -1,4 +1,4 @@
-//! The objects of one moment, by kind and name, and what was good of them before: the only input of resolution.
+//! The objects of one moment by kind and name, and the last good key pairs: the only input of resolution.
 //!
 //! A copy of a world is cheap, and a change replaces one object. A world decides nothing and drops nothing.
 
@@ -43,20 +43,20 @@ macro_rules! kinds {
         pub enum Kind { $($kind,)+ }
 
         impl Kind {
-            /// All kinds.
+            /// Lists all kinds.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind,)+];
 
-            /// The kind as the API writes it.
+            /// Returns the kind as the API writes it.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $text,)+ }
             }
 
-            /// The `apiVersion`s under which the kind is read.
+            /// Returns the `apiVersion`s under which the kind is read.
             pub fn api_versions(self) -> &'static [&'static str] {
                 match self { $(Self::$kind => $groups,)+ }
             }
 
-            /// Whether objects of the kind have no namespace.
+            /// Returns true if objects of the kind have no namespace.
             pub fn cluster_scoped(self) -> bool {
                 match self { $(Self::$kind => $cluster,)+ }
             }
@@ -81,22 +81,22 @@ macro_rules! kinds {
         pub enum AnyObject { $($kind(Arc<$type>),)+ }
 
         impl AnyObject {
-            /// Its kind.
+            /// Returns the kind.
             pub fn kind(&self) -> Kind {
                 match self { $(Self::$kind(_) => Kind::$kind,)+ }
             }
 
-            /// Its metadata.
+            /// Returns the metadata.
             pub fn metadata(&self) -> &Metadata {
                 match self { $(Self::$kind(object) => &object.metadata,)+ }
             }
 
-            /// Its metadata, to be changed; copies the object first if it is shared.
+            /// Returns the metadata for a change; copies the object first if it is shared.
             pub fn metadata_mut(&mut self) -> &mut Metadata {
                 match self { $(Self::$kind(object) => &mut Arc::make_mut(object).metadata,)+ }
             }
 
-            /// Its kind and name.
+            /// Returns the kind and name.
             pub fn key(&self) -> ObjectKey {
                 ObjectKey { kind: self.kind(), name: self.metadata().key() }
             }
@@ -107,7 +107,7 @@ macro_rules! kinds {
         #[allow(missing_docs, reason = "each is the API's own kind")]
         pub struct World {
             $(pub $field: Objects<$type>,)+
-            /// What of the Secrets was good before.
+            /// The last good key pair of each Secret.
             pub last_good: LastGoodKeys,
         }
 
@@ -119,14 +119,14 @@ macro_rules! kinds {
                 }
             }
 
-            /// Removes the object; says whether it was there.
+            /// Removes the object; returns true if it was there.
             pub fn remove(&mut self, key: &ObjectKey) -> bool {
                 match key.kind {
                     $(Kind::$kind => self.$field.remove(&key.name),)+
                 }
             }
 
-            /// The object.
+            /// Returns the object.
             pub fn get(&self, key: &ObjectKey) -> Option<AnyObject> {
                 let NamespacedName { namespace, name } = &key.name;
                 match key.kind {
@@ -134,29 +134,29 @@ macro_rules! kinds {
                 }
             }
 
-            /// The names of the objects of one kind, in order.
+            /// Returns the names of the objects of one kind, in order.
             pub fn names(&self, kind: Kind) -> Vec<NamespacedName> {
                 match kind {
                     $(Kind::$kind => self.$field.iter().map(|object| object.metadata.key()).collect(),)+
                 }
             }
 
-            /// How many objects of one kind there are.
+            /// Returns the number of objects of one kind.
             pub fn count(&self, kind: Kind) -> usize {
                 match kind { $(Kind::$kind => self.$field.len(),)+ }
             }
 
-            /// How many objects there are.
+            /// Returns the number of objects.
             pub fn len(&self) -> usize {
                 [$(self.$field.len(),)+].iter().sum()
             }
 
-            /// Whether there are none.
+            /// Returns true if there are none.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// Whether there is such an object.
+            /// Returns true if there is such an object.
             pub fn contains(&self, key: &ObjectKey) -> bool {
                 self.get(key).is_some()
             }
@@ -169,8 +169,8 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// Of these the experimental channel also serves v1alpha2, which is another API: a TLSRoute may leave its hostnames out, and
-// all may have several rules, of which nobody says what they mean. It is not read; v1alpha3 has the shape of v1.
+// The experimental channel also serves v1alpha2, which is not read, since it is another API: a TLSRoute may leave its
+// hostnames out, and may have several rules without a defined meaning. v1alpha3 has the shape of v1.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1alpha3",
@@ -200,7 +200,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind that objects of this `apiVersion` and `kind` are read as.
+    /// Returns the kind that objects of this `apiVersion` and `kind` are read as.
     pub fn find(api_version: &str, kind: &str) -> Option<Kind> {
         Self::ALL
             .iter()
@@ -208,7 +208,7 @@ impl Kind {
             .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
     }
 
-    /// Whether the kind belongs to the Gateway API, whose fields are all modelled.
+    /// Returns true for kinds of the Gateway API, whose fields are all modelled.
     pub fn is_gateway_api(self) -> bool {
         self.api_versions()
             .iter()

@@ -196,7 +196,7 @@ pub struct RefusedObject {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use sesame_gateway_api::api::decode::from_value;
+    use sesame_gateway_api::decode::from_value;
 
     use super::*;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use sesame_files::open::{self, Rule};
@@ -94,6 +95,15 @@ struct Given {
     /// Log format, on standard error [default: text]
     #[arg(long, env = "SESAME_LOG_FORMAT")]
     log_format: Option<LogFormat>,
+    /// Resolve every change by itself where that is possible, or everything for every change: both give the same outcome.
+    #[arg(
+        long = "resolve",
+        env = "SESAME_RESOLVE",
+        hide = true,
+        value_parser = PossibleValuesParser::new(["incremental", "full"]).map(|way| way == "incremental")
+    )]
+    #[serde(skip)]
+    incremental: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -140,6 +150,7 @@ impl Given {
             lease_seconds,
             log,
             log_format,
+            incremental,
         } = self;
         let namespace = namespace
             .or(file.namespace)
@@ -175,6 +186,7 @@ impl Given {
                 allow_local_endpoints: allow_local_endpoints
                     .or(file.allow_local_endpoints)
                     .unwrap_or(defaults.allow_local_endpoints),
+                incremental: incremental.unwrap_or(defaults.incremental),
             },
             namespace,
             mode: match mode.or(file.mode).unwrap_or(ModeArg::Multiple) {

@@ -8,14 +8,13 @@
 
 mod bundles;
 mod cluster_state;
+#[cfg(test)]
+mod incremental_tests;
 mod pending;
 #[cfg(test)]
 mod refresh_tests;
 mod relevant;
-#[cfg(test)]
-mod reroute_tests;
 mod single;
-mod slices;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +32,9 @@ use crate::serve::Metrics;
 use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
 use crate::watch::{Input, References, references};
 use sesame_gateway_api::expiry::Expiry;
-use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
+use sesame_gateway_api::resolve::incremental::{
+    PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
+};
 use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::world::ObjectKey;
 
@@ -62,7 +63,7 @@ struct Memory {
     state: ClusterState,
     resolver: Resolver,
     /// Resolver of changed routes with their neighbours.
-    of_neighbours: Resolver,
+    incremental: Resolver,
     bundles: Bundles,
     pending: Pending,
 }
@@ -73,7 +74,7 @@ impl Engine {
         let mut memory = Memory {
             state: ClusterState::default(),
             resolver: Resolver::default(),
-            of_neighbours: Resolver::default(),
+            incremental: Resolver::default(),
             bundles: Bundles::default(),
             pending: Pending::new(),
         };
@@ -81,6 +82,11 @@ impl Engine {
             let input = match memory.pending.task(Instant::now()) {
                 Task::Wait(None) => self.inputs.recv().map_err(RecvTimeoutError::from),
                 Task::Wait(Some(time)) => self.inputs.recv_timeout(time),
+                Task::Refresh if !self.options.incremental => {
+                    pending.take_services();
+                    pending.note(Effect::world(), Instant::now());
+                    continue;
+                }
                 Task::Refresh => {
                     self.refresh(&mut memory);
                     continue;
@@ -132,7 +138,7 @@ impl Engine {
         let Memory {
             state,
             resolver,
-            of_neighbours,
+            incremental,
             bundles,
             pending,
         } = memory;
@@ -146,7 +152,7 @@ impl Engine {
         let mut outcome = None;
         let routes = std::mem::take(&mut pending.routes);
         if !pending.unresolved && !routes.is_empty() {
-            let update = self.reroute(state, &routes, of_neighbours, bundles);
+            let update = self.resolve_routes(state, &routes, incremental, bundles);
             outcome = update.map(Resolved::Routes);
             pending.unresolved = outcome.is_none();
         }
@@ -177,10 +183,10 @@ impl Engine {
     }
 
     /// Resolves changed routes with their neighbours alone; none if it takes a whole resolution.
-    fn reroute(
+    fn resolve_routes(
         &self,
         state: &ClusterState,
-        before: &Before,
+        before: &PreviousRoutes,
         resolver: &mut Resolver,
         bundles: &mut Bundles,
     ) -> Option<RouteStatusUpdate> {
@@ -189,15 +195,18 @@ impl Engine {
             return None;
         }
         let start = Instant::now();
-        let Rerouted { hosts, statuses } = reroute(state.world(), before, resolver, &self.options)?;
+        let RouteDelta {
+            route_tables,
+            statuses,
+        } = resolve_routes(state.world(), before, resolver, &self.options)?;
         let mut changed = BTreeMap::new();
-        if !hosts.is_empty() {
-            let desired = bundles.reroute(hosts)?;
+        if !route_tables.is_empty() {
+            let desired = bundles.change_hosts(&route_tables)?;
             changed = revisions(&desired);
             self.desired.send_replace(Some(Arc::new(desired)));
         }
-        self.metrics.rerouted(start.elapsed());
-        let now = |other: OtherStatus| (other.route, other.now);
+        self.metrics.resolved_routes(start.elapsed());
+        let now = |change: RouteStatusChange| (change.route, change.after);
         Some(RouteStatusUpdate {
             routes: statuses.into_iter().map(now).collect(),
             revisions: changed,

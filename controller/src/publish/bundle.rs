@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
+use sesame_proto::delta::RouteTableDelta;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Snapshot, VirtualHost};
+use sesame_proto::schema::Snapshot;
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
 use super::objects::{BundleOwner, DesiredObject};
@@ -60,13 +61,14 @@ impl Bundle {
         Self::of(owner, secrets, sharded, splitter.config(), &[])
     }
 
-    /// The same with other virtual hosts; none if only the whole Gateway tells. `splitter` is the Gateway's own.
-    pub(crate) fn rerouted(
+    /// Returns the bundle after these changes of virtual hosts; none if only the whole Gateway tells. `splitter` is the
+    /// Gateway's own.
+    pub(crate) fn with_changed_hosts(
         &self,
-        hosts: Vec<(String, VirtualHost)>,
+        delta: &RouteTableDelta,
         splitter: &mut Splitter,
     ) -> Option<Self> {
-        let sharded = splitter.reroute(hosts).ok()??;
+        let sharded = splitter.change_hosts(delta).ok()??;
         let secrets = self.parts.iter().filter(|part| part.part == Part::Keys);
         let secrets = secrets.cloned().collect();
         let owner = self.owner.clone();

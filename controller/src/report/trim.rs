@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 
 use crate::watch::{Json, Keep};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::api::decode::from_value;
+use sesame_gateway_api::decode::from_value;
 use sesame_published::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,

@@ -20,7 +20,7 @@ use super::{Input, Received, StoredStatus, WatchEvent, WatchedObject, follow, wa
 use crate::retry::Pauses;
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::api::decode::decode_value;
+use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
 /// Pause before a kind that is not installed is looked for again.

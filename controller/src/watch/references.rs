@@ -126,7 +126,7 @@ fn is_plain(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sesame_gateway_api::api::decode::{self, Limits};
+    use sesame_gateway_api::decode::{self, Limits};
 
     fn world(text: &str) -> World {
         let mut world = World::default();

@@ -107,7 +107,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                     output::error(&error);
                     failed = Some(words);
                 }
-                // What comes after it is shown, even if it is what was there before.
+                // InstanceCommand comes after it is shown, even if it is what was there before.
                 shown = None;
             }
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use sesame_gateway_api::api::UnknownField;
-use sesame_gateway_api::api::decode::{self, DecodeError, Decoded, decode, split};
+use sesame_gateway_api::decode::{self, DecodeError, Decoded, decode, split};
 use sesame_gateway_api::world::ObjectKey;
 use sha2::{Digest as _, Sha256};
 

@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use sesame_gateway_api::api::decode;
+use sesame_gateway_api::decode;
 use sesame_gateway_api::world::{LastGoodKeys, ObjectKey, World};
 
 use self::file::{Content, Documents, ManifestFile};

@@ -1,6 +1,6 @@
-//! What resolution reads of the core kinds: Service, `EndpointSlice`, Secret, `ConfigMap`, Namespace.
+//! The core kinds that resolution reads: Service, `EndpointSlice`, Secret, `ConfigMap`, Namespace.
 //!
-//! Only what is read is kept, because a cluster has many of these. Secret values never print.
+//! Only the fields that are read are kept, because a cluster has many of these objects. Secret values never print.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct ServicePort {
     /// TCP when empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub protocol: String,
-    /// What is spoken on the port, for instance `kubernetes.io/h2c`.
+    /// The protocol on the port, for instance `kubernetes.io/h2c`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_protocol: Option<String>,
 }
@@ -80,13 +80,13 @@ pub struct SliceEndpoint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointConditions {
-    /// May take new traffic.
+    /// True if it may take new traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// Answers, ready or terminating.
+    /// True if it answers, ready or terminating.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serving: Option<bool>,
-    /// Is being stopped.
+    /// True if it is being stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminating: Option<bool>,
 }

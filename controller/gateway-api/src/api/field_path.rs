@@ -1,13 +1,13 @@
-//! Where in an object a field is: `spec.rules[2].backendRefs[0].weight`.
+//! The path of a field in an object, such as `spec.rules[2].backendRefs[0].weight`.
 
 use std::fmt;
 
 /// One step down into an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// To a field, or the entry of a map.
+    /// A step to a field, or to the entry of a map.
     Field(Box<str>),
-    /// To an element of a list, from 0.
+    /// A step to an element of a list, from 0.
     Index(usize),
 }
 
@@ -15,11 +15,11 @@ pub enum Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(pub Box<[Step]>);
 
-/// A key comes from outside: of a longer one only the start is told.
+/// Most characters of a key that are told, since keys come from outside.
 const MOST_OF_A_KEY: usize = 64;
 
 impl FieldPath {
-    /// The names of the fields on the way, without places in lists.
+    /// Returns the names of the fields on the path, without places in lists.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
             Step::Field(name) => Some(name.as_ref()),
@@ -27,7 +27,7 @@ impl FieldPath {
         })
     }
 
-    /// The place in the list `spec.<list>` that it leads through.
+    /// Returns the place in the list `spec.<list>` that the path leads through, if it does.
     pub fn element_of(&self, list: &str) -> Option<usize> {
         match self.0.as_ref() {
             [Step::Field(spec), Step::Field(name), Step::Index(index), ..]

@@ -8,7 +8,7 @@ use super::{BackendRef, FilterType, ObjectRef, PathModifierType};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Filter {
-    /// Which of the members below is set.
+    /// The member below that is set.
     #[serde(rename = "type")]
     pub type_: FilterType,
     /// For `RequestHeaderModifier`.
@@ -68,7 +68,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathModifier {
-    /// Which of the members below is set.
+    /// The member below that is set.
     #[serde(rename = "type")]
     pub type_: PathModifierType,
     /// For `ReplaceFullPath`.
@@ -116,7 +116,7 @@ pub struct UrlRewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestMirror {
-    /// Where the copy goes.
+    /// The backend that gets the copy.
     pub backend_ref: BackendRef,
     /// Of a hundred requests; exclusive with `fraction`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,7 +145,7 @@ pub struct Cors {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(deserialize_with = "super::exact::vec")]
     pub allow_origins: Vec<String>,
-    /// Whether credentials may be sent.
+    /// True if credentials may be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_credentials: Option<bool>,
     /// Methods, or `*`.
@@ -179,7 +179,7 @@ pub struct ExternalAuth {
     /// For HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<ExternalAuthHttp>,
-    /// Whether and how much of the body is sent along.
+    /// The part of the body that is sent along.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_body: Option<ForwardBody>,
 }

@@ -24,7 +24,7 @@ pub struct GatewayClassSpec {
     /// Parameters of the class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters_ref: Option<ObjectRef>,
-    /// For people.
+    /// A description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
@@ -45,13 +45,13 @@ pub struct GatewaySpec {
     /// Labels, annotations and parameters of what is created for the Gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure: Option<Infrastructure>,
-    /// Which `ListenerSets` may attach.
+    /// The `ListenerSets` that may attach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_listeners: Option<AllowedListeners>,
     /// TLS towards backends and the validation of clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<GatewayTls>,
-    /// Experimental: whether routes attach to this Gateway by default.
+    /// Experimental: the scope in which routes attach to this Gateway by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_scope: Option<String>,
 }
@@ -83,7 +83,7 @@ pub struct Listener {
     /// TLS, for HTTPS and TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenerTls>,
-    /// Which routes may attach.
+    /// The routes that may attach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_routes: Option<AllowedRoutes>,
 }
@@ -104,8 +104,7 @@ pub struct ListenerTls {
     pub options: BTreeMap<String, String>,
 }
 
-/// Any reference to an object by group, kind, name and namespace; which parts are defaulted depends on
-/// where it stands.
+/// A reference to an object by group, kind, name and namespace. The defaults depend on the field that it stands in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
@@ -126,10 +125,10 @@ pub struct ObjectRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AllowedRoutes {
-    /// From which namespaces; Same when absent.
+    /// The namespaces of the routes; Same when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<AllowedNamespaces>,
-    /// Of which kinds; those of the protocol when empty.
+    /// The kinds of the routes; those of the protocol when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(deserialize_with = "super::exact::vec")]
     pub kinds: Vec<RouteGroupKind>,
@@ -139,7 +138,7 @@ pub struct AllowedRoutes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AllowedListeners {
-    /// From which namespaces; None when absent.
+    /// The namespaces of the ListenerSets; None when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<AllowedNamespaces>,
 }
@@ -148,7 +147,7 @@ pub struct AllowedListeners {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AllowedNamespaces {
-    /// Which namespaces.
+    /// The namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<FromNamespaces>,
     /// The selector for `from: Selector`.
@@ -198,7 +197,7 @@ pub struct GatewayTls {
     /// The client certificate shown to backends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<GatewayBackendTls>,
-    /// How clients are validated.
+    /// Validation of clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frontend: Option<FrontendTls>,
 }
@@ -238,7 +237,7 @@ pub struct FrontendTlsPort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FrontendTlsConfig {
-    /// How client certificates are validated.
+    /// Validation of client certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<FrontendTlsValidation>,
 }

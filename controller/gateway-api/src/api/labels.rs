@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Labels(Box<[(Box<str>, Box<str>)]>);
 
 impl Labels {
-    /// The value of the label.
+    /// Returns the value of the label.
     pub fn get(&self, key: &str) -> Option<&str> {
         let at = self
             .0
@@ -20,12 +20,12 @@ impl Labels {
         self.0.get(at).map(|(_, value)| value.as_ref())
     }
 
-    /// All, by key.
+    /// Returns all labels by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -33,7 +33,7 @@ impl Labels {
 
 impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        // By way of a tree, which orders them and keeps the last of a key.
+        // A tree orders them and keeps the last of a key.
         let ordered: BTreeMap<Box<str>, Box<str>> = labels
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
@@ -42,7 +42,7 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     }
 }
 
-/// Reads annotations, and keeps those that are Sesame's own: others may be as large as the object itself.
+/// Reads annotations, and keeps those that are Sesame's own; others may be as large as the object itself.
 pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Labels, D::Error> {

@@ -12,7 +12,7 @@ use super::{Labels, UnknownFields};
 /// The Gateway API group.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// What resolution reads of `metadata`.
+/// The part of `metadata` that resolution reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
@@ -35,22 +35,22 @@ pub struct Metadata {
     /// `metadata.labels`.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// What the object holds that this version does not know; of Gateway API kinds.
+    /// The fields of an object of the Gateway API that this version does not know.
     #[serde(skip)]
     pub unknown: UnknownFields,
-    /// Of `metadata.annotations` those whose names begin with `projectsesame.io/`.
+    /// The entries of `metadata.annotations` whose names begin with `projectsesame.io/`.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[serde(deserialize_with = "super::labels::own_annotations")]
     pub annotations: Labels,
 }
 
 impl Metadata {
-    /// Namespace and name together.
+    /// Returns the namespace and name together.
     pub fn key(&self) -> NamespacedName {
         NamespacedName::new(&self.namespace, &self.name)
     }
 
-    /// The order of age that the specification uses wherever two objects compete: creation time first
+    /// Returns the order of age that the specification uses wherever two objects compete: creation time first
     /// (an object without one counts as oldest), then the text `{namespace}/{name}`.
     pub fn age(&self) -> Age<'_> {
         Age(self)
@@ -62,7 +62,7 @@ impl Metadata {
 pub struct Age<'m>(&'m Metadata);
 
 impl Age<'_> {
-    /// `namespace/name` as one text: part by part, `-` would not sort before `/`.
+    /// Returns `namespace/name` as one text: compared part by part, `-` would not sort before `/`.
     fn text(&self) -> impl Iterator<Item = u8> + '_ {
         let Self(Metadata {
             namespace, name, ..
@@ -111,7 +111,7 @@ pub struct NamespacedName {
 }
 
 impl NamespacedName {
-    /// Both parts, copied.
+    /// Returns both parts, copied.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -130,7 +130,7 @@ impl fmt::Display for NamespacedName {
     }
 }
 
-/// An object as every kind has it: metadata and a specification.
+/// An object of most kinds: metadata and a specification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Object<S> {

@@ -5,7 +5,6 @@
 //! failing the whole object. Nothing here decides anything.
 
 mod core;
-pub mod decode;
 mod enums;
 mod exact;
 mod field_path;
@@ -15,7 +14,6 @@ mod labels;
 mod meta;
 mod network;
 mod policy;
-mod protecting;
 mod routes;
 mod unknown;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An address and how many bits of it count.
+/// An address and the number of its bits that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -35,7 +35,7 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// Whether the address is in it.
+    /// Returns true if the address is in the network.
     pub fn holds(&self, ip: IpAddr) -> bool {
         match (self.address, ip) {
             (IpAddr::V4(network), IpAddr::V4(ip)) => {

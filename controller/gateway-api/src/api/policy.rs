@@ -15,10 +15,10 @@ pub type BackendTlsPolicy = Object<BackendTlsPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReferenceGrantSpec {
-    /// Who may refer; any of these.
+    /// The objects that may refer; any of these.
     #[serde(deserialize_with = "super::exact::vec")]
     pub from: Vec<GrantFrom>,
-    /// To what; any of these.
+    /// The objects that may be referred to; any of these.
     #[serde(deserialize_with = "super::exact::vec")]
     pub to: Vec<GrantTo>,
 }
@@ -55,7 +55,7 @@ pub struct BackendTlsPolicySpec {
     /// The Services it applies to.
     #[serde(deserialize_with = "super::exact::vec")]
     pub target_refs: Vec<PolicyTargetRef>,
-    /// How backends are validated.
+    /// Validation of backends.
     pub validation: BackendTlsValidation,
     /// Implementation-specific options.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -104,7 +104,7 @@ pub struct BackendTlsValidation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectAltName {
-    /// Which of the members below is set.
+    /// The member below that is set.
     #[serde(rename = "type")]
     pub type_: SubjectAltNameType,
     /// For Hostname.

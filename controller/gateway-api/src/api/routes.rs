@@ -19,7 +19,7 @@ pub type UdpRoute = Object<RouteSpec<L4Rule>>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RouteSpec<R> {
-    /// What the route attaches to.
+    /// The Gateways and ListenerSets that the route attaches to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(deserialize_with = "super::exact::vec")]
     pub parent_refs: Vec<ParentRef>,
@@ -273,7 +273,7 @@ pub struct SessionPersistence {
     /// The cookie's or header's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_name: Option<String>,
-    /// How long a session lives at most.
+    /// The longest time that a session lives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absolute_timeout: Option<String>,
     /// Cookie or Header.

@@ -1,21 +1,21 @@
-//! The fields of an object that this version does not know.
+//! Fields of an object that this version does not know.
 //!
-//! They come from newer releases of the API, and from slips of the pen. Nobody may take them for having an effect: those
-//! that protect refuse what they stand in, of the others its status tells.
+//! They come from newer releases of the API, and from slips of the pen. An author must not believe that they have an
+//! effect: those that may protect something refuse the part that they stand in, and the status names the others.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::FieldPath;
 
-/// One of them.
+/// An unknown field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
-    /// Where.
+    /// The path of the field.
     pub path: FieldPath,
     /// The known field that was perhaps meant.
     pub similar: Option<&'static str>,
-    /// Whether it may protect something: then what it stands in is not served without it.
+    /// True if it may protect something; the part that it stands in is not served without it then.
     pub protects: bool,
 }
 
@@ -29,21 +29,22 @@ impl fmt::Display for UnknownField {
     }
 }
 
-/// All of one object; nearly all objects have none, and keep a pointer.
+/// The unknown fields of one object. Nearly all objects have none, and keep a pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownFields(Option<Box<Found>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
     fields: Vec<UnknownField>,
-    /// How many there are beyond these that protect nothing.
+    /// Number of further fields that protect nothing.
     harmless: usize,
-    /// Whether there are more that protect: nobody knows where.
+    /// True if there are further fields that may protect something, at places that were not kept.
     protecting: bool,
 }
 
 impl UnknownFields {
-    /// These, `harmless` more of which nothing follows, and perhaps more that protect.
+    /// Returns these fields, with the number of further ones that protect nothing; `protecting` is true if there are further
+    /// ones that may protect something.
     pub fn new(fields: Vec<UnknownField>, harmless: usize, protecting: bool) -> Self {
         if fields.is_empty() {
             return Self::default();
@@ -55,13 +56,13 @@ impl UnknownFields {
         })))
     }
 
-    /// Those that are known by name.
+    /// Returns the fields that were kept.
     pub fn iter(&self) -> impl Iterator<Item = &UnknownField> {
         self.0.iter().flat_map(|found| &found.fields)
     }
 
-    /// Why the object as a whole cannot be served: for what protects it, and is in no element of the list `spec.<parts>`,
-    /// of which each answers for itself.
+    /// Returns the reason why the object as a whole cannot be served: a field that may protect it, and is in no element of
+    /// the list `spec.<parts>`, of which each answers for itself.
     pub fn refusal(&self, parts: &str) -> Option<String> {
         let found = self.0.as_deref()?;
         if found.protecting {
@@ -74,14 +75,14 @@ impl UnknownFields {
         refusal(self.iter(), |field| field.path.element_of(parts).is_none())
     }
 
-    /// Why an element of the list `spec.<parts>` cannot be served.
+    /// Returns the reason why an element of the list `spec.<parts>` cannot be served.
     pub fn refusal_of(&self, parts: &str, index: usize) -> Option<String> {
         refusal(self.iter(), |field| {
             field.path.element_of(parts) == Some(index)
         })
     }
 
-    /// The same, apart for what is in the field `within` of the element and what is not.
+    /// Returns the same in two parts: for the fields in the field `within` of the element, and for the others.
     pub fn refusals_of(
         &self,
         parts: &str,
@@ -97,8 +98,8 @@ impl UnknownFields {
         (refusal(true), refusal(false))
     }
 
-    /// The message of a condition that is True, with what is unknown of the object and has no effect. Of fields in
-    /// elements of `spec.<parts>` only those of element `of` count, and without one only the others.
+    /// Returns the message of a condition that is True, followed by the unknown fields that have no effect. Of the elements
+    /// of `spec.<parts>` only element `of` counts; without one, only the fields outside of them.
     pub fn beside<'m>(&self, message: &'m str, parts: &str, of: Option<usize>) -> Cow<'m, str> {
         let own = |field: &&UnknownField| !field.protects && field.path.element_of(parts) == of;
         let told = list(self.iter().filter(own));

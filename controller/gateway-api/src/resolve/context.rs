@@ -1,20 +1,47 @@
-//! What every step of one resolution may look at, and where it leaves what it noticed.
+//! Context of one resolution: the objects, the options, and the problems that were found so far.
 
 use std::borrow::Cow;
 
-use super::displaced::Displaced;
 use super::grants::Grants;
-use super::{Options, Problem};
 use crate::api::Metadata;
 use crate::world::{Kind, ObjectKey, World};
 
-/// The objects, what was asked, and what was noticed.
+/// Options of resolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Name of the controller: the GatewayClasses that name it are ours.
+    pub controller_name: String,
+    /// Allows endpoints on loopback, link-local and unspecified addresses, which are refused otherwise.
+    pub allow_local_endpoints: bool,
+    /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
+    pub incremental: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            controller_name: "projectsesame.io/gateway-controller".to_owned(),
+            allow_local_endpoints: false,
+            incremental: true,
+        }
+    }
+}
+
+/// A message for the author of an object for which the API has no condition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The object that it is about.
+    pub object: ObjectKey,
+    /// Names the field and the value, and says what follows.
+    pub message: String,
+}
+
+/// The input of every step of one resolution, and the problems that the steps add.
 pub(super) struct Context<'w, 'o> {
     pub(super) world: &'w World,
     pub(super) options: &'o Options,
     pub(super) grants: Grants<'w>,
     pub(super) problems: Problems,
-    pub(super) displaced: Displaced,
 }
 
 impl<'w, 'o> Context<'w, 'o> {
@@ -28,12 +55,11 @@ impl<'w, 'o> Context<'w, 'o> {
             options,
             grants: Grants::new(world),
             problems,
-            displaced: Displaced::default(),
         }
     }
 }
 
-/// Things worth telling for which the API has no condition.
+/// The problems that were found so far.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<Problem>);
 
@@ -42,7 +68,7 @@ impl Problems {
         self.0.push(Problem { object, message });
     }
 
-    /// Tells what is unknown of an object that has no status.
+    /// Adds a problem about the unknown fields of an object that has no status.
     fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
         let message = match metadata.unknown.refusal("") {
             Some(why) => Cow::Owned(format!("grants nothing: {why}")),
@@ -55,7 +81,7 @@ impl Problems {
         }
     }
 
-    /// Sorted, each once.
+    /// Returns the problems sorted, each once.
     pub(super) fn into_sorted(mut self) -> Vec<Problem> {
         self.0.sort_unstable();
         self.0.dedup();

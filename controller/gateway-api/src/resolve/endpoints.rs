@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
-use super::context::{Context, Problems};
-use super::{Options, Problem, names};
+use super::context::{Context, Options, Problem, Problems};
+use super::syntax::names;
 use crate::api::{
     EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
     SliceEndpoint, SlicePort,

@@ -1,4 +1,4 @@
-//! ReferenceGrants: who may refer to what in another namespace. Without a grant nothing may.
+//! ReferenceGrants: permission to refer to objects of another namespace. Without a grant no such reference is permitted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::api::{ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// All grants by the namespace that gives them and a namespace that they are given to.
+/// All grants, by the namespace that grants and a namespace to which it does.
 pub(super) struct Grants<'w>(HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>);
 
-/// Who refers.
+/// The object that refers, as grants name it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Referrer<'a> {
     pub(super) group: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct Referrer<'a> {
     pub(super) namespace: &'a str,
 }
 
-/// What is referred to.
+/// The object that is referred to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
     pub(super) group: &'a str,
@@ -29,7 +29,7 @@ pub(super) struct Target<'a> {
 impl<'w> Grants<'w> {
     pub(super) fn new(world: &'w World) -> Self {
         let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
-        // What a grant says that is not understood may narrow it.
+        // An unknown field may narrow a grant, so that such a grant is not used.
         let understood =
             |grant: &&Arc<ReferenceGrant>| grant.metadata.unknown.refusal("").is_none();
         for grant in world.reference_grants.iter().filter(understood) {
@@ -49,7 +49,7 @@ impl<'w> Grants<'w> {
         Self(grants)
     }
 
-    /// Why the reference may not be followed, if it may not.
+    /// Returns an error that says why, if the reference is not permitted.
     pub(super) fn check(&self, from: Referrer<'_>, to: Target<'_>) -> Result<(), String> {
         if self.permit(from, to) {
             return Ok(());
@@ -66,8 +66,8 @@ impl<'w> Grants<'w> {
         ))
     }
 
-    /// Whether the reference stays within its namespace or some grant allows it. Within a grant, any of its
-    /// `from` goes with any of its `to`; a `to` without name means every object of the kind.
+    /// Returns true if the reference stays within its namespace or a grant permits it. Within a grant, any `from` goes with
+    /// any `to`; a `to` without a name means every object of the kind.
     fn permit(&self, from: Referrer<'_>, to: Target<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;

@@ -1,138 +1,68 @@
 //! Resolution: a pure function from the objects of one moment to snapshots, keys and statuses.
 //!
-//! No IO, no clock, no randomness, no order of arrival: the same world gives the same bytes. What Envoy
-//! gets and what a status says come from one value.
+//! It has no IO, no clock, no randomness, and depends on no order of arrival: the same world gives the same bytes. The
+//! snapshots and the statuses come from the same values, each of which is made from the ones before and never changed:
 //!
-//! The steps: `classes` (which are ours) → `gateways`, their `listener_sets` and all `listeners` (`conflicts`,
-//! `kinds`, `selectors`, `certificates`, `frontend_tls`) → `routes` (`rules` of each kind: `http_rules`,
-//! `grpc_rules`, `l4_rules`; `matches`, `filters`, `backends` with `backend_tls`; `attach` to listeners) → `tables`
-//! (`virtual_hosts` in order of `precedence`; `l4_routes`; who is `displaced`) → what is `reached`. `reroute` does it for a few routes that have
-//! changed, with the same outcome.
+//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `listeners` and the ListenerSets';
+//! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
+//! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`;
+//! 4. `attachments`: the accepted routes on each listener;
+//! 5. `tables`: ports, virtual hosts and routes, and `upstreams`: the Backends that they send to;
+//! 6. `snapshot`: one Gateway assembled from these, and `conditions`: the statuses of all objects.
+//!
+//! `syntax`, `grants`, `tls` and `context` serve all steps. `incremental` resolves a few changed routes or
+//! endpoints by themselves, with the same outcome.
 
-mod addresses;
-mod app_protocols;
-mod attach;
-mod backend_tls;
+mod attachments;
 mod backends;
-mod ca_bundles;
-mod certificates;
-mod classes;
-mod conflicts;
+mod conditions;
 mod context;
-mod cors;
-mod displaced;
-mod durations;
-mod edge;
 mod endpoints;
 mod filters;
-mod frontend_tls;
-mod gateway_status;
 mod gateways;
 mod grants;
-mod grpc_rules;
-mod header_filters;
-mod hostnames;
-mod http_rules;
-mod kinds;
-mod l4_routes;
-mod l4_rules;
-mod listener_sets;
-mod listener_status;
-mod listener_tls;
+pub mod incremental;
 mod listeners;
-mod matches;
-mod names;
 mod parents;
-mod pem;
-mod policy_names;
-mod policy_status;
-mod precedence;
-mod private_keys;
-mod re2;
-mod reached;
-mod regexes;
-pub mod reroute;
-mod rewrites;
-mod route_kinds;
-mod route_status;
 mod routes;
-mod rules;
-mod selectors;
 mod sessions;
-mod shadowed;
+mod snapshot;
+mod syntax;
 mod tables;
-mod virtual_hosts;
+mod tls;
+mod upstreams;
 
+pub use self::context::{Options, Problem};
 pub use self::endpoints::endpoint_sets;
+pub use self::snapshot::ResolvedGateway;
 
-use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::Snapshot;
-
-use self::backend_tls::Policies;
 use self::backends::Backends;
-use self::ca_bundles::CaBundles;
-use self::certificates::{CertificateCache, Certificates};
-use self::classes::Classes;
+use self::backends::tls_policies::Policies;
 use self::context::Context;
-use self::gateways::GatewayState;
-use self::regexes::Regexes;
-use self::shadowed::{Hidden, Shadowed};
-use crate::api::NamespacedName;
+use self::gateways::References;
+use self::gateways::classes::Classes;
+use self::syntax::regexes::Regexes;
+use self::tables::findings::Findings;
+use self::tables::shadowed::{Hidden, Shadowed};
+use self::tls::ca_bundles::CaBundles;
+use self::tls::certificates::{CertificateCache, Certificates};
 use crate::status::Statuses;
-use crate::world::{LastGoodKeys, ObjectKey, World};
-
-/// What resolution is told beside the objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Only GatewayClasses that name this controller are ours.
-    pub controller_name: String,
-    /// Endpoints on loopback, link-local and unspecified addresses are refused unless this is set.
-    pub allow_local_endpoints: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            controller_name: "projectsesame.io/gateway-controller".to_owned(),
-            allow_local_endpoints: false,
-        }
-    }
-}
+use crate::world::{LastGoodKeys, World};
 
 /// The outcome of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// One for each accepted Gateway of ours, by name.
+    /// The accepted Gateways of ours, sorted by name.
     pub gateways: Vec<ResolvedGateway>,
     /// The statuses of all objects that are ours to judge.
     pub statuses: Statuses,
-    /// What else the authors of objects should know; by object.
+    /// Messages for the authors of objects for which there is no condition, sorted by object.
     pub problems: Vec<Problem>,
-    /// What is good of the Secrets that were looked at, now or else before: for the next world.
+    /// The last good key pair of each Secret that was looked at, for the next world.
     pub last_good: LastGoodKeys,
 }
 
-/// Something worth telling for which the API has no condition.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    /// The object that it is about.
-    pub object: ObjectKey,
-    /// Which field, which value, what follows.
-    pub message: String,
-}
-
-/// One Gateway's snapshot and the keys it names.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ResolvedGateway {
-    /// The Gateway.
-    pub gateway: NamespacedName,
-    /// What to serve.
-    pub snapshot: Snapshot,
-    /// By name; the same names as in `snapshot.keys`.
-    pub keys: Vec<KeyPair>,
-}
-
-/// Resolves worlds one after the other, and remembers what it parsed of the last. The outcome is the same
+/// Resolves worlds one after the other, and remembers what it parsed of the last one. The outcome is the same
 /// as without memory.
 #[derive(Debug, Default)]
 pub struct Resolver {
@@ -146,7 +76,7 @@ impl Resolver {
         self.run(world, options, Shadowed::default()).0
     }
 
-    /// The same, and what no request reaches in each virtual host.
+    /// Resolves the whole world, and also returns the matches that no request reaches in each virtual host.
     fn resolve_by_host(&mut self, world: &World, options: &Options) -> (Resolution, Hidden) {
         self.run(world, options, Shadowed::by_host())
     }
@@ -155,77 +85,73 @@ impl Resolver {
         &mut self,
         world: &World,
         options: &Options,
-        mut shadowed: Shadowed,
+        shadowed: Shadowed,
     ) -> (Resolution, Hidden) {
         let mut cx = Context::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
-        let policies = Policies::judge(&mut cx, &mut ca_bundles);
-        let mut backends = Backends::new(world, policies);
 
-        let classes = Classes::judge(world, options);
-        let sets = listener_sets::by_gateway(world);
-        let mut gateways: Vec<GatewayState<'_>> = world
-            .gateways
+        let classes = Classes::check(world, options);
+        let policies = Policies::check_all(&mut cx, &mut ca_bundles);
+        let mut references = References {
+            certificates: &mut certificates,
+            ca_bundles: &mut ca_bundles,
+        };
+        let checked = gateways::check_all(&classes, &mut cx, &mut references);
+        let mut backends = Backends::new(world, policies);
+        let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
+        let attached = attachments::attach(&checked, &routes);
+
+        let mut findings = Findings {
+            shadowed,
+            ..Findings::default()
+        };
+        let gateways = attached
             .iter()
             .filter_map(|gateway| {
-                let metadata = &gateway.metadata;
-                let sets = sets.get(&(metadata.namespace.as_str(), metadata.name.as_str()));
-                GatewayState::judge(
-                    gateway,
-                    &classes,
-                    sets.map(Vec::as_slice).unwrap_or_default(),
-                    &mut cx,
-                    &mut certificates,
-                    &mut ca_bundles,
-                )
+                let (backends, findings) = (&mut backends, &mut findings);
+                snapshot::assemble(gateway, &routes, backends, &certificates, findings, &mut cx)
             })
             .collect();
-        let (routes, mut route_statuses) =
-            routes::attach_all(&mut gateways, &mut cx, &mut backends, &mut self.regexes);
-        let resolved = gateways
-            .iter()
-            .filter_map(|gateway| {
-                gateway.snapshot(
-                    &routes,
-                    &mut backends,
-                    &certificates,
-                    &mut shadowed,
-                    &mut cx,
-                )
-            })
-            .collect();
-        let displaced = std::mem::take(&mut cx.displaced);
-        displaced.tell(&routes, &mut route_statuses, &mut cx.problems);
+        let Findings {
+            mut shadowed,
+            displaced,
+        } = findings;
+        let displaced = displaced.messages();
+        for ((route, _), (_, message)) in &displaced {
+            if let Some(route) = routes.get(*route) {
+                cx.problems.add(route.object.clone(), message.clone());
+            }
+        }
         let hidden = shadowed.take_hidden(&routes);
         shadowed.tell(&routes, &mut cx.problems);
-        let gateway_statuses = gateways
-            .iter()
-            .map(|gateway| {
-                let owner = &gateway.owner;
-                (
-                    NamespacedName::new(owner.namespace, owner.name),
-                    gateway.status(),
-                )
-            })
-            .collect();
-        let listener_sets = gateways
-            .iter()
-            .flat_map(GatewayState::set_statuses)
-            .collect();
-        let policy_statuses = policy_status::all(&gateways, &routes, backends.policies(), &mut cx);
+
+        let controller_name = &options.controller_name;
+        let statuses = Statuses {
+            gateway_classes: classes.statuses(),
+            gateways: attached
+                .iter()
+                .map(|it| (it.gateway.name(), conditions::gateways::status(it)))
+                .collect(),
+            listener_sets: attached
+                .iter()
+                .flat_map(conditions::listener_sets::statuses)
+                .collect(),
+            routes: conditions::routes::statuses(&routes, &checked, &displaced, controller_name),
+            backend_tls_policies: conditions::policies::statuses(
+                &attached,
+                &routes,
+                backends.policies(),
+                &mut cx,
+            ),
+        };
+        let problems = cx.problems.into_sorted();
         let last_good = certificates.finish();
         self.regexes.finish();
         let resolution = Resolution {
-            gateways: resolved,
-            statuses: Statuses {
-                gateway_classes: classes.statuses(),
-                gateways: gateway_statuses,
-                listener_sets,
-                routes: route_statuses,
-                backend_tls_policies: policy_statuses,
-            },
-            problems: cx.problems.into_sorted(),
+            gateways,
+            statuses,
+            problems,
             last_good,
         };
         (resolution, hidden)

@@ -3,9 +3,9 @@
 use sesame_proto::schema;
 use sha2::{Digest as _, Sha256};
 
-use super::durations;
-use super::header_filters;
-use super::names;
+use super::filters::headers;
+use super::syntax::durations;
+use super::syntax::names;
 use crate::api::{CookieConfig, SessionPersistence};
 
 /// What is served, and what of it cannot be.
@@ -64,7 +64,7 @@ pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
             ));
         }
         Some("Header") => {
-            header_filters::check_writable(&format!("{at}.sessionName"), &name)?;
+            headers::check_writable(&format!("{at}.sessionName"), &name)?;
             Kind::Header(name)
         }
         Some(other) => {

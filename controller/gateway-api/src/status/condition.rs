@@ -1,4 +1,4 @@
-//! Conditions and the words they may use. Call sites name a type and a reason, never a string.
+//! Conditions and their vocabulary. Call sites name a type and a reason, never a string.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What is judged.
+    /// The aspect that is judged.
     #[serde(rename = "type")]
     pub type_: ConditionType,
     /// The judgement.
     pub status: ConditionStatus,
-    /// Why, for programs.
+    /// The reason, for programs.
     pub reason: Reason,
-    /// Why, for people: which field, which value, what was expected, what to do.
+    /// The reason, for people: names the field, the value, what was expected and what to do.
     pub message: String,
     /// The generation of the object that was judged; 0 where no cluster counts it.
     #[serde(skip_serializing_if = "is_zero")]
@@ -37,7 +37,7 @@ pub enum ConditionStatus {
 }
 
 impl ConditionStatus {
-    /// The status as the API writes it.
+    /// Returns the status as the API writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -61,12 +61,12 @@ macro_rules! words {
         pub enum $name { $($variant,)+ }
 
         impl $name {
-            /// The word as the API writes it.
+            /// Returns the word as the API writes it.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// The word with this text; none if it is not ours.
+            /// Returns the word with this text; none if it is not one of ours.
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
             }
@@ -87,7 +87,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What a condition judges. The order is that in which conditions of an object are listed.
+    /// The aspect that a condition judges, in the order in which the conditions of an object are listed.
     ConditionType {
         Accepted = "Accepted",
         Programmed = "Programmed",
@@ -103,7 +103,7 @@ words! {
 }
 
 words! {
-    /// Why a condition is what it is.
+    /// The reason for the status of a condition.
     Reason {
         Accepted = "Accepted",
         AddressNotAssigned = "AddressNotAssigned",

@@ -1,16 +1,16 @@
-//! Which conditions say that something is wrong.
+//! Conditions that say that something is wrong.
 
 use super::{Condition, ConditionStatus, ConditionType};
 
 impl Condition {
-    /// Whether the condition says that something is wrong.
+    /// Returns true if the condition says that something is wrong.
     pub fn is_fault(&self) -> bool {
         self.type_.is_fault(self.status)
     }
 }
 
 impl ConditionType {
-    /// Whether a condition of this type with this status says that something is wrong. Advice is no fault: overlapping
+    /// Returns true if a condition of this type with this status says that something is wrong. Advice is no fault: overlapping
     /// hostnames and an insecure validation mode work as they were asked for.
     pub fn is_fault(self, status: ConditionStatus) -> bool {
         match self {

@@ -1,32 +1,32 @@
-//! Conditions as they are stored: with times, and beside those of others.
+//! Conditions as they are stored: with times, and beside those of other controllers.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, ConditionType};
 
-/// `metav1.Condition`, ours or anyone's.
+/// `metav1.Condition`, ours or another controller's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedCondition {
-    /// What is judged.
+    /// The aspect that is judged.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
     pub status: String,
-    /// Why, for programs.
+    /// The reason, for programs.
     pub reason: String,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(default)]
     pub message: String,
     /// The generation that was judged.
     #[serde(default)]
     pub observed_generation: i64,
-    /// When the status last changed.
+    /// Time of the last change of the status.
     pub last_transition_time: Timestamp,
 }
 
-/// The conditions to store: ours first in their order, then those of types that are not ours, as they were.
+/// Returns the conditions to store: ours first in their order, then those of types that are not ours, as they were.
 ///
 /// The time of a condition is kept while its status stays; reason, message and generation are always
 /// the new ones. A stored condition that observed a later generation is kept: then `new` was made from an

@@ -1,7 +1,10 @@
 //! Statuses as values: conditions without times, in the order and with the words of the specification.
 //!
-//! [`Statuses`] is what resolution alone can say. [`program`] adds what the hosts say, and [`merge`] adds
-//! the times when a status is written. Nothing here reads a clock or writes to a cluster.
+//! Resolution makes [`Statuses`] of the objects alone. [`program`] and [`refuse_rules`] add the reports of the hosts, and
+//! [`merge`] adds times when a status is written. Nothing here reads a clock or writes to a cluster.
+//!
+//! A condition that depends on the time has its place in `crate::expiry`: there, functions take the time as a value, and
+//! the callers that have a clock add the outcome to the statuses.
 
 mod agent_state;
 mod condition;
@@ -27,25 +30,25 @@ pub use self::merge::{TimedCondition, merge};
 pub use self::program::{Programmed, program, program_listener_set};
 pub use self::refused::{RefusedRules, refuse_rules};
 pub use self::sections::{ObjectStatus, Section};
-pub(crate) use self::verdict::Verdict;
+pub(crate) use self::verdict::{GOOD, Verdict};
 
 /// The statuses of all objects that are ours to judge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Statuses {
-    /// Of every GatewayClass that names our controller.
+    /// Statuses of the GatewayClasses that name our controller.
     #[serde(serialize_with = "by_text")]
     pub gateway_classes: BTreeMap<NamespacedName, GatewayClassStatus>,
-    /// Of every Gateway of such a class.
+    /// Statuses of the Gateways of these classes.
     #[serde(serialize_with = "by_text")]
     pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
-    /// Of every ListenerSet that names such a Gateway.
+    /// Statuses of the ListenerSets that name such a Gateway.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub listener_sets: BTreeMap<NamespacedName, ListenerSetStatus>,
-    /// Of every route that names such a Gateway or ListenerSet; only the entries that are ours.
+    /// Statuses of the routes that name such a Gateway or ListenerSet; only the entries that are ours.
     #[serde(serialize_with = "by_text")]
     pub routes: BTreeMap<ObjectKey, RouteStatus>,
-    /// Of every BackendTLSPolicy for a Service that such a Gateway sends to; only the entries that are ours.
+    /// Statuses of the BackendTLSPolicies for Services that such a Gateway sends to; only the entries that are ours.
     #[serde(
         rename = "backendTLSPolicies",
         skip_serializing_if = "BTreeMap::is_empty",
@@ -60,7 +63,7 @@ pub struct Statuses {
 pub struct GatewayClassStatus {
     /// Accepted and SupportedVersion.
     pub conditions: Vec<Condition>,
-    /// By name.
+    /// The features, sorted by name.
     pub supported_features: Vec<SupportedFeature>,
 }
 
@@ -75,14 +78,14 @@ pub struct SupportedFeature {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
-    /// Where the Gateway is served; empty until hosts say so.
+    /// The addresses at which the Gateway is served; empty until hosts report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<GatewayStatusAddress>,
     /// Accepted, Programmed, ResolvedRefs, and InsecureFrontendValidationMode when it is so.
     pub conditions: Vec<Condition>,
     /// In the specification's order, one for each of its listeners.
     pub listeners: Vec<ListenerStatus>,
-    /// How many ListenerSets were accepted.
+    /// Number of ListenerSets that are accepted.
     pub attached_listener_sets: i32,
 }
 
@@ -102,9 +105,9 @@ pub struct GatewayStatusAddress {
 pub struct ListenerStatus {
     /// The listener's name.
     pub name: String,
-    /// The route kinds that it really routes.
+    /// The kinds of routes that it supports.
     pub supported_kinds: Vec<RouteGroupKind>,
-    /// Accepted routes that attach to it, whether or not it is accepted itself.
+    /// Number of accepted routes that attach to it, whether or not it is accepted itself.
     pub attached_routes: i32,
     /// Accepted, Programmed, ResolvedRefs, Conflicted, and OverlappingTLSConfig when it is so.
     pub conditions: Vec<Condition>,
@@ -126,7 +129,7 @@ pub struct ListenerSetStatus {
 /// `PolicyStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicyStatus {
-    /// By Gateway.
+    /// The entries, sorted by Gateway.
     pub ancestors: Vec<PolicyAncestorStatus>,
 }
 

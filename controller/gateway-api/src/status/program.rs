@@ -1,7 +1,9 @@
-//! What the hosts say about a Gateway, put into its status.
+//! Reports of the hosts about a Gateway, added to its status.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+
+use sesame_proto::provenance::Provenance;
 
 use super::{
     Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress,
@@ -9,16 +11,15 @@ use super::{
 };
 use crate::api::AddressType;
 use crate::world::ObjectKey;
-use sesame_proto::provenance::Provenance;
 
-/// What the hosts of one Gateway reported.
+/// The report of all hosts of one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
-    /// Where the Gateway is served: IPs or hostnames.
+    /// The addresses at which the Gateway is served: IPs or hostnames.
     pub addresses: Vec<String>,
-    /// Hosts whose Envoy runs the wanted revision.
+    /// Number of hosts whose Envoy runs the wanted revision.
     pub hosts_ready: u32,
-    /// All hosts of the Gateway.
+    /// Number of all hosts of the Gateway.
     pub hosts: u32,
     /// Listeners that hosts could not open, with the reason in words: by provenance, or of one object by name.
     pub refused_listeners: BTreeMap<String, String>,
@@ -47,9 +48,9 @@ impl Programmed {
     }
 }
 
-/// Says in `status` what the hosts reported.
+/// Adds the report of the hosts to `status`.
 ///
-/// Only what resolution left Unknown is decided here: a Gateway or listener that is invalid stays so.
+/// Only conditions that resolution left Unknown are decided here: a Gateway or listener that is invalid stays so.
 pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     let Programmed {
         addresses,
@@ -64,7 +65,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     let open_listeners = program_listeners(&mut status.listeners, programmed);
 
     let Some(condition) = pending(&mut status.conditions) else {
-        // One address can never be used; where the others are is still worth saying.
+        // One address can never be used, but the message still names the others.
         let in_part = status.conditions.iter().any(|condition| {
             condition.type_ == ConditionType::Programmed
                 && condition.reason == Reason::AddressNotUsable
@@ -111,7 +112,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     status.addresses = addresses.iter().map(|a| status_address(a)).collect();
 }
 
-/// Says in the status of a ListenerSet what the hosts of its Gateway reported.
+/// Adds the report of the hosts of its Gateway to the status of a ListenerSet.
 pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Programmed) {
     let open_listeners = program_listeners(&mut status.listeners, programmed);
     let Some(condition) = pending(&mut status.conditions) else {
@@ -143,7 +144,7 @@ pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Program
     }
 }
 
-/// How many of the listeners are open.
+/// Sets the condition Programmed of each listener, and returns the number of those that are open.
 fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
     let progress = progress(programmed);
     let mut open = 0_usize;
@@ -200,7 +201,7 @@ fn status_address(value: &str) -> GatewayStatusAddress {
     }
 }
 
-/// The Programmed condition, if it is still open.
+/// Returns the condition Programmed, if it is still Unknown.
 fn pending(conditions: &mut [Condition]) -> Option<&mut Condition> {
     conditions.iter_mut().find(|condition| {
         condition.type_ == ConditionType::Programmed && condition.reason == Reason::Pending
@@ -213,7 +214,7 @@ fn set(condition: &mut Condition, status: ConditionStatus, reason: Reason, messa
     message.clone_into(&mut condition.message);
 }
 
-/// No host is ready: Unknown while there is none, False while there are some.
+/// Sets the condition where no host is ready: Unknown while there is no host, else False.
 fn wait(condition: &mut Condition, hosts: u32, progress: &str) {
     if hosts > 0 {
         set(condition, ConditionStatus::False, Reason::Pending, progress);

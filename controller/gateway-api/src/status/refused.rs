@@ -1,22 +1,22 @@
-//! What Envoy refuses of a route on the hosts of a Gateway, put into the route's status.
+//! Rules and backends of a route that Envoy refuses on the hosts of a Gateway, added to the status of the route.
 
 use std::collections::BTreeMap;
 
 use super::{Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus};
 use crate::api::NamespacedName;
 
-/// What hosts refuse of one route.
+/// The parts of one route that hosts refuse.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRules {
     /// Rules that do not work as they say, with Envoy's reason.
     pub rules: BTreeMap<usize, String>,
     /// Rules of which a backend is refused, with Envoy's reason.
     pub backends: BTreeMap<usize, String>,
-    /// Whether anything of the route works.
+    /// True if any part of the route works.
     pub works: bool,
 }
 
-/// Says in `status`, for the parents that are this Gateway, what its hosts refuse.
+/// Adds the parts that the hosts of this Gateway refuse to `status`, for the parents that are this Gateway.
 ///
 /// `PartiallyInvalid` is for routes of which something works; otherwise the route is not accepted. A refused backend
 /// is a reference that is not resolved: its share of requests is answered as such.
@@ -92,7 +92,7 @@ fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> 
         && reference.namespace.as_deref().unwrap_or(namespace) == gateway.namespace
 }
 
-/// `Dropped Rule 0: why; Dropped Rule 2: why`, as the specification wants the message to begin.
+/// Returns `Dropped Rule 0: why; Dropped Rule 2: why`, as the specification wants the message to begin.
 fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     let said: Vec<String> = rules
         .iter()
@@ -101,7 +101,7 @@ fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     said.join("; ")
 }
 
-/// Sets the condition; a message that says something wrong already is kept before the new one.
+/// Sets the condition; the message of one that is a fault already is kept before the new one.
 fn add(
     conditions: &mut Vec<Condition>,
     type_: ConditionType,

@@ -1,11 +1,11 @@
-//! Every list of conditions of all statuses, and where it stands: the one place that knows all of them.
+//! Sections: every list of conditions in all statuses, with its place. No other module enumerates them.
 
 use super::{Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus};
 use super::{PolicyStatus, RouteStatus, Statuses};
 use crate::api::NamespacedName;
 use crate::world::Kind;
 
-/// Which part of an object's status conditions stand in.
+/// The part of a status in which conditions stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section<'a> {
     /// The object itself.
@@ -21,20 +21,20 @@ pub enum Section<'a> {
 /// The status of one object.
 #[derive(Clone, Copy, Debug)]
 pub enum ObjectStatus<'a> {
-    /// Of a GatewayClass.
+    /// Status of a GatewayClass.
     GatewayClass(&'a GatewayClassStatus),
-    /// Of a Gateway.
+    /// Status of a Gateway.
     Gateway(&'a GatewayStatus),
-    /// Of a ListenerSet.
+    /// Status of a ListenerSet.
     ListenerSet(&'a ListenerSetStatus),
-    /// Of a route of any kind.
+    /// Status of a route of any kind.
     Route(&'a RouteStatus),
-    /// Of a BackendTLSPolicy.
+    /// Status of a BackendTLSPolicy.
     Policy(&'a PolicyStatus),
 }
 
 impl<'a> ObjectStatus<'a> {
-    /// All its conditions, by where they stand.
+    /// Returns all conditions, by section.
     pub fn sections(self) -> Vec<(Section<'a>, &'a [Condition])> {
         let object = |conditions: &'a [Condition]| vec![(Section::Object, conditions)];
         let with_listeners = |conditions: &'a [Condition], listeners: &'a [ListenerStatus]| {
@@ -62,7 +62,7 @@ impl<'a> ObjectStatus<'a> {
 }
 
 impl Statuses {
-    /// The status of every object, by kind and name.
+    /// Returns the status of every object, by kind and name.
     pub fn objects(&self) -> impl Iterator<Item = (Kind, &NamespacedName, ObjectStatus<'_>)> {
         let Self {
             gateway_classes,

@@ -1,24 +1,21 @@
-//! What is wrong with one aspect of an object so far. It ends as one condition, so what is decided and
-//! what is said come from one value.
+//! The verdict on one aspect of an object. It becomes one condition, so that the decision and its message are one value.
 
 use super::{Condition, ConditionStatus, ConditionType, Reason};
 
-/// A condition's message may hold 32 KiB; the rest is cut off.
+/// Most bytes of a message that the API allows; the rest is cut off.
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
-/// Nothing wrong, or the first reason and all messages.
+/// The faults of one aspect: none, or the first reason and all messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     fault: Option<(Reason, String)>,
 }
 
-impl Verdict {
-    /// Nothing wrong.
-    pub(crate) const fn good_one() -> Self {
-        Self { fault: None }
-    }
+/// The verdict on an object with which nothing is wrong.
+pub(crate) static GOOD: Verdict = Verdict { fault: None };
 
-    /// Adds a fault. The first decides the reason; each says its message.
+impl Verdict {
+    /// Adds a fault. The first one decides the reason; the messages are joined.
     pub(crate) fn refuse(&mut self, reason: Reason, message: impl AsRef<str>) {
         let message = message.as_ref();
         match &mut self.fault {
@@ -33,19 +30,19 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing is wrong.
+    /// Returns true if there is no fault.
     pub(crate) fn good(&self) -> bool {
         self.fault.is_none()
     }
 
-    /// The first reason and all messages, if something is wrong.
+    /// Returns the first reason and all messages; none if there is no fault.
     pub(crate) fn fault(&self) -> Option<(Reason, &str)> {
         self.fault
             .as_ref()
             .map(|(reason, message)| (*reason, message.as_str()))
     }
 
-    /// A condition of positive polarity: True with the given words, or False with the fault.
+    /// Returns a condition of positive polarity: True with the given reason and message, or False with the fault.
     pub(crate) fn condition(
         &self,
         type_: ConditionType,
@@ -63,7 +60,7 @@ impl Verdict {
 }
 
 impl Condition {
-    /// A condition; its message is cut to what the API allows.
+    /// Returns a condition, with its message cut to the size that the API allows.
     pub fn new(
         type_: ConditionType,
         status: ConditionStatus,

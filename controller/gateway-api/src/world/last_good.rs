@@ -1,8 +1,8 @@
-//! The last good key pair of each Secret: what goes on being served while the Secret is broken.
+//! The last good key pair of each Secret, which goes on being served while the Secret is broken.
 //!
-//! Resolution has no memory, so what it needs to know of before is a part of its input. Whoever resolves hands what a
-//! resolution found good to the next one, and after a restart what was published or accepted last. It holds private
-//! keys, and prints none.
+//! Resolution has no memory, so the past that it needs is a part of its input. The caller hands the pairs that a resolution
+//! found good to the next one; after a restart, those that were published or accepted last. They hold private keys, and
+//! print none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::api::NamespacedName;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
-    /// Secrets of which nobody could say whether they are there. What is good of them stays good; one that is known to be
-    /// gone has nothing that could be.
+    /// Secrets that could not be read, so that it is unknown if they exist. Their pairs stay good; those of a Secret that is
+    /// known to be gone do not.
     unread: BTreeSet<NamespacedName>,
 }
 
 impl LastGoodKeys {
-    /// The pairs that were published or accepted. Of two of the same Secret the first counts.
+    /// Collects pairs that were published or accepted. Of two of the same Secret the first counts.
     pub fn of_pairs(pairs: impl IntoIterator<Item = KeyPair>) -> Self {
         let mut found = BTreeMap::new();
         for pair in pairs {
@@ -33,17 +33,17 @@ impl LastGoodKeys {
         found.into_iter().collect()
     }
 
-    /// The pair of a Secret.
+    /// Returns the pair of a Secret.
     pub fn get(&self, secret: &NamespacedName) -> Option<&Arc<KeyPair>> {
         self.pairs.get(secret)
     }
 
-    /// Whether nobody could say if the Secret is there.
+    /// Returns true if the Secret could not be read, so that it is unknown if it exists.
     pub fn is_unread(&self, secret: &NamespacedName) -> bool {
         self.unread.contains(secret)
     }
 
-    /// Takes note of whether it is known if the Secret is there.
+    /// Sets `unread`: true if the Secret could not be read.
     pub fn set_unread(&mut self, secret: &NamespacedName, unread: bool) {
         if unread {
             self.unread.insert(secret.clone());
@@ -52,7 +52,7 @@ impl LastGoodKeys {
         }
     }
 
-    /// Takes what a resolution found good in place of what was.
+    /// Replaces the pairs with those that a resolution found good.
     pub fn replace(&mut self, found: Self) {
         self.pairs = found.pairs;
     }

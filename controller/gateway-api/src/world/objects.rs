@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crate::api::{ConfigMap, EndpointSlice, Metadata, Namespace, NamespacedName, Object, Secret};
 
-/// What has a namespace and a name.
+/// An object with a namespace and a name.
 pub trait Named {
-    /// `metadata`.
+    /// Returns the object's `metadata`.
     fn metadata(&self) -> &Metadata;
 }
 
@@ -49,24 +49,24 @@ impl<T> Default for Objects<T> {
 }
 
 impl<T> Objects<T> {
-    /// All of them, by namespace, then name.
+    /// Returns all objects, by namespace, then name.
     pub fn iter(&self) -> slice::Iter<'_, Arc<T>> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl<T: Named> Objects<T> {
-    /// The object of that name.
+    /// Returns the object of that name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
         self.0.get(self.find(namespace, name).ok()?)
     }
@@ -84,7 +84,7 @@ impl<T: Named> Objects<T> {
         }
     }
 
-    /// Removes the object; says whether it was there.
+    /// Removes the object; returns true if it was there.
     pub fn remove(&mut self, key: &NamespacedName) -> bool {
         let place = self.find(&key.namespace, &key.name);
         if let Ok(at) = place {
@@ -93,7 +93,7 @@ impl<T: Named> Objects<T> {
         place.is_ok()
     }
 
-    /// Removes all but those.
+    /// Keeps only the objects for which `keep` returns true.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         Arc::make_mut(&mut self.0).retain(|object| keep(object));
     }
@@ -103,7 +103,7 @@ impl<T: Named> Objects<T> {
             let metadata = object.metadata();
             (metadata.namespace.as_str(), metadata.name.as_str()).cmp(&(namespace, name))
         };
-        // Many come in order.
+        // Objects often arrive in order.
         if self.0.last().is_none_or(|last| order(last).is_lt()) {
             return Err(self.0.len());
         }

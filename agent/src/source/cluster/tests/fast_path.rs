@@ -1,0 +1,503 @@
+//! The fast path to the next revision leads where a join of all shards does, and is taken.
+
+use proptest::prelude::*;
+use sesame_proto::delta::ChangedHost;
+use sesame_proto::digest;
+use sesame_proto::schema::{Route, ShardRef};
+use sesame_proto::shard::Splitter;
+
+use super::*;
+use sesame_proto::encoded::EncodedSnapshot;
+
+const TABLES: [&str; 2] = ["http/80", "http/81"];
+/// Among how many shards virtual hosts and backends are shared out.
+const CONFIG: usize = 5;
+
+fn host(domain: &str, route: &str) -> VirtualHost {
+    VirtualHost {
+        domain: domain.to_owned(),
+        routes: vec![Route {
+            name: route.to_owned(),
+            ..Route::default()
+        }],
+    }
+}
+
+fn bucket(name: &str, count: usize) -> usize {
+    name.bytes().map(usize::from).sum::<usize>() % count
+}
+
+fn stored(piece: &Snapshot) -> Vec<u8> {
+    zstd::encode_all(piece.encode_to_vec().as_slice(), 1).expect("in memory")
+}
+
+fn reference(bytes: &[u8]) -> ShardRef {
+    let sha256 = digest::sha256(bytes);
+    ShardRef {
+        name: format!("config-{}", &sha256[..20]),
+        sha256,
+        size: 0,
+    }
+}
+
+/// What changes in a snapshot.
+#[derive(Clone, Debug)]
+enum Change {
+    Route(usize, usize, u8),
+    HostAdded(usize, usize),
+    HostRemoved(usize, usize),
+    Backend(usize, i32),
+    BackendAdded,
+    Endpoint(usize, u8),
+    Address(u8),
+    Key(u8),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let place = || (0..TABLES.len(), 0..8_usize);
+    prop_oneof![
+        24 => (place(), any::<u8>()).prop_map(|((t, h), text)| Change::Route(t, h, text)),
+        1 => place().prop_map(|(t, h)| Change::HostAdded(t, h)),
+        1 => place().prop_map(|(t, h)| Change::HostRemoved(t, h)),
+        1 => (0..4_usize, 0..3_i32).prop_map(|(b, p)| Change::Backend(b, p)),
+        1 => Just(Change::BackendAdded),
+        3 => (0..4_usize, any::<u8>()).prop_map(|(b, last)| Change::Endpoint(b, last)),
+        1 => any::<u8>().prop_map(Change::Address),
+        1 => (0..3_u8).prop_map(Change::Key),
+    ]
+}
+
+/// What is wrong with a manifest.
+#[derive(Clone, Debug)]
+enum Wrong {
+    Nothing,
+    Revision,
+    /// It names the revision of the manifest before.
+    OldRevision,
+    /// Two shards change places.
+    Order(usize),
+    /// Two shards have one name.
+    Name(usize),
+    /// A shard is named twice.
+    Twice(usize),
+    /// A shard that no writer would write.
+    Garbage(usize),
+    /// A shard also has endpoints, which count for nothing.
+    Endpoints(usize),
+    /// A shard has a virtual host twice.
+    Double(usize),
+}
+
+fn wrong() -> impl Strategy<Value = Wrong> {
+    let shard = || 0..CONFIG;
+    prop_oneof![
+        30 => Just(Wrong::Nothing),
+        1 => Just(Wrong::Revision),
+        1 => Just(Wrong::OldRevision),
+        1 => shard().prop_map(Wrong::Order),
+        1 => shard().prop_map(Wrong::Name),
+        1 => shard().prop_map(Wrong::Twice),
+        1 => shard().prop_map(Wrong::Garbage),
+        1 => shard().prop_map(Wrong::Endpoints),
+        1 => shard().prop_map(Wrong::Double),
+    ]
+}
+
+/// What comes of what is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    All,
+    /// The first of it.
+    One,
+    /// Other bytes instead of the first.
+    Garbage,
+    Fault,
+    /// It comes too late: another manifest is there.
+    None,
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        20 => Just(Answer::All),
+        1 => Just(Answer::One),
+        1 => Just(Answer::Garbage),
+        1 => Just(Answer::Fault),
+        2 => Just(Answer::None),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    changes: Vec<Change>,
+    wrong: Wrong,
+    /// Whether endpoint shards come before the manifest, after it, or not now.
+    live: u8,
+    /// How many endpoint shards there are.
+    live_shards: usize,
+    answers: Vec<Answer>,
+    key_secrets: u8,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key_secrets = prop_oneof![1 => Just(0_u8), 20 => Just(1_u8), 1 => Just(2_u8)];
+    (
+        proptest::collection::vec(change(), 0..3),
+        wrong(),
+        0..3_u8,
+        prop_oneof![6 => Just(2_usize), 1 => Just(1_usize)],
+        proptest::collection::vec(answer(), 0..5),
+        key_secrets,
+    )
+        .prop_map(
+            |(changes, wrong, live, live_shards, answers, key_secrets)| Step {
+                changes,
+                wrong,
+                live,
+                live_shards,
+                answers,
+                key_secrets,
+            },
+        )
+}
+
+/// What a controller would have.
+struct Publisher {
+    snapshot: Snapshot,
+    keys: Vec<KeyPair>,
+    /// By digest, all there ever were.
+    shards: BTreeMap<String, Vec<u8>>,
+    /// The revision of the manifest before.
+    revision: String,
+}
+
+impl Publisher {
+    fn new() -> Self {
+        let mut snapshot = snapshot(&[
+            ("b0", "10.0.0.1"),
+            ("b1", "10.0.0.2"),
+            ("b2", "10.0.0.3"),
+            ("b3", "10.0.0.4"),
+        ]);
+        snapshot.route_tables = TABLES
+            .iter()
+            .map(|name| RouteTable {
+                name: (*name).to_owned(),
+                virtual_hosts: (0..6).map(|h| host(&format!("h{h}"), "1")).collect(),
+            })
+            .collect();
+        let mut publisher = Self {
+            snapshot,
+            keys: Vec::new(),
+            shards: BTreeMap::new(),
+            revision: String::new(),
+        };
+        publisher.change(&Change::Key(0));
+        publisher
+    }
+
+    fn change(&mut self, change: &Change) {
+        let snapshot = &mut self.snapshot;
+        let domain = |h: &usize| format!("h{h}");
+        match change {
+            Change::Route(table, h, text) => {
+                let hosts = &mut snapshot.route_tables[*table].virtual_hosts;
+                for held in hosts.iter_mut().filter(|held| held.domain == domain(h)) {
+                    *held = host(&domain(h), &text.to_string());
+                }
+            }
+            Change::HostAdded(table, h) => {
+                let hosts = &mut snapshot.route_tables[*table].virtual_hosts;
+                hosts.push(host(&domain(h), "new"));
+            }
+            Change::HostRemoved(table, h) => {
+                let hosts = &mut snapshot.route_tables[*table].virtual_hosts;
+                hosts.retain(|held| held.domain != domain(h));
+            }
+            Change::Backend(index, protocol) => snapshot.backends[*index].protocol = *protocol,
+            Change::BackendAdded => {
+                let name = format!("b{}", snapshot.backends.len());
+                snapshot.endpoints.push(set(&name, "10.0.1.1"));
+                snapshot.backends.push(Backend {
+                    endpoints: name.clone(),
+                    name,
+                    ..Backend::default()
+                });
+            }
+            Change::Endpoint(index, last) => {
+                let set = &mut snapshot.endpoints[*index];
+                set.endpoints[0].address = format!("10.0.0.{last}");
+            }
+            Change::Address(last) => snapshot.addresses = vec![format!("192.0.2.{last}")],
+            Change::Key(version) => {
+                let pair = KeyPair {
+                    name: "Secret/default/pair".to_owned(),
+                    certificate_chain: vec![*version],
+                    private_key: b"key".to_vec(),
+                };
+                snapshot.keys = vec![KeyRef {
+                    name: pair.name.clone(),
+                    digest: pair.digest(),
+                    ..KeyRef::default()
+                }];
+                self.keys = vec![pair];
+            }
+        }
+    }
+
+    fn pieces(&self) -> Vec<Snapshot> {
+        let mut pieces = vec![Snapshot::default(); CONFIG];
+        for table in &self.snapshot.route_tables {
+            for host in &table.virtual_hosts {
+                let tables = &mut pieces[bucket(&host.domain, CONFIG)].route_tables;
+                match tables.last_mut() {
+                    Some(last) if last.name == table.name => last.virtual_hosts.push(host.clone()),
+                    _ => tables.push(RouteTable {
+                        name: table.name.clone(),
+                        virtual_hosts: vec![host.clone()],
+                    }),
+                }
+            }
+        }
+        for backend in &self.snapshot.backends {
+            let piece = &mut pieces[bucket(&backend.name, CONFIG)];
+            piece.backends.push(backend.clone());
+        }
+        let head = Snapshot {
+            gateway: self.snapshot.gateway.clone(),
+            addresses: self.snapshot.addresses.clone(),
+            keys: self.snapshot.keys.clone(),
+            ..Snapshot::default()
+        };
+        pieces.insert(0, head);
+        pieces
+    }
+
+    fn manifest(&mut self, wrong: &Wrong, live_shards: usize) -> Manifest {
+        let mut pieces = self.pieces();
+        let mut revision = digest::revision(&self.snapshot);
+        match wrong {
+            Wrong::Revision => revision = digest::sha256(b"another"),
+            Wrong::OldRevision if !self.revision.is_empty() => {
+                revision.clone_from(&self.revision);
+            }
+            Wrong::Endpoints(index) => pieces[*index].endpoints.push(set("b0", "10.9.9.9")),
+            Wrong::Double(index) => {
+                for table in &mut pieces[*index].route_tables {
+                    table.virtual_hosts.extend(table.virtual_hosts.clone());
+                }
+            }
+            _ => {}
+        }
+        let mut stored: Vec<Vec<u8>> = pieces.iter().map(stored).collect();
+        if let Wrong::Garbage(index) = wrong {
+            stored[*index] = b"not zstd".to_vec();
+        }
+        let mut config: Vec<ShardRef> = stored.iter().map(|bytes| reference(bytes)).collect();
+        for (reference, bytes) in config.iter().zip(stored) {
+            self.shards.insert(reference.sha256.clone(), bytes);
+        }
+        match wrong {
+            Wrong::Order(index) => config.swap(*index, index + 1),
+            Wrong::Name(index) => config[*index].name = config[index + 1].name.clone(),
+            Wrong::Twice(index) => config.push(config[*index].clone()),
+            _ => {}
+        }
+        self.revision.clone_from(&revision);
+        Manifest {
+            format: shard::FORMAT,
+            gateway: self.snapshot.gateway.clone(),
+            revision,
+            config,
+            endpoints: (0..live_shards)
+                .map(|index| ShardRef {
+                    name: format!("endpoints-{index}"),
+                    ..ShardRef::default()
+                })
+                .collect(),
+        }
+    }
+
+    fn live(&self, live_shards: usize) -> Vec<ConfigMap> {
+        let shard = |index: usize| {
+            let sets = self.snapshot.endpoints.iter();
+            let piece = Snapshot {
+                endpoints: sets
+                    .filter(|set| bucket(&set.name, live_shards) == index)
+                    .cloned()
+                    .collect(),
+                ..Snapshot::default()
+            };
+            let name = shard_name(&edge(), &format!("endpoints-{index}"));
+            object(name, SHARD_ENTRY, stored(&piece))
+        };
+        (0..live_shards).map(shard).collect()
+    }
+
+    fn answer(&self, need: &MissingPieces, answer: Answer) -> Option<Fetched> {
+        let stored = need.shards.iter().map(|shard| {
+            let bytes = self.shards[&shard.sha256].clone();
+            (shard.sha256.clone(), bytes)
+        });
+        let mut fetched = Fetched {
+            shards: stored.collect(),
+            keys: Vec::new(),
+            faults: Vec::new(),
+        };
+        if need.key_secrets > 0 {
+            fetched.keys.clone_from(&self.keys);
+        }
+        match answer {
+            Answer::All => {}
+            Answer::One => fetched.shards.truncate(1),
+            Answer::Garbage => fetched.shards.first_mut()?.1 = b"garbage".to_vec(),
+            Answer::Fault => {
+                fetched = Fetched {
+                    faults: vec!["no route to host".to_owned()],
+                    ..Fetched::default()
+                }
+            }
+            Answer::None => return None,
+        }
+        Some(fetched)
+    }
+}
+
+/// Two assemblers that are told the same; the second always joins all shards.
+#[derive(Default)]
+struct Both([RevisionAssembler; 2]);
+
+impl Both {
+    fn tell(&mut self, tell: impl Fn(&mut RevisionAssembler)) {
+        self.0.iter_mut().for_each(tell);
+    }
+
+    fn advance(&mut self) -> Result<Option<MissingPieces>, TestCaseError> {
+        let [fast, whole] = &mut self.0;
+        whole.forget_base();
+        let (need, expected) = (fast.advance(), whole.advance());
+        prop_assert_eq!(&need, &expected);
+        let (fast, whole) = (fast.supplied(), whole.supplied());
+        prop_assert_eq!(fast.is_some(), whole.is_some());
+        if let (Some((_, fast)), Some((_, whole))) = (fast, whole) {
+            prop_assert_eq!(fast.awaited, whole.awaited);
+            let parts = |c: GatewayRevision| (c.manifest_revision, c.packed);
+            prop_assert_eq!(fast.complete.map(parts), whole.complete.map(parts));
+        }
+        Ok(need)
+    }
+}
+
+fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut publisher = Publisher::new();
+    let mut both = Both::default();
+    for step in steps {
+        for change in &step.changes {
+            publisher.change(change);
+        }
+        let live = publisher.live(step.live_shards);
+        let take = |assembler: &mut RevisionAssembler| {
+            for object in &live {
+                take_live(assembler, object);
+            }
+        };
+        if step.live == 0 {
+            both.tell(take);
+        }
+        let object = manifest(
+            &publisher.manifest(&step.wrong, step.live_shards),
+            &step.key_secrets.to_string(),
+        );
+        both.tell(|assembler| assembler.take_manifest(&gateway_id(&edge()), &object));
+        let mut need = both.advance()?;
+        for answer in step.answers {
+            if let Some(asked) = &need
+                && publisher.answer(asked, answer).is_some()
+            {
+                both.tell(|assembler| {
+                    assembler.absorb(publisher.answer(asked, answer).unwrap_or_default());
+                });
+                need = both.advance()?;
+            }
+        }
+        if step.live == 1 {
+            both.tell(take);
+            both.advance()?;
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn it_leads_where_a_join_does(
+        steps in proptest::collection::vec(step(), 1..30)
+    ) {
+        follow(steps)?;
+    }
+}
+
+#[test]
+fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
+    let mut original = snapshot(&[("a", "10.0.0.1")]);
+    let domain = |index: usize| format!("h{index}.example.com");
+    let long = "x".repeat(1024);
+    original.route_tables[0].virtual_hosts = (0..400).map(|h| host(&domain(h), &long)).collect();
+    digest::canonicalize(&mut original);
+    let mut splitter = Splitter::default();
+    let first = splitter.split(original.clone()).expect("shards");
+    let changed = host(&domain(7), "changed");
+    let table = original.route_tables[0].name.clone();
+    let change = ChangedHost {
+        table,
+        before: host(&domain(7), &long),
+        after: changed.clone(),
+    };
+    let second = splitter.change_hosts(&[change].into_iter().collect());
+    let second = second.expect("shards").expect("the host has its place");
+    for fast in [true, false] {
+        let mut assembler = filled(&first);
+        if !fast {
+            assembler.forget_base();
+        }
+        assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
+        let need = assembler.advance().expect("a shard is missing");
+        assert_eq!(need.shards.len(), 1);
+        let mut fetched = fetched(&need, &second);
+        // Whoever looks into these sees that they are not what they were.
+        let others = second.manifest.config.iter();
+        let others = others.filter(|shard| !need.shards.contains(shard));
+        let others: Vec<_> = others
+            .map(|shard| (shard.sha256.clone(), b"garbage".to_vec()))
+            .collect();
+        assert!(others.len() > 4, "{}", others.len());
+        fetched.shards.extend(others);
+        assembler.absorb(fetched);
+        assert_eq!(assembler.advance(), None);
+        let now = complete(&assembler).expect("complete");
+        if !fast {
+            assert!(
+                reason(&assembler).contains("SHA-256"),
+                "{}",
+                reason(&assembler)
+            );
+            assert_eq!(
+                now.manifest_revision.as_ref(),
+                Some(&first.manifest.revision)
+            );
+            continue;
+        }
+        assert_eq!(reason(&assembler), "");
+        assert_eq!(
+            now.manifest_revision.as_ref(),
+            Some(&second.manifest.revision)
+        );
+        let mut expected = original.clone();
+        let hosts = &mut expected.route_tables[0].virtual_hosts;
+        let place = hosts.iter().position(|host| host.domain == changed.domain);
+        hosts[place.expect("its place")] = changed.clone();
+        let expected = EncodedSnapshot::new(&expected, Vec::new());
+        assert_eq!(*now.packed, expected);
+    }
+}

@@ -1,0 +1,66 @@
+//! The place of a value in a tree while it is read. It is kept on the stack, and becomes a path only when one is needed.
+
+use crate::api::{FieldPath, Step};
+
+/// The way down to a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'p> {
+    pub(super) parent: Option<&'p At<'p>>,
+    pub(super) step: Down<'p>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Down<'p> {
+    Root,
+    /// A field of a type.
+    Field(&'p str),
+    /// An entry of a map, whose key is a value of its own.
+    Key(&'p str),
+    Index(usize),
+}
+
+impl At<'_> {
+    pub(super) const ROOT: At<'static> = At {
+        parent: None,
+        step: Down::Root,
+    };
+
+    /// Returns the path, and the number of its steps before the first key of a map: those hold no values.
+    pub(super) fn path(&self) -> (FieldPath, usize) {
+        let mut steps = Vec::new();
+        let mut named = 0;
+        let mut at = Some(self);
+        while let Some(At { parent, step }) = at {
+            named = match step {
+                Down::Root => named,
+                Down::Key(_) => 0,
+                Down::Field(_) | Down::Index(_) => named + 1,
+            };
+            match step {
+                Down::Root => {}
+                Down::Field(name) | Down::Key(name) => steps.push(Step::Field((*name).into())),
+                Down::Index(index) => steps.push(Step::Index(*index)),
+            }
+            at = *parent;
+        }
+        steps.reverse();
+        (FieldPath(steps.into()), named)
+    }
+
+    pub(super) fn is_metadata(&self) -> bool {
+        match (self.parent, self.step) {
+            (Some(At { parent: None, .. }), Down::Field(name)) => name == "metadata",
+            (Some(parent), _) => parent.is_metadata(),
+            (None, _) => false,
+        }
+    }
+
+    /// Returns the name of the field that it is in.
+    pub(super) fn field(&self) -> &str {
+        match (self.step, self.parent) {
+            (Down::Field(name) | Down::Key(name), _) => name,
+            (Down::Index(_), Some(parent)) => parent.field(),
+            (Down::Index(_) | Down::Root, _) => "",
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Errors about documents that are not objects.
+
+use thiserror::Error;
+
+use crate::world::{Kind, ObjectKey};
+
+/// A document, or an item of a list, that did not become an object.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {reason}")]
+pub struct DecodeError {
+    /// Line within the document, 1-based.
+    pub line: usize,
+    /// The object, if its kind and name could still be told.
+    pub object: Option<ObjectKey>,
+    /// The reason.
+    pub reason: Box<Reason>,
+}
+
+impl DecodeError {
+    pub(super) fn new(line: usize, object: Option<ObjectKey>, reason: Reason) -> Self {
+        let reason = Box::new(reason);
+        Self {
+            line,
+            object,
+            reason,
+        }
+    }
+
+    /// Returns true if the document is of a kind that Sesame does not read, which is no fault.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(*self.reason, Reason::Unsupported { .. })
+    }
+}
+
+/// The reasons.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Reason {
+    /// A kind, or a version of a kind, that Sesame does not read.
+    #[error("{}", unsupported(api_version, kind))]
+    Unsupported {
+        /// As written.
+        api_version: String,
+        /// As written.
+        kind: String,
+    },
+    /// The text is not YAML, or no object.
+    #[error("{0}")]
+    Invalid(String),
+    /// A value that its field cannot have.
+    #[error("{field}: {value} {why}")]
+    Field {
+        /// The path of the field.
+        field: String,
+        /// The value as far as it may be told, cut short.
+        value: String,
+        /// The expectation that it does not meet.
+        why: String,
+    },
+    /// A required field is not there.
+    #[error("`{field}` is missing")]
+    Missing {
+        /// The path of the field.
+        field: String,
+    },
+    /// A name that no API server would store.
+    #[error("{field}: {value:?} is not a name: {expected}")]
+    Name {
+        /// The path of the field.
+        field: String,
+        /// The value, cut short.
+        value: String,
+        /// The form of a valid name.
+        expected: &'static str,
+    },
+    /// A part of the document exceeds a limit.
+    #[error("the {what} has {size} bytes; at most {limit} are read: split it")]
+    TooLarge {
+        /// The part that is too large.
+        what: &'static str,
+        /// Its bytes.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl Reason {
+    pub(super) fn missing(field: &str) -> Self {
+        Self::Missing {
+            field: field.to_owned(),
+        }
+    }
+
+    pub(super) fn too_large(what: &'static str, size: usize, limit: usize) -> Self {
+        Self::TooLarge { what, size, limit }
+    }
+}
+
+fn unsupported(api_version: &str, kind: &str) -> String {
+    let cut = |text: &str| text.chars().take(64).collect::<String>();
+    let (api_version, kind) = (cut(api_version), cut(kind));
+    match Kind::ALL.iter().find(|known| known.as_str() == kind) {
+        Some(known) => format!(
+            "{kind} of {api_version:?} is ignored; it is read as {}",
+            known.api_versions().join(" or ")
+        ),
+        None => format!("kind {kind:?} of {api_version:?} is ignored"),
+    }
+}

@@ -1,0 +1,62 @@
+//! Words for the values that are expected in a field.
+
+use serde::de::Expected;
+
+/// The integers of each field that has limits; the API's own.
+const INTEGERS: &[(&str, i64, i64)] = &[
+    ("attempts", 0, i32::MAX as i64),
+    ("codes", 400, 599),
+    ("denominator", 1, i32::MAX as i64),
+    ("generation", 0, i64::MAX),
+    ("maxAge", 1, i32::MAX as i64),
+    ("maxSize", 0, i32::MAX as i64),
+    ("numerator", 0, i32::MAX as i64),
+    ("percent", 0, 100),
+    ("port", 1, 65_535),
+    ("statusCode", 300, 399),
+    ("weight", 0, 1_000_000),
+];
+
+/// Returns the words for an integer in this field.
+pub(super) fn integer(field: &str) -> String {
+    match INTEGERS.iter().find(|(name, ..)| *name == field) {
+        Some((_, least, i64::MAX)) => format!("an integer of at least {least}"),
+        Some((_, least, most)) if *most == i64::from(i32::MAX) => {
+            format!("an integer of at least {least} (and at most {most})")
+        }
+        Some((_, least, most)) => format!("an integer from {least} to {most}"),
+        None => "an integer".to_owned(),
+    }
+}
+
+/// Returns the words for a text, in those of its type if that has any.
+pub(super) fn text(wanted: &dyn Expected) -> String {
+    let wanted = wanted.to_string();
+    if wanted == "a string" {
+        "text".to_owned()
+    } else {
+        wanted
+    }
+}
+
+/// Advice on a bare number in a field that takes any text.
+pub(super) fn quotes(wanted: &str) -> &'static str {
+    if wanted == "text" {
+        "; put it in quotes"
+    } else {
+        ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_told() {
+        assert_eq!(integer("weight"), "an integer from 0 to 1000000");
+        assert_eq!(integer("generation"), "an integer of at least 0");
+        assert_eq!(integer("other"), "an integer");
+        assert!(INTEGERS.is_sorted_by(|a, b| a.0 < b.0));
+    }
+}

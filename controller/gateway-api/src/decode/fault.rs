@@ -1,0 +1,155 @@
+//! The fault of a value and its place, while it is read.
+
+use std::fmt;
+
+use serde::de::{Error, Expected, Unexpected};
+
+use super::Reason;
+use super::tree::{Node, Value};
+use crate::api::{FieldPath, Step};
+
+/// The reason why a tree is not a value of its type.
+#[derive(Debug)]
+pub(super) struct Fault(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    what: What,
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+enum What {
+    /// A field that must be there.
+    Missing(&'static str),
+    /// The words for the value that is expected.
+    Expected(String),
+    /// The reason why the value is not valid, which may quote it.
+    Said(String),
+}
+
+#[derive(Debug)]
+struct Place {
+    line: u32,
+    path: FieldPath,
+    /// Number of steps of the path that are not values themselves.
+    named: usize,
+    value: String,
+}
+
+/// Most characters of a value that are told.
+const MOST_OF_A_VALUE: usize = 64;
+
+impl Fault {
+    pub(super) fn expected(expected: String) -> Self {
+        Self::new(What::Expected(expected))
+    }
+
+    fn new(what: What) -> Self {
+        Self(Box::new(Inner { what, place: None }))
+    }
+
+    /// Sets the place, unless a more precise one is known.
+    pub(super) fn at(mut self, node: &Node, path: impl FnOnce() -> (FieldPath, usize)) -> Self {
+        self.0.place.get_or_insert_with(|| {
+            let (path, named) = path();
+            Place {
+                line: node.line,
+                path,
+                named,
+                value: shown(node),
+            }
+        });
+        self
+    }
+
+    /// Returns the line, if it is known, and the reason; that of a Secret quotes nothing of it.
+    pub(super) fn into_reason(self, secret: bool) -> (Option<u32>, Reason) {
+        let Inner { what, place } = *self.0;
+        let Some(Place {
+            line,
+            mut path,
+            named,
+            mut value,
+        }) = place
+        else {
+            let why = match what {
+                What::Missing(field) => return (None, Reason::missing(field)),
+                What::Expected(expected) => format!("expected {expected}"),
+                What::Said(_) if secret => super::yaml::WITHHELD.to_owned(),
+                What::Said(said) => said,
+            };
+            return (None, Reason::Invalid(why));
+        };
+        if secret {
+            path = FieldPath(path.0.get(..named).unwrap_or_default().into());
+            "the value (which is not shown)".clone_into(&mut value);
+        }
+        let why = match what {
+            What::Missing(field) => {
+                let mut steps = path.0.into_vec();
+                steps.push(Step::Field(field.into()));
+                let field = FieldPath(steps.into()).to_string();
+                return (Some(line), Reason::Missing { field });
+            }
+            What::Expected(expected) => format!("is not {expected}"),
+            What::Said(_) if secret => "is not valid".to_owned(),
+            What::Said(said) => format!("is not valid: {said}"),
+        };
+        let reason = Reason::Field {
+            field: path.to_string(),
+            value,
+            why,
+        };
+        (Some(line), reason)
+    }
+}
+
+/// Returns the part of the value that is told.
+fn shown(node: &Node) -> String {
+    match &node.value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Text(text) => {
+            let mut cut: String = text.chars().take(MOST_OF_A_VALUE).collect();
+            if cut.len() < text.len() {
+                cut.push('…');
+            }
+            format!("{cut:?}")
+        }
+        Value::List(_) => "a list".to_owned(),
+        Value::Map(_) => "a mapping".to_owned(),
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // It may be of a Secret.
+        f.write_str("a value is not valid")
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl Error for Fault {
+    fn custom<T: fmt::Display>(said: T) -> Self {
+        Self::new(What::Said(said.to_string()))
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::expected(expected.to_string())
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::expected(expected.to_string())
+    }
+
+    fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Self {
+        Self::expected(format!("one of {}", expected.join(", ")))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(What::Missing(field))
+    }
+}

@@ -1,0 +1,334 @@
+//! Decoding of one YAML or JSON document, or of a value of an API server, into an object; or an error with its place.
+//!
+//! It opens no file and keeps nothing. It never repairs or guesses: anything that the API server would refuse
+//! (a duplicate key, a number where text is expected, a name that is no name) is refused here, because
+//! on a host no API server looks first. Limits apply before memory is allocated. No error ever quotes
+//! a Secret.
+//!
+//! There is one way: every source becomes a `tree`, and the tree becomes the object (`typed`), so that null, unknown fields
+//! and errors are the same for every kind, field and source.
+
+mod at;
+mod error;
+mod expected;
+mod fault;
+mod names;
+mod notes;
+mod protecting;
+mod similar;
+mod sniff;
+mod split;
+mod tree;
+mod typed;
+mod value;
+mod yaml;
+
+#[cfg(test)]
+mod nulls;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod wrong_values;
+
+pub use self::error::{DecodeError, Reason};
+pub use self::split::{Document, split};
+pub use self::value::{decode_value, from_value};
+
+use self::notes::{Notes, Unknown};
+use self::sniff::Sniffed;
+use self::tree::{Node, Value};
+use crate::api::{Metadata, NamespacedName, UnknownField, UnknownFields};
+use crate::world::{AnyObject, Kind, ObjectKey};
+
+/// Limits of one document. The defaults are far above the sizes that a cluster stores and far below those that hurt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one object; the API server stops at about 1.5 MiB.
+    pub object_bytes: usize,
+    /// Bytes of a `List`, which may hold a whole configuration.
+    pub list_bytes: usize,
+    /// Nested mappings and sequences.
+    pub depth: usize,
+    /// Aliases, and anchors, of one document.
+    pub aliases: usize,
+    /// Nodes that aliases may multiply one document to.
+    pub nodes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            object_bytes: 1 << 20,
+            list_bytes: 16 << 20,
+            depth: 48,
+            aliases: 256,
+            nodes: 2_000_000,
+        }
+    }
+}
+
+/// One object and what was in its text but is not modelled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The object. Its namespace is `default` when none was given, and empty when it is cluster-scoped.
+    pub object: AnyObject,
+    /// The line that it starts on: 1-based, within the document.
+    pub line: usize,
+    /// The fields that this version does not know, each with its line; the object has them without. Only for Gateway
+    /// API kinds, whose fields are all modelled; `status` and `metadata` are not looked at.
+    pub unknown_fields: Vec<(usize, UnknownField)>,
+}
+
+/// Decodes one document: nothing for an empty one, one outcome for an object, and one for each item of
+/// a `List`.
+pub fn decode(text: &str, limits: &Limits) -> Vec<Result<Decoded, DecodeError>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if split::is_blank(text) {
+        return Vec::new();
+    }
+    match parse(text, limits) {
+        Ok((tree, head)) if head.is_list() => decode_list(&tree, &head),
+        Ok((tree, head)) => {
+            let line = split::first_line(text);
+            vec![decode_node(&tree, &head, line).map_err(|error| *error)]
+        }
+        Err(error) => vec![Err(*error)],
+    }
+}
+
+/// The document as a tree, and what it is. Of what is evidently not for us nothing more than that is looked at.
+fn parse(text: &str, limits: &Limits) -> Result<(Node, Head), Box<DecodeError>> {
+    let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
+    // The lines at the margin tell what it is without a parse, and what it was meant to be if there can be none.
+    let sniffed = Head::sniffed(text);
+    let secret = sniffed
+        .as_ref()
+        .map_or_else(|| sniff::may_be_secret(text), |(_, secret)| *secret);
+    let sniffed = sniffed.map(|(head, _)| head);
+    let (mut object, mut limit, mut what) = (None, limits.list_bytes, "document");
+    match &sniffed {
+        Some(head) if head.is_list() => what = "list",
+        Some(head) => {
+            let kind = head.known().map_err(|reason| fail(1, None, reason))?;
+            object = head.key(kind);
+            limit = limits.object_bytes;
+        }
+        None => {}
+    }
+    if text.len() > limit {
+        return Err(fail(1, object, Reason::too_large(what, text.len(), limit)));
+    }
+    let tree: Node = serde_saphyr::from_str_with_options(text, yaml::options(limits))
+        .map_err(|error| Box::new(yaml::error(&error, object, secret)))?;
+    let line = split::first_line(text);
+    let head = Head::of(&tree, None).map_err(|reason| fail(line, None, reason))?;
+    if sniffed
+        .is_some_and(|sniffed| sniffed.kind != head.kind || sniffed.api_version != head.api_version)
+    {
+        // The margin lied: what looked like a key stands inside a value.
+        let reason = Reason::Invalid(
+            "`kind` and `apiVersion` cannot be told from the text; indent the values of the document"
+                .to_owned(),
+        );
+        return Err(fail(line, None, reason));
+    }
+    if !head.is_list() && text.len() > limits.object_bytes {
+        let reason = Reason::too_large("document", text.len(), limits.object_bytes);
+        return Err(fail(1, None, reason));
+    }
+    Ok((tree, head))
+}
+
+/// The `apiVersion` and `kind` of a document.
+#[derive(Debug)]
+struct Head {
+    api_version: String,
+    kind: String,
+    name: NamespacedName,
+}
+
+impl Head {
+    /// From the lines at the margin, where that is possible, and whether an error could quote a Secret.
+    fn sniffed(text: &str) -> Option<(Self, bool)> {
+        let Sniffed {
+            api_version,
+            kind,
+            namespace,
+            name,
+            ambiguous,
+        } = Sniffed::of(text);
+        let (api_version, kind) = (api_version?, kind?);
+        let head = Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            name: NamespacedName::new(namespace.unwrap_or_default(), name.unwrap_or_default()),
+        };
+        let secret = kind == Kind::Secret.as_str()
+            || (ambiguous || head.is_list()) && sniff::may_be_secret(text);
+        Some((head, secret))
+    }
+
+    /// From what it really holds; `typed` is what it is if it does not say so itself.
+    fn of(tree: &Node, typed: Option<(&str, &str)>) -> Result<Self, Reason> {
+        if !matches!(tree.value, Value::Map(_)) {
+            return Err(Reason::Invalid(
+                "expected a mapping with `apiVersion`, `kind` and `metadata`".to_owned(),
+            ));
+        }
+        let text = |field| match tree.get(field).map(|node| &node.value) {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::Text(text)) => Ok(text.as_ref()),
+            Some(_) => Err(Reason::Invalid(format!("`{field}` is not text"))),
+        };
+        let mut api_version = text("apiVersion")?;
+        let mut kind = text("kind")?;
+        if let ("", "", Some(typed)) = (api_version, kind, typed) {
+            (api_version, kind) = typed;
+        }
+        for (field, value) in [("kind", kind), ("apiVersion", api_version)] {
+            if value.is_empty() {
+                return Err(Reason::missing(field));
+            }
+        }
+        // That they are text is for the type to say, with their place.
+        let metadata = |field| {
+            let node = tree
+                .get("metadata")
+                .and_then(|metadata| metadata.get(field));
+            node.and_then(Node::text).unwrap_or_default()
+        };
+        Ok(Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            name: NamespacedName::new(metadata("namespace"), metadata("name")),
+        })
+    }
+
+    /// `List` and the typed lists that `kubectl get --raw` prints.
+    fn is_list(&self) -> bool {
+        self.kind.ends_with("List")
+    }
+
+    /// The kind, or why objects of it are not read.
+    fn known(&self) -> Result<Kind, Reason> {
+        Kind::find(&self.api_version, &self.kind).ok_or_else(|| Reason::Unsupported {
+            api_version: self.api_version.clone(),
+            kind: self.kind.clone(),
+        })
+    }
+
+    /// The object that an error is about, if it has a name.
+    fn key(&self, kind: Kind) -> Option<ObjectKey> {
+        if self.name.name.is_empty() {
+            return None;
+        }
+        let namespace = scoped(kind, &self.name.namespace);
+        Some(ObjectKey {
+            kind,
+            name: NamespacedName::new(namespace, &self.name.name),
+        })
+    }
+}
+
+/// The namespace that an object of the kind is in when `given` is written.
+fn scoped(kind: Kind, given: &str) -> &str {
+    match (kind.cluster_scoped(), given) {
+        (true, _) => "",
+        (false, "") => "default",
+        (false, given) => given,
+    }
+}
+
+fn decode_list(list: &Node, head: &Head) -> Vec<Result<Decoded, DecodeError>> {
+    let fail = |reason| vec![Err(DecodeError::new(1, None, reason))];
+    let item_kind = head.kind.strip_suffix("List").unwrap_or_default();
+    let untyped = item_kind.is_empty();
+    if untyped && head.api_version != "v1"
+        || !untyped && Kind::find(&head.api_version, item_kind).is_none()
+    {
+        return fail(Reason::Unsupported {
+            api_version: head.api_version.clone(),
+            kind: head.kind.clone(),
+        });
+    }
+    let items: &[Node] = match list.get("items").map(|items| &items.value) {
+        Some(Value::List(items)) => items,
+        None | Some(Value::Null) => &[],
+        Some(_) => return fail(Reason::Invalid("`items` is not a list".to_owned())),
+    };
+    let typed = (!untyped).then_some((head.api_version.as_str(), item_kind));
+    items
+        .iter()
+        .map(|item| decode_item(item, typed).map_err(|error| *error))
+        .collect()
+}
+
+/// Decodes an item of a list; `typed` is what it is if it does not say so itself.
+fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<DecodeError>> {
+    let line = usize::try_from(item.line).unwrap_or(1).max(1);
+    let fail = |reason| Box::new(DecodeError::new(line, None, reason));
+    let head = Head::of(item, typed).map_err(fail)?;
+    if head.is_list() {
+        return Err(fail(Reason::Invalid(
+            "a list inside a list is not read".to_owned(),
+        )));
+    }
+    decode_node(item, &head, line)
+}
+
+/// Decodes an object that starts on the line.
+fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
+    let kind = head
+        .known()
+        .map_err(|reason| DecodeError::new(line, None, reason))?;
+    let fail = |at: Option<u32>, reason| {
+        let at = at
+            .and_then(|at| usize::try_from(at).ok())
+            .filter(|at| *at > 0);
+        Box::new(DecodeError::new(at.unwrap_or(line), head.key(kind), reason))
+    };
+    let notes = Notes {
+        beside: &["apiVersion", "kind", "status"],
+        is_modelled: kind.is_gateway_api(),
+        ..Notes::default()
+    };
+    let mut object = typed::read(kind, node, &notes).map_err(|fault| {
+        let (at, reason) = fault.into_reason(kind == Kind::Secret);
+        fail(at, reason)
+    })?;
+    let Unknown {
+        fields,
+        more: (harmless, protecting),
+    } = notes.unknown.into_inner();
+    let Metadata {
+        name, namespace, ..
+    } = object.metadata();
+    if name.is_empty() {
+        return Err(fail(None, Reason::missing("metadata.name")));
+    }
+    let has_spec = node
+        .get("spec")
+        .is_some_and(|spec| !matches!(spec.value, Value::Null));
+    if kind.is_gateway_api() && !has_spec {
+        return Err(fail(None, Reason::missing("spec")));
+    }
+    let namespace = scoped(kind, namespace).to_owned();
+    let metadata = object.metadata_mut();
+    metadata.namespace = namespace;
+    let unknown = fields.iter().map(|(_, field)| field.clone()).collect();
+    metadata.unknown = UnknownFields::new(unknown, harmless, protecting > 0);
+    names::check(&object).map_err(|reason| {
+        let at = match &reason {
+            Reason::Name { field, .. } => node.line_of(field),
+            _ => None,
+        };
+        fail(at, reason)
+    })?;
+    let of_line = |at: u32| usize::try_from(at).unwrap_or(line).max(1);
+    let unknown_fields = fields.into_iter().map(|(at, field)| (of_line(at), field));
+    Ok(Decoded {
+        object,
+        line,
+        unknown_fields: unknown_fields.collect(),
+    })
+}

@@ -1,0 +1,80 @@
+//! Unknown fields of an object, noted while it is read.
+
+use std::cell::RefCell;
+
+use super::at::{At, Down};
+use super::protecting;
+use super::similar;
+use super::tree::Entry;
+use crate::api::UnknownField;
+
+/// Notes about the object that is read.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Fields of the object itself that its type does not have.
+    pub(super) beside: &'static [&'static str],
+    /// True if unknown fields are noted: only for kinds of which all fields are modelled.
+    pub(super) is_modelled: bool,
+    pub(super) unknown: RefCell<Unknown>,
+    /// The types that were read, with their fields and those that were there.
+    #[cfg(test)]
+    pub(super) types: RefCell<Vec<TypeRead>>,
+}
+
+/// One type that was read.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct TypeRead {
+    pub(super) name: &'static str,
+    pub(super) fields: &'static [&'static str],
+    pub(super) there: Vec<String>,
+}
+
+/// The unknown fields of one object, each with its line.
+#[derive(Debug, Default)]
+pub(super) struct Unknown {
+    pub(super) fields: Vec<(u32, UnknownField)>,
+    /// Numbers of further fields that protect nothing, and that may protect something.
+    pub(super) more: (usize, usize),
+}
+
+/// A hostile document must not fill the report.
+const MOST_UNKNOWN: usize = 32;
+/// Of these each refuses what it stands in, so that none may be forgotten before there are far too many.
+const MOST_PROTECTING: usize = 128;
+
+impl Notes {
+    /// Notes a field that is unknown, unless it is none of ours.
+    pub(super) fn note(&self, of: &At<'_>, entry: &Entry, known: &'static [&'static str]) {
+        let within = At {
+            parent: Some(of),
+            step: Down::Field(&entry.key),
+        };
+        if !self.is_modelled || within.is_metadata() {
+            return;
+        }
+        let (path, _) = within.path();
+        let similar = similar::to(&entry.key, known);
+        let protects = protecting::is_protecting(&path, similar);
+        let mut unknown = self.unknown.borrow_mut();
+        let Unknown { fields, more } = &mut *unknown;
+        let same = fields
+            .iter()
+            .filter(|(_, field)| field.protects == protects);
+        let (most, more) = if protects {
+            (MOST_PROTECTING, &mut more.1)
+        } else {
+            (MOST_UNKNOWN, &mut more.0)
+        };
+        if same.count() < most {
+            let field = UnknownField {
+                path,
+                similar,
+                protects,
+            };
+            fields.push((entry.line, field));
+        } else {
+            *more = more.saturating_add(1);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Unknown fields that may protect something: the table of their names and places.
+//!
+//! A newer release of the API has fields that this version does not know. An object that is served without a field that
+//! authorizes, validates, encrypts or narrows is open where its author closed it. So names and places decide, and rather
+//! too many fields count as protecting than too few. Only fields below `spec` count: nothing else is configuration.
+
+use crate::api::FieldPath;
+
+/// Parts of the names of fields that protect, in lower case.
+const WORDS: &[&str] = &[
+    // Permission.
+    "acl",
+    "allow",
+    "auth",
+    "block",
+    "cors",
+    "credential",
+    "csrf",
+    "deny",
+    "exclud",
+    "except",
+    "firewall",
+    "forbid",
+    "jwt",
+    "oidc",
+    "permission",
+    "permit",
+    "polic",
+    "restrict",
+    "token",
+    "waf",
+    // Identity and encryption.
+    "cert",
+    "cipher",
+    "crypt",
+    "hsts",
+    "insecure",
+    "password",
+    "private",
+    "secret",
+    "secur",
+    "ssl",
+    "tls",
+    "trust",
+    "valid",
+    "verif",
+    // Limits and scope.
+    "filter",
+    "internal",
+    "limit",
+    "only",
+    "protect",
+    "quota",
+    "require",
+    "routability",
+    "scope",
+    "selector",
+    "tenant",
+    // Sessions, which must stay apart.
+    "cookie",
+    "persist",
+    "session",
+];
+
+/// Fields below which every field protects: without one of theirs they would open more than they say.
+const PLACES: &[&str] = &[
+    "allowedListeners",
+    "allowedRoutes",
+    "cors",
+    "externalAuth",
+    "filters",
+    "from",
+    "matches",
+    "parentRef",
+    "parentRefs",
+    "sessionPersistence",
+    "targetRefs",
+    "tls",
+    "to",
+    "validation",
+];
+
+/// Returns true if the unknown field at this path may protect something; `similar` is the field that was perhaps meant.
+pub(super) fn is_protecting(path: &FieldPath, similar: Option<&str>) -> bool {
+    let mut fields = path.fields();
+    if fields.next() != Some("spec") {
+        return false;
+    }
+    let fields: Vec<&str> = fields.collect();
+    let Some((own, above)) = fields.split_last() else {
+        return false;
+    };
+    let named = |name: &str| {
+        let name = name.to_lowercase();
+        WORDS.iter().any(|word| name.contains(word))
+            || PLACES.iter().any(|place| name == place.to_lowercase())
+    };
+    named(own) || similar.is_some_and(named) || above.iter().any(|name| PLACES.contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Step;
+
+    fn path(text: &str) -> FieldPath {
+        FieldPath(
+            text.split('.')
+                .map(|name| Step::Field(name.into()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn names_and_places() {
+        for protects in [
+            "spec.listeners.filters",
+            "spec.listeners.filtersV2",
+            "spec.listeners.tls.minVersion",
+            "spec.tls.frontend.default.validation.crl",
+            "spec.addresses.routability",
+            "spec.rules.externalAuthorization",
+            "spec.rules.rateLimit",
+            "spec.rules.sessionAffinity",
+            "spec.rules.sessionPersistence.cookie",
+            "spec.rules.filters.jwt",
+            "spec.rules.filters.requestMirror.zone",
+            "spec.rules.matches.sourceIP",
+            "spec.rules.backendRefs.tls",
+            "spec.validation.subject",
+            "spec.from.labels",
+            "spec.clientValidation",
+        ] {
+            assert!(is_protecting(&path(protects), None), "{protects}");
+        }
+        for harmless in [
+            "spec.rules.zone",
+            "spec.rules.retry.jitter",
+            "spec.rules.backendRefs.zone",
+            "spec.listeners.description",
+            "spec.infrastructure.replicas",
+            "spec.rules.timeouts.idle",
+            "x-tls",
+            "filters",
+        ] {
+            assert!(!is_protecting(&path(harmless), None), "{harmless}");
+        }
+        assert!(is_protecting(&path("spec.listeners.tsl"), Some("tls")));
+        assert!(is_protecting(&path("spec.rules.mathces"), Some("matches")));
+        assert!(!is_protecting(
+            &path("spec.rules.backendRef"),
+            Some("backendRefs")
+        ));
+    }
+}

@@ -1,0 +1,50 @@
+//! The known field that was perhaps meant by an unknown one.
+
+/// Returns the field that differs least, if it differs little: by a letter in three, and by three at most.
+pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
+    // No field has a longer name, and the comparison takes the product of both lengths.
+    if unknown.len() > 64 {
+        return None;
+    }
+    let unknown = unknown.to_lowercase();
+    known
+        .iter()
+        .map(|field| {
+            let distance = strsim::damerau_levenshtein(&unknown, &field.to_lowercase());
+            (distance, *field)
+        })
+        .filter(|(distance, field)| *distance <= (field.len() / 3).clamp(1, 3))
+        .min()
+        .map(|(_, field)| field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::to;
+
+    #[test]
+    fn slips_of_the_pen_are_found_and_other_words_are_not() {
+        const KNOWN: &[&str] = &[
+            "name",
+            "matches",
+            "filters",
+            "backendRefs",
+            "tls",
+            "timeouts",
+        ];
+        for (unknown, meant) in [
+            ("backendRef", Some("backendRefs")),
+            ("backendrefs", Some("backendRefs")),
+            ("filtres", Some("filters")),
+            ("match", Some("matches")),
+            ("tsl", Some("tls")),
+            ("nam", Some("name")),
+            ("zone", None),
+            ("retries", None),
+            ("", None),
+        ] {
+            assert_eq!(to(unknown, KNOWN), meant, "{unknown}");
+        }
+        assert_eq!(to(&"x".repeat(100_000), KNOWN), None);
+    }
+}

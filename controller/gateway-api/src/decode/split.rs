@@ -1,0 +1,64 @@
+//! The documents of a file, cut at their markers.
+
+/// One document of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Document<'a> {
+    /// The line of the file that `text` starts on, 1-based.
+    pub line: usize,
+    /// The document without its markers.
+    pub text: &'a str,
+}
+
+/// Returns the documents of a file, without those that hold only blanks, comments and directives.
+///
+/// A line that starts with `---` or `...` at the margin, followed by a blank or nothing, is a marker wherever it
+/// stands, even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`): so the cut needs no
+/// parse, and a document that is broken cannot swallow the next.
+pub fn split(text: &str) -> Vec<Document<'_>> {
+    let mut documents = Vec::new();
+    let mut push = |line: usize, text| {
+        if !is_blank(text) {
+            documents.push(Document { line, text });
+        }
+    };
+    let (mut start, mut start_line) = (0, 1);
+    let (mut offset, mut number) = (0, 1);
+    for line in text.split_inclusive('\n') {
+        if let Some(after) = marker(line) {
+            push(start_line, text.get(start..offset).unwrap_or_default());
+            // The rest of the line after `---` belongs to the next document.
+            start = offset + (line.len() - after.len());
+            start_line = number;
+        }
+        offset += line.len();
+        number += 1;
+    }
+    push(start_line, text.get(start..).unwrap_or_default());
+    documents
+}
+
+/// Returns the rest of the line after the marker, if it starts with one.
+fn marker(line: &str) -> Option<&str> {
+    let line = line.strip_prefix('\u{feff}').unwrap_or(line);
+    let after = line
+        .strip_prefix("---")
+        .or_else(|| line.strip_prefix("..."))?;
+    (after.is_empty() || after.starts_with([' ', '\t', '\r', '\n'])).then_some(after)
+}
+
+/// Returns true if there is nothing but blanks, comments and directives.
+pub(super) fn is_blank(text: &str) -> bool {
+    text.lines().all(is_blank_line)
+}
+
+/// Returns the number of the first line with content, 1-based.
+pub(super) fn first_line(text: &str) -> usize {
+    text.lines()
+        .position(|line| !is_blank_line(line))
+        .map_or(1, |index| index + 1)
+}
+
+fn is_blank_line(line: &str) -> bool {
+    let trimmed = line.trim_start_matches('\u{feff}').trim();
+    trimmed.is_empty() || trimmed.starts_with('#') || line.starts_with('%')
+}

@@ -1,0 +1,348 @@
+//! Typed values from a tree: the one way in which objects are read, whatever their source.
+//!
+//! **Null is absent.** A field that is null is as if it were not there, and elsewhere (an element of a list, an entry of a
+//! map) null is the empty text, list or map. An API server's own components write lists that are empty as null, so no
+//! type has to say it for each of its fields.
+//!
+//! **Errors have a place.** The innermost one counts: the path of the field, its line, its value and the expected one.
+//!
+//! **Unknown fields are noted**, with the known one that was perhaps meant.
+
+use std::slice;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
+};
+
+use super::at::{At, Down};
+use super::expected;
+use super::fault::Fault;
+use super::notes::Notes;
+use super::tree::{Entry, Node, Value};
+
+/// Reads a value of a type from a tree.
+pub(super) fn read<'de, S: DeserializeSeed<'de>>(
+    seed: S,
+    node: &'de Node,
+    notes: &Notes,
+) -> Result<S::Value, Fault> {
+    let at = At::ROOT;
+    seed.deserialize(Reader {
+        node,
+        at: &at,
+        notes,
+    })
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'p, 'de> {
+    node: &'de Node,
+    at: &'p At<'p>,
+    notes: &'p Notes,
+}
+
+impl<'de> Reader<'_, 'de> {
+    /// Adds this place to a fault that has none.
+    fn told<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
+        outcome.map_err(|fault| fault.at(self.node, || self.at.path()))
+    }
+
+    fn refuse<T>(self, expected: impl Into<String>) -> Result<T, Fault> {
+        self.told(Err(Fault::expected(expected.into())))
+    }
+
+    fn integer<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let read = match &self.node.value {
+            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(signed), _) => visitor.visit_i64(signed),
+                (None, Some(unsigned)) => visitor.visit_u64(unsigned),
+                (None, None) => return self.refuse(expected::integer(self.at.field())),
+            },
+            _ => return self.refuse(expected::integer(self.at.field())),
+        };
+        // A number that is too large for the type is told with the limits of the field.
+        self.told(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
+    }
+
+    fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let wanted = |visitor: &V| expected::text(visitor as &dyn Expected);
+        match &self.node.value {
+            Value::Text(text) => self.told(visitor.visit_borrowed_str(text)),
+            Value::Null => self.told(visitor.visit_borrowed_str("")),
+            Value::Bool(_) | Value::Number(_) => {
+                let wanted = wanted(&visitor);
+                self.refuse(format!("{wanted}{}", expected::quotes(&wanted)))
+            }
+            Value::List(_) | Value::Map(_) => self.refuse(wanted(&visitor)),
+        }
+    }
+
+    fn fields<V: Visitor<'de>>(
+        self,
+        known: Option<&'static [&'static str]>,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        let entries: &[Entry] = match &self.node.value {
+            Value::Map(entries) => entries,
+            Value::Null => &[],
+            _ => return self.refuse("a mapping of fields"),
+        };
+        self.told(visitor.visit_map(Fields {
+            entries: entries.iter(),
+            value: None,
+            known,
+            of: self,
+        }))
+    }
+}
+
+/// Defines methods that all do the same.
+macro_rules! all {
+    ($do:ident: $($name:ident)+) => {
+        $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+            self.$do(visitor)
+        })+
+    };
+}
+
+impl<'de> Deserializer<'de> for Reader<'_, 'de> {
+    type Error = Fault;
+
+    all!(deserialize_f64: deserialize_f32);
+    all!(integer: deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64);
+    all!(integer: deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64);
+    all!(text: deserialize_char deserialize_str deserialize_string deserialize_identifier);
+    all!(text: deserialize_bytes deserialize_byte_buf);
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.node.value {
+            Value::Null => self.told(visitor.visit_unit()),
+            Value::Bool(value) => self.told(visitor.visit_bool(*value)),
+            Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+                (Some(value), ..) => self.told(visitor.visit_i64(value)),
+                (None, Some(value), _) => self.told(visitor.visit_u64(value)),
+                (None, None, value) => self.told(visitor.visit_f64(value.unwrap_or_default())),
+            },
+            Value::Text(text) => self.told(visitor.visit_borrowed_str(text)),
+            Value::List(_) => self.deserialize_seq(visitor),
+            Value::Map(_) => self.deserialize_map(visitor),
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.node.value {
+            Value::Bool(value) => self.told(visitor.visit_bool(*value)),
+            _ => self.refuse("true or false"),
+        }
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.node.value {
+            Value::Number(number) => {
+                self.told(visitor.visit_f64(number.as_f64().unwrap_or_default()))
+            }
+            _ => self.refuse("a number"),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.node.value {
+            Value::Null => self.told(visitor.visit_none()),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.node.value {
+            Value::Null => self.told(visitor.visit_unit()),
+            _ => self.refuse("null"),
+        }
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        self.deserialize_unit(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let items: &[Node] = match &self.node.value {
+            Value::List(items) => items,
+            Value::Null => &[],
+            _ => return self.refuse("a list"),
+        };
+        self.told(visitor.visit_seq(Items {
+            items: items.iter().enumerate(),
+            of: self,
+        }))
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        _length: usize,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _length: usize,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        self.fields(None, visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        #[cfg(test)]
+        if let Value::Map(entries) = &self.node.value {
+            let there = entries.iter().map(|entry| entry.key.to_string()).collect();
+            let read = super::notes::TypeRead {
+                name,
+                fields,
+                there,
+            };
+            self.notes.types.borrow_mut().push(read);
+        }
+        #[cfg(not(test))]
+        let _ = name;
+        self.fields(Some(fields), visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        let one_of = || format!("one of {}", variants.join(", "));
+        match &self.node.value {
+            Value::Text(text) => {
+                let text: StrDeserializer<'_, Fault> = text.as_ref().into_deserializer();
+                let read = visitor.visit_enum(text);
+                self.told(read.map_err(|_| Fault::expected(one_of())))
+            }
+            _ => self.refuse(one_of()),
+        }
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! { i128 u128 }
+}
+
+/// The fields of a type, or the entries of a map.
+struct Fields<'p, 'de> {
+    entries: slice::Iter<'de, Entry>,
+    /// The entry whose key was read last.
+    value: Option<&'de Entry>,
+    /// Fields of the type; none for a map, which takes every key.
+    known: Option<&'static [&'static str]>,
+    of: Reader<'p, 'de>,
+}
+
+impl<'de> MapAccess<'de> for Fields<'_, 'de> {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Fault> {
+        for entry in self.entries.by_ref() {
+            let key = entry.key.as_ref();
+            if let Some(known) = self.known {
+                let is_root = matches!(self.of.at.step, Down::Root);
+                if is_root && self.of.notes.beside.contains(&key) {
+                    continue;
+                }
+                if !known.contains(&key) {
+                    self.of.notes.note(self.of.at, entry, known);
+                    continue;
+                }
+                if matches!(entry.value.value, Value::Null) {
+                    continue;
+                }
+            }
+            self.value = Some(entry);
+            let key: StrDeserializer<'_, Fault> = key.into_deserializer();
+            return seed.deserialize(key).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let Some(entry) = self.value.take() else {
+            return Err(Fault::custom("a value without a key"));
+        };
+        let key = entry.key.as_ref();
+        let at = At {
+            parent: Some(self.of.at),
+            step: match self.known {
+                Some(_) => Down::Field(key),
+                None => Down::Key(key),
+            },
+        };
+        seed.deserialize(Reader {
+            node: &entry.value,
+            at: &at,
+            notes: self.of.notes,
+        })
+    }
+}
+
+/// The elements of a list.
+struct Items<'p, 'de> {
+    items: std::iter::Enumerate<slice::Iter<'de, Node>>,
+    of: Reader<'p, 'de>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_, 'de> {
+    type Error = Fault;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Fault> {
+        let Some((index, node)) = self.items.next() else {
+            return Ok(None);
+        };
+        let at = At {
+            parent: Some(self.of.at),
+            step: Down::Index(index),
+        };
+        let reader = Reader {
+            node,
+            at: &at,
+            notes: self.of.notes,
+        };
+        seed.deserialize(reader).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len())
+    }
+}

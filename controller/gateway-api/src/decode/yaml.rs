@@ -1,0 +1,64 @@
+//! Options of the YAML parser, strict and with limits, and its errors.
+
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
+
+use super::{DecodeError, Limits, Reason};
+use crate::world::ObjectKey;
+
+/// The message that replaces one that could quote a Secret.
+pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse, a field of the wrong type, \
+                                   or `data` that is not base64 (the details could show a value, so they \
+                                   are not told)";
+
+/// Returns the options of every parse. As in the API server, `yes` is no boolean, a bare number is no text, and a key
+/// stands once.
+pub(super) fn options(limits: &Limits) -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: limits.depth,
+            flow_nesting_limit: limits.depth,
+            max_nodes: limits.nodes,
+            max_events: limits.nodes.saturating_mul(2),
+            max_aliases: limits.aliases,
+            max_anchors: limits.aliases,
+            max_recorded_anchor_events: 100_000,
+            max_recorded_anchor_bytes: limits.object_bytes,
+            max_merge_keys: limits.aliases,
+            max_total_scalar_bytes: limits.list_bytes,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 100_000,
+            max_replay_stack_depth: 16,
+        },
+        emit_comments: false,
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        strict_booleans: true,
+        no_schema: true,
+        with_snippet: false,
+    }
+}
+
+/// Returns the parser's error in our words; without its text if that could quote a Secret.
+pub(super) fn error(
+    error: &serde_saphyr::Error,
+    object: Option<ObjectKey>,
+    secret: bool,
+) -> DecodeError {
+    let error = error.without_snippet();
+    let line = error.location().map_or(1, |location| location.line());
+    let message = if secret {
+        WITHHELD.to_owned()
+    } else {
+        UserMessageFormatter
+            .format_message(error)
+            .chars()
+            .take(500)
+            .collect()
+    };
+    DecodeError::new(
+        usize::try_from(line).unwrap_or(1).max(1),
+        object,
+        Reason::Invalid(message),
+    )
+}

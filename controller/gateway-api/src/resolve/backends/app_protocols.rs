@@ -1,0 +1,29 @@
+//! The `appProtocol` of a Service port, and the protocol that is spoken to it.
+//!
+//! Kubernetes leaves the field to names of IANA and to its own (`kubernetes.io/h2c`); people write others all the same. An
+//! unknown name is refused: a guess could send plain text to a backend that expects something else.
+
+use sesame_proto::schema::AppProtocol;
+
+/// Returns the protocol of a port for a route that says no more than HTTP; none if the name is unknown, or needs TLS that no
+/// policy configures.
+pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
+    match app_protocol {
+        None | Some("") => Some(AppProtocol::Http1),
+        // Names of IANA are the same in upper case. `tcp` says no more than the port itself does.
+        Some(name) if name.eq_ignore_ascii_case("http") || name.eq_ignore_ascii_case("tcp") => {
+            Some(AppProtocol::Http1)
+        }
+        // The last two are in no register, but widely used. In upper case, `HTTP2` is one cloud's name for HTTP/2 over TLS.
+        Some("kubernetes.io/h2c" | "grpc" | "h2" | "http2") => Some(AppProtocol::Http2),
+        Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
+        // HTTPS is never spoken in plain text.
+        Some(name) if is_https(name) && tls => Some(AppProtocol::Http1),
+        Some("kubernetes.io/wss") if tls => Some(AppProtocol::Websocket),
+        Some(_) => None,
+    }
+}
+
+pub(crate) fn is_https(app_protocol: &str) -> bool {
+    app_protocol.eq_ignore_ascii_case("https")
+}

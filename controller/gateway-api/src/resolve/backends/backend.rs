@@ -1,0 +1,99 @@
+//! Backends of a snapshot: their protocols and names.
+
+use sesame_proto::digest;
+use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
+
+use super::app_protocols::{http_protocol, is_https};
+use super::references::RefFault;
+use super::traffic::Traffic;
+use crate::api::{NamespacedName, ServicePort};
+use crate::resolve::endpoints;
+use crate::status::Reason;
+
+/// Returns the Backend that gets this traffic on this port. Plain HTTP has the port's own name; any other way to speak to
+/// the port is a Backend of its own.
+pub(super) fn backend(
+    key: &NamespacedName,
+    port: &ServicePort,
+    traffic: Traffic,
+    tls: Option<&BackendTls>,
+) -> Result<Backend, RefFault> {
+    let number = port.port;
+    let app_protocol = port.app_protocol.as_deref();
+    let http = http_protocol(app_protocol, tls.is_some());
+    let expected = match app_protocol {
+        Some("kubernetes.io/wss") => "kubernetes.io/ws, or a BackendTLSPolicy for the Service",
+        Some(name) if is_https(name) => "http, or a BackendTLSPolicy for the Service",
+        _ => "http, kubernetes.io/h2c or kubernetes.io/ws",
+    };
+    let asks_for_tls =
+        app_protocol.is_some_and(|name| is_https(name) || name == "kubernetes.io/wss");
+    let (protocol, expected) = match (traffic, http) {
+        // Traffic that was encrypted is not sent on in plain text to a backend that expects TLS.
+        (Traffic::Terminated, _) if asks_for_tls && tls.is_none() => {
+            (None, "a BackendTLSPolicy for the Service")
+        }
+        (Traffic::Connections | Traffic::Bytes | Traffic::Terminated, _) => {
+            (Some(AppProtocol::TcpBytes), "")
+        }
+        (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
+        (Traffic::Http, http) => (http, expected),
+        // Nothing else carries gRPC.
+        (Traffic::Grpc, Some(AppProtocol::Http1 | AppProtocol::Http2)) => {
+            (Some(AppProtocol::Http2), "")
+        }
+        (Traffic::Grpc, _) if app_protocol.is_some_and(is_https) => {
+            (None, "grpc, or a BackendTLSPolicy for the Service")
+        }
+        (Traffic::Grpc, _) => (None, "grpc or kubernetes.io/h2c"),
+    };
+    let Some(protocol) = protocol else {
+        return Err(RefFault {
+            reason: Reason::UnsupportedProtocol,
+            message: format!(
+                "port {number} of Service {key} has appProtocol {:?}; expected {expected}",
+                app_protocol.unwrap_or_default()
+            ),
+        });
+    };
+    let name = endpoints::set_name(key, number, "TCP");
+    let mut backend = Backend {
+        name: String::new(),
+        endpoints: match traffic {
+            Traffic::Datagrams => endpoints::set_name(key, number, traffic.transport()),
+            Traffic::Http
+            | Traffic::Grpc
+            | Traffic::Connections
+            | Traffic::Bytes
+            | Traffic::Terminated => name.clone(),
+        },
+        protocol: protocol.into(),
+        tls: tls.cloned(),
+    };
+    backend.name = if Some(protocol) == http && tls.is_none() {
+        name
+    } else {
+        distinct_name(&name, &backend)
+    };
+    Ok(backend)
+}
+
+/// Returns the name of a Backend that differs from plain HTTP to the port.
+fn distinct_name(port: &str, backend: &Backend) -> String {
+    format!("{port}/{}", digest::backend(backend))
+}
+
+/// Returns the Backend as a Gateway reaches it that shows this key to backends; none if it speaks no TLS.
+pub(crate) fn showing_key(backend: &Backend, client_key: &str) -> Option<Backend> {
+    let tls = backend.tls.as_ref()?;
+    let mut shown = Backend {
+        tls: Some(BackendTls {
+            client_key: client_key.to_owned(),
+            ..tls.clone()
+        }),
+        ..backend.clone()
+    };
+    // Only ports have TLS, so that the set of their endpoints has the port's name.
+    shown.name = distinct_name(&shown.endpoints, &shown);
+    Some(shown)
+}

@@ -1,0 +1,196 @@
+//! Backends: the Service ports that routes refer to, as snapshots have them.
+//!
+//! There is one Backend for each Service port and way to speak to it, however many routes refer to it. An invalid
+//! reference is a value, so that its share of the traffic can be refused.
+
+mod app_protocols;
+mod backend;
+mod references;
+mod subject_alt_names;
+pub(crate) mod tls_policies;
+mod traffic;
+
+use std::collections::HashMap;
+
+use sesame_proto::schema::{Backend, EndpointSet};
+
+use self::backend::backend;
+pub(crate) use self::backend::showing_key;
+pub(crate) use self::references::RefFault;
+use self::references::{service_of, service_port};
+use self::tls_policies::{Applied, Policies, ServiceName};
+pub(crate) use self::traffic::Traffic;
+use super::context::Context;
+use super::endpoints::Slices;
+use super::grants::Referrer;
+use crate::api::{BackendRef, Metadata, NamespacedName, ServicePort};
+use crate::status::Reason;
+use crate::world::World;
+
+/// The target of a valid reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BackendTarget {
+    /// The Backend of this name.
+    Backend(String),
+    /// No Backend: the reference is valid, but traffic to it is refused, with this reason.
+    Refused(String),
+}
+
+/// A reference that was looked up.
+pub(crate) struct ResolvedRef<'w> {
+    /// The Service, if it has policies that the traffic heeds.
+    pub(crate) policed: Option<ServiceName<'w>>,
+    pub(crate) target: Result<BackendTarget, RefFault>,
+}
+
+/// The place of the entry for a Service port, or the reason why traffic to it is refused; or the fault of the reference.
+type FoundPort = Result<Result<usize, String>, RefFault>;
+
+/// The Service ports that routes refer to.
+pub(crate) struct Backends<'w> {
+    slices: Slices<'w>,
+    policies: Policies<'w>,
+    ports: HashMap<(&'w str, &'w str, i32, Traffic), FoundPort>,
+    entries: Vec<Entry<'w>>,
+    by_name: HashMap<String, usize>,
+}
+
+struct Entry<'w> {
+    backend: Backend,
+    service: &'w Metadata,
+    port: &'w ServicePort,
+    endpoints: Option<EndpointSet>,
+}
+
+impl<'w> Backends<'w> {
+    pub(crate) fn new(world: &'w World, policies: Policies<'w>) -> Self {
+        let likely = world.services.len().min(world.http_routes.len());
+        Self {
+            slices: Slices::new(world),
+            policies,
+            ports: HashMap::with_capacity(likely),
+            entries: Vec::with_capacity(likely),
+            by_name: HashMap::with_capacity(likely),
+        }
+    }
+
+    pub(crate) fn policies(&self) -> &Policies<'w> {
+        &self.policies
+    }
+
+    /// Resolves a reference of `referrer`.
+    pub(crate) fn resolve(
+        &mut self,
+        referrer: Referrer<'w>,
+        reference: &'w BackendRef,
+        traffic: Traffic,
+        cx: &Context<'w, '_>,
+    ) -> ResolvedRef<'w> {
+        let service = match service_of(referrer, reference, cx) {
+            Ok(service) => service,
+            Err(fault) => {
+                return ResolvedRef {
+                    policed: None,
+                    target: Err(fault),
+                };
+            }
+        };
+        let policed = traffic.heeds_policies() && self.policies.has(service);
+        ResolvedRef {
+            policed: policed.then_some(service),
+            target: self.target(service, reference.port, traffic, cx),
+        }
+    }
+
+    fn target(
+        &mut self,
+        (namespace, name): ServiceName<'w>,
+        port: Option<i32>,
+        traffic: Traffic,
+        cx: &Context<'w, '_>,
+    ) -> Result<BackendTarget, RefFault> {
+        let Some(port) = port else {
+            return Err(RefFault {
+                reason: Reason::UnsupportedValue,
+                message: format!("port is missing; set the port of Service {namespace}/{name}"),
+            });
+        };
+        let found = if let Some(found) = self.ports.get(&(namespace, name, port, traffic)) {
+            found.clone()
+        } else {
+            let found = self.find(namespace, name, port, traffic, cx);
+            self.ports
+                .insert((namespace, name, port, traffic), found.clone());
+            found
+        };
+        Ok(match found? {
+            Ok(index) => {
+                let entry = self.entries.get(index);
+                BackendTarget::Backend(entry.map(|e| e.backend.name.clone()).unwrap_or_default())
+            }
+            Err(why) => BackendTarget::Refused(why),
+        })
+    }
+
+    fn find(
+        &mut self,
+        namespace: &'w str,
+        name: &'w str,
+        port: i32,
+        traffic: Traffic,
+        cx: &Context<'w, '_>,
+    ) -> FoundPort {
+        let fault = |reason, message| Err(RefFault { reason, message });
+        let key = NamespacedName::new(namespace, name);
+        let Some(service) = cx.world.services.get(namespace, name) else {
+            return fault(
+                Reason::BackendNotFound,
+                format!("Service {key} does not exist"),
+            );
+        };
+        let port = service_port(&key, service, port, traffic)?;
+        let policy = if traffic.heeds_policies() {
+            self.policies.of((namespace, name), &port.name)
+        } else {
+            None
+        };
+        let tls = match policy {
+            Some(Applied::Refused(why)) => return Ok(Err(why)),
+            Some(Applied::Tls(tls)) => Some(tls),
+            None => None,
+        };
+        let backend = backend(&key, port, traffic, tls)?;
+        if let Some(known) = self.by_name.get(&backend.name) {
+            return Ok(Ok(*known));
+        }
+        let index = self.entries.len();
+        self.by_name.insert(backend.name.clone(), index);
+        self.entries.push(Entry {
+            backend,
+            service: &service.metadata,
+            port,
+            endpoints: None,
+        });
+        Ok(Ok(index))
+    }
+
+    /// Returns a Backend, by the name that [`Self::resolve`] returned, and its endpoints.
+    pub(crate) fn named(
+        &mut self,
+        name: &str,
+        cx: &mut Context<'w, '_>,
+    ) -> Option<(&Backend, &EndpointSet)> {
+        let entry = self.entries.get_mut(*self.by_name.get(name)?)?;
+        let Entry {
+            backend,
+            service,
+            port,
+            endpoints,
+        } = entry;
+        let endpoints = endpoints.get_or_insert_with(|| EndpointSet {
+            name: backend.endpoints.clone(),
+            endpoints: self.slices.endpoints(service, port, cx),
+        });
+        Some((backend, endpoints))
+    }
+}

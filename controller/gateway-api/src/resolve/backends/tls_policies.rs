@@ -1,0 +1,348 @@
+//! BackendTLSPolicies: the policy for each Service port, and the TLS that it configures.
+//!
+//! A policy that is invalid still takes its targets: traffic to them is refused, never sent in plain text.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sesame_proto::schema::{self, TrustBundle};
+
+use super::subject_alt_names::{self, Names};
+use crate::api::{
+    BackendTlsPolicy, BackendTlsPolicySpec, BackendTlsValidation, GATEWAY_GROUP, PolicyTargetRef,
+    WellKnownCaCertificates,
+};
+use crate::resolve::context::Context;
+use crate::resolve::grants::Referrer;
+use crate::resolve::syntax::hostnames;
+use crate::resolve::syntax::names;
+use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
+use crate::status::{Reason, Verdict};
+use crate::world::{Kind, ObjectKey, World};
+
+/// Most targets and CA references that the API's schema allows. A policy with more is refused.
+const MAX_TARGETS: usize = 16;
+const MAX_CA_REFS: usize = 8;
+
+/// A Service, as namespace and name.
+pub(crate) type ServiceName<'w> = (&'w str, &'w str);
+
+/// A checked policy.
+pub(crate) struct Policy<'w> {
+    pub(crate) object: &'w BackendTlsPolicy,
+    pub(crate) accepted: Verdict,
+    pub(crate) resolved: Verdict,
+    /// None if the policy is invalid; connections are refused then.
+    tls: Option<schema::BackendTls>,
+    bundle: Option<TrustBundle>,
+}
+
+/// A port of a Service by name; none for all of it.
+type Section<'w> = Option<&'w str>;
+
+/// The policies for one Service.
+#[derive(Default)]
+struct ServicePolicies<'w> {
+    /// Place of each policy, with the part of the Service that it is for; oldest first.
+    all: Vec<(usize, Section<'w>)>,
+    /// Place of the oldest policy for each part.
+    winners: HashMap<Section<'w>, usize>,
+}
+
+/// The effect of the policies on the traffic to a Service port.
+pub(crate) enum Applied<'p> {
+    Tls(&'p schema::BackendTls),
+    /// Traffic is refused, with this message.
+    Refused(String),
+}
+
+/// All policies, oldest first: the order in which they win.
+#[derive(Default)]
+pub(crate) struct Policies<'w> {
+    all: Vec<Policy<'w>>,
+    by_service: HashMap<ServiceName<'w>, ServicePolicies<'w>>,
+}
+
+impl<'w> Policies<'w> {
+    pub(crate) fn check_all(cx: &mut Context<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
+        let mut objects: Vec<&'w BackendTlsPolicy> = cx
+            .world
+            .backend_tls_policies
+            .iter()
+            .map(AsRef::as_ref)
+            .collect();
+        objects.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+        let mut policies = Self::default();
+        for object in objects {
+            let namespace = object.metadata.namespace.as_str();
+            let targets = object.spec.target_refs.iter().take(MAX_TARGETS);
+            for target in targets.filter(|target| is_service(target)) {
+                let place = policies.all.len();
+                let by_service = policies
+                    .by_service
+                    .entry((namespace, &target.name))
+                    .or_default();
+                by_service.all.push((place, section(target)));
+                by_service.winners.entry(section(target)).or_insert(place);
+            }
+            policies.all.push(check(object, cx, bundles));
+        }
+        policies
+    }
+
+    /// Returns the effect on traffic to the port of this name; none if the traffic is sent as it is. A policy for the port
+    /// takes precedence over one for the whole Service.
+    pub(crate) fn of(&self, service: ServiceName<'_>, port: &str) -> Option<Applied<'_>> {
+        let winners = &self.by_service.get(&service)?.winners;
+        let of_port = winners.get(&Some(port).filter(|name| !name.is_empty()));
+        let policy = self.all.get(*of_port.or_else(|| winners.get(&None))?)?;
+        Some(match &policy.tls {
+            Some(tls) => Applied::Tls(tls),
+            None => Applied::Refused(format!(
+                "BackendTLSPolicy {} is not valid; see its status",
+                policy.object.metadata.key()
+            )),
+        })
+    }
+
+    /// Returns true if a policy is for the Service or a port of it.
+    pub(crate) fn has(&self, service: ServiceName<'_>) -> bool {
+        self.by_service.contains_key(&service)
+    }
+
+    /// Returns the places of the policies for a Service and its ports, each with its fault there.
+    pub(crate) fn of_service(
+        &self,
+        service: ServiceName<'_>,
+        world: &World,
+    ) -> Vec<(usize, Option<(Reason, String)>)> {
+        let Some(ServicePolicies { all, winners }) = self.by_service.get(&service) else {
+            return Vec::new();
+        };
+        let (namespace, name) = service;
+        let object = world.services.get(namespace, name);
+        let judge = |(policy, section): &(usize, Section<'w>)| {
+            let at = match section {
+                Some(section) => format!("port {section:?} of Service {namespace}/{name}"),
+                None => format!("Service {namespace}/{name}"),
+            };
+            let winner = winners.get(section).filter(|winner| *winner != policy);
+            let fault = if let Some(winner) = winner.and_then(|winner| self.all.get(*winner)) {
+                Some((
+                    Reason::Conflicted,
+                    format!(
+                        "{at} has an older BackendTLSPolicy, {}; only the oldest applies",
+                        winner.object.metadata.key()
+                    ),
+                ))
+            } else {
+                match (object, section) {
+                    (None, _) => Some((Reason::TargetNotFound, format!("{at} does not exist"))),
+                    (Some(object), Some(section))
+                        if !object.spec.ports.iter().any(|port| port.name == *section) =>
+                    {
+                        Some((Reason::TargetNotFound, format!("there is no {at}")))
+                    }
+                    _ => None,
+                }
+            };
+            (*policy, fault)
+        };
+        all.iter().map(judge).collect()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Policy<'w>> {
+        self.all.get(index)
+    }
+
+    /// Returns all trust bundles by name.
+    pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
+        self.all
+            .iter()
+            .filter_map(|policy| policy.bundle.as_ref())
+            .map(|bundle| (bundle.name.as_str(), bundle))
+            .collect()
+    }
+}
+
+fn is_service(target: &PolicyTargetRef) -> bool {
+    target.group.is_empty() && target.kind == "Service"
+}
+
+fn section(target: &PolicyTargetRef) -> Section<'_> {
+    target
+        .section_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+}
+
+fn check<'w>(
+    object: &'w BackendTlsPolicy,
+    cx: &mut Context<'w, '_>,
+    bundles: &mut CaBundles<'w>,
+) -> Policy<'w> {
+    let BackendTlsPolicySpec {
+        target_refs,
+        validation,
+        options,
+    } = &object.spec;
+    let key = ObjectKey {
+        kind: Kind::BackendTlsPolicy,
+        name: object.metadata.key(),
+    };
+    let mut accepted = Verdict::default();
+    let mut resolved = Verdict::default();
+    if let Some(why) = object.metadata.unknown.refusal("") {
+        accepted.refuse(Reason::UnsupportedValue, why);
+    }
+    if !(1..=MAX_TARGETS).contains(&target_refs.len()) {
+        accepted.refuse(
+            Reason::Invalid,
+            format!(
+                "spec.targetRefs has {} entries; 1 to {MAX_TARGETS} are allowed",
+                target_refs.len()
+            ),
+        );
+    }
+    for (i, target) in target_refs.iter().take(MAX_TARGETS).enumerate() {
+        let PolicyTargetRef {
+            group,
+            kind,
+            name,
+            section_name: _,
+        } = target;
+        if !is_service(target) {
+            cx.problems.add(
+                key.clone(),
+                format!(
+                    "spec.targetRefs[{i}]: {} {name:?} is not supported and has no effect; expected a Service of the \
+                     core group",
+                    names::group_kind(group, kind)
+                ),
+            );
+            continue;
+        }
+        let same = target_refs.iter().take(i).any(|earlier| {
+            is_service(earlier) && earlier.name == *name && section(earlier) == section(target)
+        });
+        if same {
+            accepted.refuse(
+                Reason::Invalid,
+                format!("spec.targetRefs[{i}] names Service {name:?} as an earlier entry does"),
+            );
+        }
+    }
+    for (name, value) in options {
+        cx.problems.add(
+            key.clone(),
+            format!("spec.options {name:?}: {value:?} is not supported and has no effect"),
+        );
+    }
+    let (tls, bundle) = tls(
+        validation,
+        &object.metadata.namespace,
+        &mut accepted,
+        &mut resolved,
+        bundles,
+        cx,
+    );
+    Policy {
+        object,
+        tls: accepted.good().then_some(tls),
+        accepted,
+        resolved,
+        bundle,
+    }
+}
+
+/// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
+fn tls<'w>(
+    validation: &'w BackendTlsValidation,
+    namespace: &'w str,
+    accepted: &mut Verdict,
+    resolved: &mut Verdict,
+    bundles: &mut CaBundles<'w>,
+    cx: &Context<'w, '_>,
+) -> (schema::BackendTls, Option<TrustBundle>) {
+    let BackendTlsValidation {
+        ca_certificate_refs,
+        well_known_ca_certificates,
+        hostname,
+        subject_alt_names,
+    } = validation;
+    if let Err(why) = hostnames::check_precise(hostname) {
+        accepted.refuse(Reason::Invalid, format!("spec.validation.hostname {why}"));
+    }
+    let Names { dns_names, uris } = match subject_alt_names::read(hostname, subject_alt_names) {
+        Ok(names) => names,
+        Err(why) => {
+            accepted.refuse(Reason::Invalid, format!("spec.validation.{why}"));
+            Names::default()
+        }
+    };
+    let mut bundle = None;
+    let well_known = well_known_ca_certificates
+        .as_ref()
+        .filter(|value| !value.as_str().is_empty());
+    match (ca_certificate_refs.len(), well_known) {
+        (0, Some(WellKnownCaCertificates::System)) => {}
+        (0, Some(other)) => accepted.refuse(
+            Reason::Invalid,
+            format!(
+                "spec.validation.wellKnownCACertificates {:?} is not supported; expected System",
+                other.as_str()
+            ),
+        ),
+        (0, None) => accepted.refuse(
+            Reason::Invalid,
+            "spec.validation has neither caCertificateRefs nor wellKnownCACertificates; set one",
+        ),
+        (_, Some(_)) => accepted.refuse(
+            Reason::Invalid,
+            "spec.validation has both caCertificateRefs and wellKnownCACertificates; set one",
+        ),
+        (count, None) if count > MAX_CA_REFS => accepted.refuse(
+            Reason::Invalid,
+            format!("spec.validation.caCertificateRefs has {count} entries; at most {MAX_CA_REFS} are allowed"),
+        ),
+        (_, None) => {
+            let referrer = Referrer {
+                group: GATEWAY_GROUP,
+                kind: Kind::BackendTlsPolicy.as_str(),
+                namespace,
+            };
+            let Combined {
+                bundle: found,
+                faults,
+            } = bundles.combine(referrer, ca_certificate_refs, Reach::OwnNamespace, cx);
+            for (reason, why) in faults {
+                let reason = match reason {
+                    Reason::InvalidCaCertificateKind => Reason::InvalidKind,
+                    _ => Reason::InvalidCaCertificateRef,
+                };
+                resolved.refuse(reason, format!("spec.validation.{why}"));
+            }
+            if found.is_none() {
+                let why = resolved.fault().map(|(_, why)| why.to_owned());
+                accepted.refuse(
+                    Reason::NoValidCaCertificate,
+                    format!(
+                        "no CA certificate to verify backends with: {}",
+                        why.unwrap_or_default()
+                    ),
+                );
+            }
+            bundle = found;
+        }
+    }
+    let tls = schema::BackendTls {
+        sni: hostname.clone(),
+        trust_bundle: bundle
+            .as_ref()
+            .map(|bundle| bundle.name.clone())
+            .unwrap_or_default(),
+        dns_names,
+        uris,
+        client_key: String::new(),
+    };
+    (tls, bundle)
+}

@@ -1,0 +1,129 @@
+//! Conditions of Gateways.
+
+use super::{WAITING, listener_sets, listeners};
+use crate::resolve::attachments::AttachedGateway;
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::listeners::{CheckedListener, invalid};
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, GOOD, GatewayStatus, Reason, Verdict,
+};
+
+/// Returns the status of a Gateway.
+pub(crate) fn status(attached: &AttachedGateway<'_, '_>) -> GatewayStatus {
+    let gateway = attached.gateway;
+    let generation = gateway.owner.generation;
+    let verdict = gateway.verdict();
+    let own = gateway.own_listeners();
+    let mut resolved = gateway.resolved.clone();
+    for listener in own {
+        if let Some((_, message)) = listener.resolved.fault() {
+            resolved.refuse(
+                Reason::ListenersNotResolved,
+                format!("listener {:?}: {message}", listener.spec.name),
+            );
+        }
+    }
+    let mut conditions = vec![
+        accepted(gateway, &verdict),
+        programmed(gateway, &verdict),
+        resolved.condition(
+            ConditionType::ResolvedRefs,
+            Reason::ResolvedRefs,
+            "all references are resolved",
+            generation,
+        ),
+    ];
+    if gateway.frontend.insecure {
+        conditions.push(Condition::new(
+            ConditionType::InsecureFrontendValidationMode,
+            ConditionStatus::True,
+            Reason::ConfigurationChanged,
+            "spec.tls.frontend allows clients without a valid certificate (AllowInsecureFallback)",
+            generation,
+        ));
+    }
+    let unserved = unserved(gateway);
+    GatewayStatus {
+        addresses: Vec::new(),
+        conditions,
+        listeners: attached
+            .listeners
+            .iter()
+            .take(own.len())
+            .map(|listener| listeners::status(listener, generation, unserved))
+            .collect(),
+        attached_listener_sets: i32::try_from(listener_sets::attached(gateway)).unwrap_or(i32::MAX),
+    }
+}
+
+fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
+    let generation = gateway.owner.generation;
+    let beside = |message| gateway.owner.unknown.beside(message, "listeners", None);
+    let own = gateway.own_listeners();
+    let mut lacking = Vec::new();
+    let mut lacks = None;
+    if own.iter().any(|l| !l.accepted.good()) {
+        lacks = Some(Reason::ListenersNotValid);
+        lacking.push(format!(
+            "served without its invalid listeners: {}",
+            invalid(own)
+        ));
+    }
+    if !gateway.not_understood.is_empty() {
+        lacks = lacks.or(Some(Reason::InvalidParameters));
+        lacking.push(format!(
+            "served with the default in place of what is not understood: {}",
+            gateway.not_understood.join("; ")
+        ));
+    }
+    match lacks {
+        Some(reason) if verdict.good() => Condition::new(
+            ConditionType::Accepted,
+            ConditionStatus::True,
+            reason,
+            &beside(&lacking.join("; ")),
+            generation,
+        ),
+        _ => verdict.condition(
+            ConditionType::Accepted,
+            Reason::Accepted,
+            &beside("the Gateway is valid"),
+            generation,
+        ),
+    }
+}
+
+fn programmed(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
+    let (status, reason, message) = if let Some((_, message)) = verdict.fault() {
+        (ConditionStatus::False, Reason::Invalid, message)
+    } else if let Some((reason, message)) = gateway.addresses.unusable.fault() {
+        (ConditionStatus::False, reason, message)
+    } else if gateway.answers_for().iter().any(CheckedListener::is_served) {
+        (ConditionStatus::Unknown, Reason::Pending, WAITING)
+    } else {
+        (
+            ConditionStatus::False,
+            Reason::Invalid,
+            "no listener can be served; see status.listeners",
+        )
+    };
+    let generation = gateway.owner.generation;
+    Condition::new(
+        ConditionType::Programmed,
+        status,
+        reason,
+        message,
+        generation,
+    )
+}
+
+/// Returns the verdict because of which not even valid listeners are served: that on a Gateway that is refused as a whole.
+fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
+    if !gateway.accepted.good() {
+        &gateway.accepted
+    } else if gateway.addresses.nowhere() {
+        &gateway.addresses.unusable
+    } else {
+        &GOOD
+    }
+}

@@ -1,0 +1,136 @@
+//! Conditions of ListenerSets.
+
+use super::{WAITING, listeners};
+use crate::api::NamespacedName;
+use crate::resolve::attachments::AttachedGateway;
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::listeners::sets::CheckedListenerSet;
+use crate::resolve::listeners::{CheckedListener, invalid};
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, ListenerSetStatus, Reason, Verdict,
+};
+
+/// Returns the statuses of the ListenerSets of one Gateway.
+pub(crate) fn statuses(
+    attached: &AttachedGateway<'_, '_>,
+) -> impl Iterator<Item = (NamespacedName, ListenerSetStatus)> {
+    let gateway = for_listener_sets(attached.gateway);
+    attached.gateway.sets.iter().map(move |set| {
+        let name = NamespacedName::new(set.owner.namespace, set.owner.name);
+        (name, status(set, attached, &gateway))
+    })
+}
+
+/// Returns the verdict on the Gateway that its ListenerSets are told: that something is wrong, but not why, which may be
+/// none of their business.
+fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
+    let name = gateway.owner.display();
+    let mut verdict = Verdict::default();
+    if !gateway.verdict().good() {
+        verdict.refuse(
+            Reason::ParentNotAccepted,
+            format!("{name} is not accepted; see its status"),
+        );
+    } else if gateway.addresses.nowhere() {
+        verdict.refuse(
+            Reason::ParentNotProgrammed,
+            format!("{name} has no address to be served on; see its status"),
+        );
+    }
+    verdict
+}
+
+/// Returns the number of ListenerSets of the Gateway that are attached.
+pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
+    let for_sets = for_listener_sets(gateway);
+    let accepted = |set: &&CheckedListenerSet<'_>| {
+        let listeners = gateway.listeners_of(set);
+        verdict(set, listeners, &for_sets).good()
+    };
+    gateway.sets.iter().filter(accepted).count()
+}
+
+/// Returns the verdict on a ListenerSet with these listeners, where `gateway` is the verdict on its Gateway.
+fn verdict(
+    set: &CheckedListenerSet<'_>,
+    listeners: &[CheckedListener<'_>],
+    gateway: &Verdict,
+) -> Verdict {
+    let mut verdict = set.refused.clone();
+    if !verdict.good() {
+        return verdict;
+    }
+    if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
+        verdict.refuse(Reason::ParentNotAccepted, why);
+    } else if !listeners.iter().any(CheckedListener::is_served) {
+        // Unlike a Gateway, a set of which nothing can be served is not accepted, also for want of a certificate.
+        verdict.refuse(
+            Reason::ListenersNotValid,
+            format!("no listener is valid: {}", invalid(listeners)),
+        );
+    }
+    verdict
+}
+
+fn status(
+    set: &CheckedListenerSet<'_>,
+    attached: &AttachedGateway<'_, '_>,
+    gateway: &Verdict,
+) -> ListenerSetStatus {
+    let generation = set.owner.generation;
+    let condition = |type_, status, reason, message: &str| {
+        Condition::new(type_, status, reason, message, generation)
+    };
+    let checked = attached.gateway.listeners_of(set);
+    let verdict = verdict(set, checked, gateway);
+    let beside = |message| set.owner.unknown.beside(message, "listeners", None);
+    let some_invalid = !checked.iter().all(CheckedListener::is_served);
+    let accepted = if verdict.good() && some_invalid {
+        condition(
+            ConditionType::Accepted,
+            ConditionStatus::True,
+            Reason::ListenersNotValid,
+            &beside(&format!(
+                "served without its invalid listeners: {}",
+                invalid(checked)
+            )),
+        )
+    } else {
+        verdict.condition(
+            ConditionType::Accepted,
+            Reason::Accepted,
+            &beside("the ListenerSet is attached"),
+            generation,
+        )
+    };
+    let fault = match (verdict.fault(), gateway.fault()) {
+        (Some((Reason::ParentNotAccepted, why)), _) | (None, Some((_, why))) => {
+            Some((Reason::ParentNotProgrammed, why))
+        }
+        (fault, _) => fault,
+    };
+    let programmed = match fault {
+        Some((reason, why)) => condition(
+            ConditionType::Programmed,
+            ConditionStatus::False,
+            reason,
+            why,
+        ),
+        None => condition(
+            ConditionType::Programmed,
+            ConditionStatus::Unknown,
+            Reason::Pending,
+            WAITING,
+        ),
+    };
+    let listeners = attached.listeners.get(set.range.clone());
+    ListenerSetStatus {
+        gateway: attached.gateway.name(),
+        conditions: vec![accepted, programmed],
+        listeners: listeners
+            .unwrap_or_default()
+            .iter()
+            .map(|listener| listeners::status(listener, generation, gateway))
+            .collect(),
+    }
+}

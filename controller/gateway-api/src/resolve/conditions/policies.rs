@@ -1,0 +1,110 @@
+//! Conditions of BackendTLSPolicies: an entry for each Gateway that sends to a Service that the policy is for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
+use crate::resolve::attachments::AttachedGateway;
+use crate::resolve::backends::tls_policies::Policies;
+use crate::resolve::backends::tls_policies::ServiceName;
+use crate::resolve::context::Context;
+use crate::resolve::routes::Routes;
+use crate::status::{ConditionType, PolicyAncestorStatus, PolicyStatus, Reason, Verdict};
+use crate::world::{Kind, ObjectKey};
+
+/// Most ancestors that the API's schema allows. The writer of a status leaves out those that are not in it yet.
+const MAX_ANCESTORS: usize = 16;
+
+/// Returns the statuses of all policies that some Gateway heeds.
+pub(crate) fn statuses(
+    gateways: &[AttachedGateway<'_, '_>],
+    routes: &Routes<'_>,
+    policies: &Policies<'_>,
+    cx: &mut Context<'_, '_>,
+) -> BTreeMap<NamespacedName, PolicyStatus> {
+    let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
+    // The Gateways are in the order of their names.
+    for gateway in gateways {
+        let mut verdicts: BTreeMap<usize, Verdict> = BTreeMap::new();
+        for service in services(gateway, routes) {
+            for (policy, fault) in policies.of_service(service, cx.world) {
+                let verdict = verdicts.entry(policy).or_default();
+                if let Some((reason, why)) = fault {
+                    verdict.refuse(reason, why);
+                }
+            }
+        }
+        for (index, mut accepted) in verdicts {
+            let Some(policy) = policies.get(index) else {
+                continue;
+            };
+            if let Some((reason, why)) = policy.accepted.fault() {
+                accepted.refuse(reason, why);
+            }
+            let status = statuses.entry(policy.object.metadata.key()).or_default();
+            let generation = policy.object.metadata.generation;
+            status.ancestors.push(PolicyAncestorStatus {
+                ancestor_ref: ParentRef {
+                    group: Some(GATEWAY_GROUP.to_owned()),
+                    kind: Some(Kind::Gateway.as_str().to_owned()),
+                    namespace: Some(gateway.gateway.owner.namespace.to_owned()),
+                    name: gateway.gateway.owner.name.to_owned(),
+                    ..ParentRef::default()
+                },
+                controller_name: cx.options.controller_name.clone(),
+                conditions: vec![
+                    accepted.condition(
+                        ConditionType::Accepted,
+                        Reason::Accepted,
+                        &policy
+                            .object
+                            .metadata
+                            .unknown
+                            .beside("the policy applies", "", None),
+                        generation,
+                    ),
+                    policy.resolved.condition(
+                        ConditionType::ResolvedRefs,
+                        Reason::ResolvedRefs,
+                        "all references are resolved",
+                        generation,
+                    ),
+                ],
+            });
+        }
+    }
+    for (name, status) in &statuses {
+        let count = status.ancestors.len();
+        if count > MAX_ANCESTORS {
+            let object = ObjectKey {
+                kind: Kind::BackendTlsPolicy,
+                name: name.clone(),
+            };
+            let message = format!(
+                "the policy applies for {count} Gateways, but its status in a cluster has no room for more than \
+                 {MAX_ANCESTORS}, and says nothing of those that came last"
+            );
+            cx.problems.add(object, message);
+        }
+    }
+    statuses
+}
+
+/// Returns the Services with policies that routes of the Gateway send to.
+fn services<'r>(
+    gateway: &AttachedGateway<'_, '_>,
+    routes: &'r Routes<'_>,
+) -> BTreeSet<ServiceName<'r>> {
+    let mut services = BTreeSet::new();
+    for attached in &gateway.listeners {
+        for attachment in &attached.attachments {
+            let Some(route) = routes.get(attachment.route) else {
+                continue;
+            };
+            // Connections of which TLS is passed through are not for the Gateway to encrypt.
+            if route.object.kind != Kind::TlsRoute || attached.listener.tls.is_some() {
+                services.extend(route.policed.iter().copied());
+            }
+        }
+    }
+    services
+}

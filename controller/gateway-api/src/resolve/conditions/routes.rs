@@ -1,0 +1,107 @@
+//! Conditions of routes, for each of their parents.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::parents::RouteParent;
+use crate::resolve::routes::{CheckedRoute, Routes};
+use crate::status::{
+    Condition, ConditionStatus, ConditionType, GOOD, Reason, RouteParentStatus, RouteStatus,
+    Verdict,
+};
+use crate::world::ObjectKey;
+
+/// Returns the statuses of all routes. `displaced` has, by place of the route and of the parent, what the route loses to
+/// others there.
+pub(crate) fn statuses(
+    routes: &Routes<'_>,
+    gateways: &[CheckedGateway<'_>],
+    displaced: &BTreeMap<(usize, usize), (Reason, String)>,
+    controller_name: &str,
+) -> BTreeMap<ObjectKey, RouteStatus> {
+    let status = |(place, route): (usize, &CheckedRoute<'_>)| {
+        let parents = route.parents.iter().enumerate().filter_map(|(i, parent)| {
+            let gateway = gateways.get(parent.parent.gateway)?;
+            Some(RouteParentStatus {
+                parent_ref: parent.reference.clone(),
+                through: parent.parent.set.map(|_| gateway.name()),
+                controller_name: controller_name.to_owned(),
+                conditions: conditions(route, parent, gateway, displaced.get(&(place, i))),
+            })
+        });
+        let status = RouteStatus {
+            parents: parents.collect(),
+        };
+        (route.object.clone(), status)
+    };
+    routes.iter().enumerate().map(status).collect()
+}
+
+fn conditions(
+    route: &CheckedRoute<'_>,
+    parent: &RouteParent<'_>,
+    gateway: &CheckedGateway<'_>,
+    displaced: Option<&(Reason, String)>,
+) -> Vec<Condition> {
+    let generation = route.metadata.generation;
+    let (accepted, resolved) = verdicts(route, parent, gateway);
+    let mut conditions = vec![
+        accepted.condition(
+            ConditionType::Accepted,
+            Reason::Accepted,
+            &route
+                .metadata
+                .unknown
+                .beside("the route is attached", "", None),
+            generation,
+        ),
+        resolved.condition(
+            ConditionType::ResolvedRefs,
+            Reason::ResolvedRefs,
+            "all references are resolved",
+            generation,
+        ),
+    ];
+    let mut add = |type_, (reason, message): &(Reason, String)| {
+        conditions.push(Condition::new(
+            type_,
+            ConditionStatus::True,
+            *reason,
+            message,
+            generation,
+        ));
+    };
+    if let (true, Some(dropped)) = (accepted.good(), &route.dropped) {
+        add(ConditionType::PartiallyInvalid, dropped);
+    }
+    if let Some(displaced) = displaced {
+        add(ConditionType::Displaced, displaced);
+    }
+    conditions
+}
+
+/// Returns the verdicts on the route at one parent, and on its references as the listeners there take them.
+fn verdicts<'r>(
+    route: &'r CheckedRoute<'_>,
+    parent: &RouteParent<'_>,
+    gateway: &CheckedGateway<'_>,
+) -> (Cow<'r, Verdict>, &'r Verdict) {
+    match &parent.listeners {
+        Err((reason, message)) => {
+            let mut verdict = Verdict::default();
+            verdict.refuse(*reason, message);
+            (Cow::Owned(verdict), &route.resolved)
+        }
+        Ok(_) if !route.accepted.good() => (Cow::Borrowed(&route.accepted), &route.resolved),
+        Ok(listeners) => {
+            let terminated = listeners
+                .iter()
+                .filter_map(|(place, _)| gateway.listeners.get(*place))
+                .any(|listener| listener.tls.is_some());
+            let there = route.rules.resolved_where_terminated();
+            let resolved = there.filter(|_| terminated).unwrap_or(&route.resolved);
+            (Cow::Borrowed(&GOOD), resolved)
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Header modifiers. Values are literal text; the renderer for a proxy escapes them.
+
+use std::collections::HashMap;
+
+use sesame_proto::field_names::{self, Reserved};
+use sesame_proto::schema;
+
+use crate::api::{Header, HeaderModifier};
+use crate::resolve::syntax::names;
+
+/// Reads a header modifier; the error names the field below it.
+pub(crate) fn read(spec: &HeaderModifier) -> Result<schema::HeaderModifier, String> {
+    let HeaderModifier { set, add, remove } = spec;
+    let mut actions: HashMap<String, &'static str> = HashMap::new();
+    let set = read_list("set", set, &mut actions)?;
+    let add = read_list("add", add, &mut actions)?;
+    if remove.len() > 16 {
+        return Err(too_many("remove", remove.len()));
+    }
+    let mut removed = Vec::with_capacity(remove.len());
+    for (i, name) in remove.iter().enumerate() {
+        check_name(&format!("remove[{i}]"), name)?;
+        if claim(&mut actions, name, "remove")? {
+            removed.push(name.clone());
+        }
+    }
+    Ok(schema::HeaderModifier {
+        set,
+        add,
+        remove: removed,
+    })
+}
+
+fn read_list(
+    field: &'static str,
+    list: &[Header],
+    actions: &mut HashMap<String, &'static str>,
+) -> Result<Vec<schema::Header>, String> {
+    if list.len() > 16 {
+        return Err(too_many(field, list.len()));
+    }
+    let mut found = Vec::with_capacity(list.len());
+    for (i, Header { name, value }) in list.iter().enumerate() {
+        check_name(&format!("{field}[{i}].name"), name)?;
+        if value.is_empty() || value.len() > 4096 {
+            return Err(format!(
+                "{field}[{i}].value has {} characters; expected 1 to 4096",
+                value.len()
+            ));
+        }
+        if !names::is_field_value(value) {
+            return Err(format!(
+                "{field}[{i}].value {value:?} has control characters"
+            ));
+        }
+        if claim(actions, name, field)? {
+            found.push(schema::Header {
+                name: name.clone(),
+                value: value.clone(),
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn too_many(field: &str, count: usize) -> String {
+    format!("{field} has {count} entries; at most 16 are allowed")
+}
+
+fn check_name(at: &str, name: &str) -> Result<(), String> {
+    if !names::is_token(name) {
+        return Err(format!(
+            "{at} {name:?} is not a token of at most 256 letters, digits and !#$%&'*+-.^_`|~"
+        ));
+    }
+    check_writable(at, name)
+}
+
+/// Returns an error for the name of a field that only the proxy may write.
+pub(crate) fn check_writable(at: &str, name: &str) -> Result<(), String> {
+    match field_names::reserved(name) {
+        None => Ok(()),
+        Some(Reserved::Host) => Err(format!(
+            "{at} {name:?} cannot be changed here; use a URLRewrite filter with hostname"
+        )),
+        Some(why) => Err(format!(
+            "{at} {name:?} cannot be changed here: it {why}; leave it out"
+        )),
+    }
+}
+
+/// Returns true if this is the first mention of the header in its list; an error if another list has it too.
+fn claim(
+    actions: &mut HashMap<String, &'static str>,
+    name: &str,
+    action: &'static str,
+) -> Result<bool, String> {
+    match actions.insert(name.to_ascii_lowercase(), action) {
+        None => Ok(true),
+        Some(before) if before == action => Ok(false),
+        Some(before) => Err(format!(
+            "{action}: header {name:?} is also in {before}; only one action for a header is allowed"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(name: &str, value: &str) -> Header {
+        Header {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_first_of_equal_names_counts_and_two_actions_are_refused() {
+        let spec = HeaderModifier {
+            set: vec![header("X-A", "1"), header("x-a", "2")],
+            ..HeaderModifier::default()
+        };
+        let read_ = read(&spec).expect("valid");
+        assert_eq!(read_.set.len(), 1);
+        assert_eq!(read_.set[0].value, "1");
+        let spec = HeaderModifier {
+            remove: vec!["X-a".to_owned()],
+            ..spec
+        };
+        assert!(read(&spec).is_err());
+    }
+
+    #[test]
+    fn bad_names_and_values_are_refused() {
+        for (name, value) in [
+            (":path", "a"),
+            ("Host", "a"),
+            ("Content-Length", "0"),
+            ("transfer_encoding", "chunked"),
+            ("a b", "c"),
+            ("a", ""),
+            ("a", "b\r\nc: d"),
+            ("", "a"),
+        ] {
+            let spec = HeaderModifier {
+                add: vec![header(name, value)],
+                ..HeaderModifier::default()
+            };
+            assert!(read(&spec).is_err(), "{name:?} {value:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Addresses that a Gateway asks for (`GatewaySpec.addresses`).
+//!
+//! A type that is not supported refuses the Gateway; a value that is no address is left out, and refuses nothing else.
+
+use std::net::IpAddr;
+
+use crate::api::{AddressType, GatewayAddress};
+use crate::status::{Reason, Verdict};
+
+/// Most addresses that the API's schema allows. A Gateway with more is refused, and the rest are not looked at.
+const MAX_ADDRESSES: usize = 16;
+
+/// The addresses of one Gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    /// IPs in the object's order; empty leaves the choice to the host.
+    pub(crate) usable: Vec<String>,
+    /// Verdict on the values that are no IP.
+    pub(crate) unusable: Verdict,
+    /// True if the host may choose one.
+    any: bool,
+}
+
+impl Addresses {
+    /// Reads the addresses; faults that refuse the whole Gateway go to `accepted`.
+    pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
+        if addresses.len() > MAX_ADDRESSES {
+            accepted.refuse(
+                Reason::Invalid,
+                format!(
+                    "spec.addresses has {} entries; at most {MAX_ADDRESSES} are allowed",
+                    addresses.len()
+                ),
+            );
+        }
+        let mut found = Self {
+            any: addresses.is_empty(),
+            ..Self::default()
+        };
+        for (i, address) in addresses.iter().take(MAX_ADDRESSES).enumerate() {
+            let GatewayAddress { type_, value } = address;
+            let at = format!("spec.addresses[{i}]");
+            match type_ {
+                None | Some(AddressType::IpAddress) => {}
+                Some(other) => {
+                    accepted.refuse(
+                        Reason::UnsupportedAddress,
+                        format!(
+                            "{at} has type {:?}; only IPAddress is supported",
+                            other.as_str()
+                        ),
+                    );
+                    continue;
+                }
+            }
+            if value.is_empty() {
+                found.any = true;
+                continue;
+            }
+            match value.parse::<IpAddr>().map(|ip| ip.to_string()) {
+                Ok(ip) if found.usable.contains(&ip) => {
+                    accepted.refuse(Reason::Invalid, format!("{at} {value:?} is listed twice"));
+                }
+                Ok(ip) => found.usable.push(ip),
+                Err(_) => found.unusable.refuse(
+                    Reason::AddressNotUsable,
+                    format!("{at} {value:?} is not an IP address; it is left out"),
+                ),
+            }
+        }
+        found
+    }
+
+    /// Returns true if addresses are asked for, but none can be used.
+    pub(crate) fn nowhere(&self) -> bool {
+        !self.any && self.usable.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(values: &[&str]) -> (Addresses, Verdict) {
+        let addresses: Vec<GatewayAddress> = values
+            .iter()
+            .map(|value| GatewayAddress {
+                type_: None,
+                value: (*value).to_owned(),
+            })
+            .collect();
+        let mut accepted = Verdict::default();
+        (Addresses::read(&addresses, &mut accepted), accepted)
+    }
+
+    #[test]
+    fn what_is_no_ip_costs_only_itself() {
+        let (read, accepted) = read(&["999.1.1.1", "192.0.2.1"]);
+        assert!(accepted.good());
+        assert_eq!(read.usable, ["192.0.2.1"]);
+        assert_eq!(
+            read.unusable.fault().map(|(reason, _)| reason),
+            Some(Reason::AddressNotUsable)
+        );
+    }
+
+    #[test]
+    fn a_gateway_without_usable_address_is_not_served_on_others() {
+        for (values, nowhere) in [
+            (&[][..], false),
+            (&[""], false),
+            (&["192.0.2.1"], false),
+            (&["bad"], true),
+            (&["bad", ""], false),
+            (&["bad", "192.0.2.1"], false),
+        ] {
+            assert_eq!(read(values).0.nowhere(), nowhere, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_listed_twice_refuses_the_gateway() {
+        let (_, accepted) = read(&["::1", "0:0::1"]);
+        assert_eq!(
+            accepted.fault().map(|(reason, _)| reason),
+            Some(Reason::Invalid)
+        );
+    }
+}

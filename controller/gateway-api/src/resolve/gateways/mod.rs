@@ -1,0 +1,318 @@
+//! Gateways of our classes, checked with their listeners and those of their ListenerSets. Routes are not known yet.
+
+pub(crate) mod addresses;
+pub(crate) mod classes;
+pub(crate) mod edge;
+
+use std::ops::Range;
+
+use sesame_proto::schema;
+
+use self::addresses::Addresses;
+use self::classes::Classes;
+use crate::api::{
+    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, Listener, ListenerSet,
+    NamespacedName,
+};
+use crate::resolve::context::Context;
+use crate::resolve::listeners::sets::{self, CheckedListenerSet};
+use crate::resolve::listeners::{self, CheckedListener, Owner, invalid, termination};
+use crate::resolve::syntax::names;
+use crate::resolve::tls::ca_bundles::CaBundles;
+use crate::resolve::tls::certificates::Certificates;
+use crate::resolve::tls::client_validation::FrontendValidation;
+use crate::status::{GOOD, Reason, Verdict};
+use crate::world::Kind;
+
+/// Most listeners that the API's schema allows. A Gateway with more is refused, and the rest are not looked at.
+const MAX_LISTENERS: usize = 64;
+/// Most entries of `spec.tls.frontend.perPort` that the API's schema allows.
+const MAX_FRONTEND_PORTS: usize = 64;
+
+/// A Gateway of ours with everything that is known of it before routes attach.
+pub(crate) struct CheckedGateway<'w> {
+    pub(crate) owner: Owner<'w>,
+    /// Its own listeners, then those of its ListenerSets.
+    pub(crate) listeners: Vec<CheckedListener<'w>>,
+    /// Its ListenerSets in their order of precedence.
+    pub(crate) sets: Vec<CheckedListenerSet<'w>>,
+    /// Number of listeners that are its own.
+    own: usize,
+    pub(crate) accepted: Verdict,
+    /// Verdict on the references that belong to no listener.
+    pub(crate) resolved: Verdict,
+    pub(crate) addresses: Addresses,
+    pub(crate) frontend: FrontendValidation,
+    /// Name of the key that it shows to backends.
+    pub(crate) client_key: Option<String>,
+    /// Edge settings, if any differs from the defaults.
+    pub(crate) edge: Option<schema::Edge>,
+    /// Messages about annotations that are not understood, so that the default applies.
+    pub(crate) not_understood: Vec<String>,
+}
+
+/// The listeners of one parent of routes: of a Gateway itself or of one of its ListenerSets.
+pub(crate) struct ParentListeners<'g, 'w> {
+    pub(crate) owner: &'g Owner<'w>,
+    /// The reason why the parent has no listeners on the Gateway, if that is so.
+    pub(crate) refused: &'g Verdict,
+    start: usize,
+    listeners: &'g [CheckedListener<'w>],
+}
+
+impl<'g, 'w> ParentListeners<'g, 'w> {
+    /// Returns the listeners with their places among all of the Gateway.
+    pub(crate) fn enumerate(&self) -> impl Iterator<Item = (usize, &'g CheckedListener<'w>)> {
+        (self.start..).zip(self.listeners)
+    }
+}
+
+/// The objects that Gateways refer to, each read once.
+pub(crate) struct References<'a, 'w, 'c> {
+    pub(crate) certificates: &'a mut Certificates<'w, 'c>,
+    pub(crate) ca_bundles: &'a mut CaBundles<'w>,
+}
+
+/// Checks all Gateways of our classes, in the order of their names.
+pub(crate) fn check_all<'w>(
+    classes: &Classes<'w>,
+    cx: &mut Context<'w, '_>,
+    references: &mut References<'_, 'w, '_>,
+) -> Vec<CheckedGateway<'w>> {
+    let world = cx.world;
+    let sets = sets::by_gateway(world);
+    world
+        .gateways
+        .iter()
+        .filter_map(|gateway| {
+            let class = classes.get(&gateway.spec.gateway_class_name)?;
+            let metadata = &gateway.metadata;
+            let sets = sets.get(&(metadata.namespace.as_str(), metadata.name.as_str()));
+            let sets = sets.map(Vec::as_slice).unwrap_or_default();
+            Some(check(gateway, class, sets, cx, references))
+        })
+        .collect()
+}
+
+/// Checks one Gateway, of which `class` is the verdict on its class.
+fn check<'w>(
+    gateway: &'w Gateway,
+    class: &Verdict,
+    sets: &[&'w ListenerSet],
+    cx: &mut Context<'w, '_>,
+    references: &mut References<'_, 'w, '_>,
+) -> CheckedGateway<'w> {
+    let GatewaySpec {
+        gateway_class_name,
+        listeners,
+        addresses,
+        infrastructure,
+        allowed_listeners,
+        tls,
+        default_scope,
+    } = &gateway.spec;
+    let owner = Owner {
+        kind: Kind::Gateway,
+        namespace: &gateway.metadata.namespace,
+        name: &gateway.metadata.name,
+        generation: gateway.metadata.generation,
+        unknown: &gateway.metadata.unknown,
+    };
+    let mut accepted = Verdict::default();
+    check_object(&owner, gateway_class_name, class, &mut accepted);
+    check_infrastructure(infrastructure.as_ref(), &mut accepted);
+    if listeners.len() > MAX_LISTENERS {
+        accepted.refuse(
+            Reason::Invalid,
+            format!(
+                "spec.listeners has {} entries; at most {MAX_LISTENERS} are allowed",
+                listeners.len()
+            ),
+        );
+    }
+    let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
+    let addresses = Addresses::read(addresses, &mut accepted);
+    if default_scope
+        .as_deref()
+        .is_some_and(|scope| scope != "None")
+    {
+        cx.problems.add(
+            owner.key(),
+            "spec.defaultScope is not supported and has no effect; routes must name the Gateway"
+                .to_owned(),
+        );
+    }
+    let mut resolved = Verdict::default();
+    let GatewayTls { backend, frontend } = tls.as_ref().unwrap_or(&NO_TLS);
+    let client_key = client_key(&owner, backend.as_ref(), &mut resolved, cx, references);
+    let ports = frontend
+        .as_ref()
+        .map_or(0, |frontend| frontend.per_port.len());
+    if ports > MAX_FRONTEND_PORTS {
+        accepted.refuse(
+            Reason::Invalid,
+            format!("spec.tls.frontend.perPort has {ports} entries; at most {MAX_FRONTEND_PORTS} are allowed"),
+        );
+    }
+    let frontend = frontend.as_ref().filter(|_| ports <= MAX_FRONTEND_PORTS);
+    let frontend =
+        FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
+    // Each of too many would name all the others in what it says.
+    let mut listeners = listeners::check(&owner, 0, up_to(listeners, MAX_LISTENERS));
+    let own = listeners.len();
+    let sets = sets::check(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);
+    let of_sets: Vec<(&str, Range<usize>)> = sets
+        .iter()
+        .map(|set| (set.owner.namespace, set.range.clone()))
+        .collect();
+    listeners::compare(&mut listeners, own, &of_sets);
+    let objects = std::iter::once((&owner, 0..own))
+        .chain(sets.iter().map(|set| (&set.owner, set.range.clone())));
+    for (owner, range) in objects {
+        for listener in listeners.get_mut(range).unwrap_or_default() {
+            termination::resolve(owner, listener, &frontend, cx, references.certificates);
+        }
+    }
+    CheckedGateway {
+        owner,
+        listeners,
+        sets,
+        own,
+        accepted,
+        resolved,
+        addresses,
+        frontend,
+        client_key,
+        edge,
+        not_understood,
+    }
+}
+
+fn up_to(listeners: &[Listener], most: usize) -> &[Listener] {
+    listeners.get(..most).unwrap_or(listeners)
+}
+
+/// Checks what no field of the specification says: unknown fields, the name and the class.
+fn check_object(owner: &Owner<'_>, class_name: &str, class: &Verdict, accepted: &mut Verdict) {
+    if let Some(why) = owner.unknown.refusal("listeners") {
+        accepted.refuse(Reason::UnsupportedValue, why);
+    }
+    if let Err(why) = names::check_object(owner.namespace, owner.name) {
+        accepted.refuse(Reason::Invalid, format!("metadata: {why}"));
+    }
+    if let Some((reason, why)) = class.fault() {
+        accepted.refuse(
+            reason,
+            format!("GatewayClass {class_name:?} is not accepted: {why}"),
+        );
+    }
+}
+
+fn check_infrastructure(infrastructure: Option<&Infrastructure>, accepted: &mut Verdict) {
+    // Labels and annotations are for what is created for the Gateway, not for what it serves.
+    if let Some(Infrastructure {
+        parameters_ref: Some(parameters),
+        labels: _,
+        annotations: _,
+    }) = infrastructure
+    {
+        accepted.refuse(
+            Reason::InvalidParameters,
+            format!(
+                "spec.infrastructure.parametersRef names {} {:?}, but no parameters are supported; remove it",
+                parameters.kind.as_deref().unwrap_or_default(),
+                parameters.name
+            ),
+        );
+    }
+}
+
+/// Returns the name of the key that the Gateway shows to backends; a bad reference is told in `resolved`.
+fn client_key<'w>(
+    owner: &Owner<'w>,
+    backend: Option<&'w GatewayBackendTls>,
+    resolved: &mut Verdict,
+    cx: &Context<'w, '_>,
+    references: &mut References<'_, 'w, '_>,
+) -> Option<String> {
+    let GatewayBackendTls {
+        client_certificate_ref,
+    } = backend?;
+    let reference = client_certificate_ref.as_ref()?;
+    let (key, fault) = match references.certificates.get(owner.referrer(), reference, cx) {
+        Ok(usable) => (Some(usable.certificate.key.name.clone()), usable.fault),
+        Err(fault) => (None, Some(fault)),
+    };
+    if let Some(fault) = fault {
+        let reason = if fault.not_permitted {
+            Reason::RefNotPermitted
+        } else {
+            Reason::InvalidClientCertificateRef
+        };
+        resolved.refuse(
+            reason,
+            format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
+        );
+    }
+    key
+}
+
+impl<'w> CheckedGateway<'w> {
+    pub(crate) fn name(&self) -> NamespacedName {
+        NamespacedName::new(self.owner.namespace, self.owner.name)
+    }
+
+    /// Returns the listeners that are its own.
+    pub(crate) fn own_listeners(&self) -> &[CheckedListener<'w>] {
+        self.listeners.get(..self.own).unwrap_or_default()
+    }
+
+    /// Returns the listeners of one of its ListenerSets.
+    pub(crate) fn listeners_of(&self, set: &CheckedListenerSet<'_>) -> &[CheckedListener<'w>] {
+        self.listeners.get(set.range.clone()).unwrap_or_default()
+    }
+
+    /// Returns the listeners of the ListenerSet at this place, or those of the Gateway itself.
+    pub(crate) fn parent_listeners(&self, set: Option<usize>) -> ParentListeners<'_, 'w> {
+        let (owner, refused, range) = match set.and_then(|set| self.sets.get(set)) {
+            Some(set) => (&set.owner, &set.refused, set.range.clone()),
+            None => (&self.owner, &GOOD, 0..self.own),
+        };
+        ParentListeners {
+            owner,
+            refused,
+            start: range.start,
+            listeners: self.listeners.get(range).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the listeners that its conditions speak of: its own, or all where it has none.
+    pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
+        if self.own == 0 {
+            &self.listeners
+        } else {
+            self.own_listeners()
+        }
+    }
+
+    /// Returns the verdict on the Gateway as a whole, its own listeners included: it answers for no others.
+    pub(crate) fn verdict(&self) -> Verdict {
+        let mut verdict = self.accepted.clone();
+        let own = self.answers_for();
+        if !own.iter().any(|listener| listener.accepted.good()) {
+            let message = if own.is_empty() {
+                "spec.listeners is empty; at least one is needed, here or in a ListenerSet"
+                    .to_owned()
+            } else {
+                format!("no listener is valid: {}", invalid(own))
+            };
+            verdict.refuse(Reason::ListenersNotValid, message);
+        }
+        verdict
+    }
+}
+
+static NO_TLS: GatewayTls = GatewayTls {
+    backend: None,
+    frontend: None,
+};

@@ -1,0 +1,247 @@
+//! A few routes that have changed, resolved with their neighbours alone.
+//!
+//! The virtual hosts of a route and its status depend on listeners, Services and the like, and of the routes only on those
+//! that have a hostname in common with it: its neighbours. So a world of these alone is resolved twice, with the routes as
+//! they were and as they are. A changed route has the same status there as in the whole world, and so have the virtual hosts
+//! that it has a part in the same content. If the two outcomes differ in virtual hosts and in statuses of routes only, so do
+//! those of the whole world; if they differ in more, only a whole resolution tells.
+//!
+//! Not everything is known of a neighbour: its remaining virtual hosts lack the neighbours' neighbours, so a match that seems
+//! to be reached there may be hidden. So these worlds cannot tell that a Backend has lost its last user, or a match the last
+//! host in which it is reached: the changed virtual hosts must send to the same Backends as before, and hide the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sesame_proto::delta::RouteTableDelta;
+use sesame_proto::schema::Snapshot;
+
+use crate::api::{NamespacedName, RouteSpec};
+use crate::resolve::parents::gateways_of;
+use crate::resolve::syntax::hostnames::covers;
+use crate::resolve::tables::shadowed::Hidden;
+use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
+use crate::status::{RouteStatus, Statuses};
+use crate::world::{AnyObject, Kind, Named, ObjectKey, Objects, World};
+
+/// Number of changed routes, and of neighbours of a kind, at most: with more, a whole resolution is hardly more work.
+const MAX_CHANGED: usize = 32;
+const MAX_NEIGHBOURS: usize = 256;
+
+/// Routes that have changed, as they were when they were last resolved.
+pub type PreviousRoutes = BTreeMap<ObjectKey, AnyObject>;
+
+/// The outcome of changed routes.
+#[derive(Debug, Default)]
+pub struct RouteDelta {
+    /// The changed virtual hosts, by Gateway.
+    pub route_tables: Vec<(NamespacedName, RouteTableDelta)>,
+    /// The changed statuses, by route.
+    pub statuses: Vec<RouteStatusChange>,
+}
+
+/// A status of a route that has changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteStatusChange {
+    /// The route.
+    pub route: ObjectKey,
+    /// The status before the change.
+    pub before: RouteStatus,
+    /// The status after the change.
+    pub after: RouteStatus,
+}
+
+/// Returns true if [`resolve`] takes routes of this kind.
+pub fn is_incremental(kind: Kind) -> bool {
+    matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
+}
+
+/// Returns the outcome of routes that were as in `before`; none if only a whole resolution tells. `resolver` is one for this
+/// alone: a whole world would leave nothing of its memory.
+pub fn resolve(
+    world: &World,
+    before: &PreviousRoutes,
+    resolver: &mut Resolver,
+    options: &Options,
+) -> Option<RouteDelta> {
+    if !options.incremental || before.len() > MAX_CHANGED {
+        return None;
+    }
+    let now = neighbourhood(world, before)?;
+    let mut then = now.clone();
+    for route in before.values() {
+        then.insert(route.clone());
+    }
+    let then = resolver.resolve_by_host(&then, options);
+    differences(then, resolver.resolve_by_host(&now, options))
+}
+
+/// Returns everything that the outcome of the routes depends on, as they were and as they are.
+fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
+    let now: Vec<AnyObject> = before
+        .keys()
+        .map(|key| world.get(key))
+        .collect::<Option<_>>()?;
+    let mut hostnames: BTreeSet<&str> = BTreeSet::new();
+    let mut parents: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for route in before.values().chain(&now) {
+        let (of, gateways) = match route {
+            AnyObject::HttpRoute(route) => {
+                let gateways = gateways_of(&route.metadata, &route.spec, world);
+                (route.spec.hostnames.as_slice(), gateways)
+            }
+            AnyObject::GrpcRoute(route) => {
+                let gateways = gateways_of(&route.metadata, &route.spec, world);
+                (route.spec.hostnames.as_slice(), gateways)
+            }
+            _ => return None,
+        };
+        parents.extend(gateways);
+        if of.is_empty() {
+            hostnames.insert("");
+        }
+        hostnames.extend(of.iter().map(String::as_str));
+    }
+    let near = |other: &str| {
+        hostnames
+            .iter()
+            .any(|own| covers(own, other) || covers(other, own))
+    };
+    let World {
+        gateway_classes,
+        gateways,
+        listener_sets,
+        http_routes,
+        grpc_routes,
+        // They have tables of their own, or none.
+        tls_routes: _,
+        tcp_routes: _,
+        udp_routes: _,
+        reference_grants,
+        backend_tls_policies,
+        services,
+        // No table depends on them.
+        endpoint_slices: _,
+        secrets,
+        config_maps,
+        namespaces,
+        last_good,
+    } = world;
+    let mut around = World {
+        gateway_classes: gateway_classes.clone(),
+        gateways: gateways.clone(),
+        listener_sets: listener_sets.clone(),
+        http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
+        grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
+        reference_grants: reference_grants.clone(),
+        backend_tls_policies: backend_tls_policies.clone(),
+        services: services.clone(),
+        secrets: secrets.clone(),
+        config_maps: config_maps.clone(),
+        namespaces: namespaces.clone(),
+        last_good: last_good.clone(),
+        ..World::default()
+    };
+    around.gateways.retain(|gateway| {
+        let metadata = &gateway.metadata;
+        parents.contains(&(metadata.namespace.as_str(), metadata.name.as_str()))
+    });
+    Some(around)
+}
+
+fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
+    if spec.hostnames.is_empty() {
+        return near("");
+    }
+    spec.hostnames.iter().any(|hostname| near(hostname))
+}
+
+/// Returns the objects that are wanted; none if they are too many.
+fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
+    let mut found = Objects::default();
+    for object in objects.iter().filter(|object| wanted(object)) {
+        if found.len() == MAX_NEIGHBOURS {
+            return None;
+        }
+        found.insert(object.clone());
+    }
+    Some(found)
+}
+
+fn differences(
+    (then, hidden_then): (Resolution, Hidden),
+    (now, hidden_now): (Resolution, Hidden),
+) -> Option<RouteDelta> {
+    let Resolution {
+        gateways,
+        statuses,
+        problems,
+        // The Secrets are the same.
+        last_good: _,
+    } = now;
+    let Statuses {
+        gateway_classes,
+        gateways: of_gateways,
+        listener_sets,
+        routes,
+        backend_tls_policies,
+    } = statuses;
+    let mut before = then.statuses;
+    if gateway_classes != before.gateway_classes
+        || of_gateways != before.gateways
+        || listener_sets != before.listener_sets
+        || backend_tls_policies != before.backend_tls_policies
+        || !routes.keys().eq(before.routes.keys())
+        || gateways.len() != then.gateways.len()
+        || problems != then.problems
+        || hidden_now != hidden_then
+    {
+        return None;
+    }
+    let mut delta = RouteDelta::default();
+    for (then, now) in then.gateways.into_iter().zip(gateways) {
+        let (name, route_tables) = route_tables_of(then, now)?;
+        if !route_tables.is_empty() {
+            delta.route_tables.push((name, route_tables));
+        }
+    }
+    for (route, after) in routes {
+        let before = before.routes.remove(&route)?;
+        if before != after {
+            let change = RouteStatusChange {
+                route,
+                before,
+                after,
+            };
+            delta.statuses.push(change);
+        }
+    }
+    Some(delta)
+}
+
+fn route_tables_of(
+    then: ResolvedGateway,
+    now: ResolvedGateway,
+) -> Option<(NamespacedName, RouteTableDelta)> {
+    let tables = |resolved: ResolvedGateway| {
+        let ResolvedGateway {
+            gateway,
+            mut snapshot,
+            keys,
+        } = resolved;
+        let tables = std::mem::take(&mut snapshot.route_tables);
+        let rest: (NamespacedName, Snapshot, Vec<_>) = (gateway, snapshot, keys);
+        (rest, tables)
+    };
+    let ((then, old_tables), (now, new_tables)) = (tables(then), tables(now));
+    if then != now {
+        return None;
+    }
+    let delta = RouteTableDelta::between(old_tables, new_tables)?;
+    // A Backend that a neighbour seems to send to elsewhere may not be reached there.
+    let (mut sent_to, mut sends_to) = (BTreeSet::new(), BTreeSet::new());
+    for host in delta.hosts() {
+        tables::backends_of(&host.before, &mut sent_to);
+        tables::backends_of(&host.after, &mut sends_to);
+    }
+    (sends_to == sent_to).then_some((now.0, delta))
+}

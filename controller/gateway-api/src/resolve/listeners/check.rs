@@ -1,0 +1,152 @@
+//! Check of each listener by itself: names, ports, hostnames, TLS, allowed namespaces and kinds of routes.
+
+use std::collections::HashMap;
+
+use super::listener::{CheckedListener, Owner};
+use super::namespaces::NamespaceRule;
+use super::{protocols, termination};
+use crate::api::{AllowedRoutes, Listener, Protocol};
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::resolve::syntax::names;
+use crate::status::{Reason, Verdict};
+
+/// Most entries of `allowedRoutes.kinds` that the API's schema allows.
+const MAX_KINDS: usize = 8;
+
+/// Checks the listeners of one object, each by itself. `rank` is that of the object.
+pub(crate) fn check<'w>(
+    owner: &Owner<'w>,
+    rank: usize,
+    listeners: &'w [Listener],
+) -> Vec<CheckedListener<'w>> {
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    for listener in listeners {
+        *names.entry(&listener.name).or_default() += 1;
+    }
+    listeners
+        .iter()
+        .enumerate()
+        .map(|(index, listener)| {
+            let unique = names.get(listener.name.as_str()) == Some(&1);
+            check_one(owner, rank, index, listener, unique)
+        })
+        .collect()
+}
+
+fn check_one<'w>(
+    owner: &Owner<'w>,
+    rank: usize,
+    index: usize,
+    spec: &'w Listener,
+    unique: bool,
+) -> CheckedListener<'w> {
+    let Listener {
+        name,
+        hostname,
+        port,
+        protocol,
+        tls,
+        allowed_routes,
+    } = spec;
+    let mut accepted = Verdict::default();
+    let mut resolved = Verdict::default();
+    let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
+
+    if let Some(why) = owner.unknown.refusal_of("listeners", index) {
+        unsupported(why);
+    }
+    if !names::is_dns_subdomain(name) {
+        unsupported(format!(
+            "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'; rename the listener"
+        ));
+    }
+    if !unique {
+        unsupported(format!(
+            "name {name:?} is used by several listeners; names must be unique"
+        ));
+    }
+    let number = names::port(*port);
+    if number.is_none() {
+        unsupported(format!("port {port} is out of range; expected 1 to 65535"));
+    }
+    let host = match Hostname::parse(hostname.as_deref().unwrap_or_default()) {
+        Ok(host) => Some(host),
+        Err(why) => {
+            unsupported(format!("hostname {why}"));
+            None
+        }
+    };
+    if matches!(protocol, Protocol::Tcp | Protocol::Udp)
+        && host.as_ref().is_some_and(|host| !host.as_str().is_empty())
+    {
+        unsupported(format!("hostname must not be set with protocol {protocol}"));
+    }
+    if let Err(why) = termination::check(protocol, tls.as_ref()) {
+        unsupported(why);
+    }
+
+    let AllowedRoutes {
+        namespaces,
+        kinds: asked,
+    } = allowed_routes.as_ref().unwrap_or(&DEFAULT_ALLOWED_ROUTES);
+    let namespaces =
+        NamespaceRule::of_routes(namespaces.as_ref(), owner.namespace).unwrap_or_else(|why| {
+            unsupported(why);
+            NamespaceRule::Nothing
+        });
+    if asked.len() > MAX_KINDS {
+        unsupported(format!(
+            "allowedRoutes.kinds has {} entries; at most {MAX_KINDS} are allowed",
+            asked.len()
+        ));
+    }
+    let served = protocols::of_protocol(protocol);
+    if served.is_none() {
+        accepted.refuse(
+            Reason::UnsupportedProtocol,
+            format!(
+                "protocol {:?} is not supported; expected one of {}",
+                protocol.as_str(),
+                protocols::protocols()
+            ),
+        );
+    }
+    let supported = served.map(|(_, kinds)| kinds).unwrap_or_default();
+    let (kinds, unknown) = protocols::allowed(supported, asked);
+    if !unknown.is_empty() {
+        let supported: Vec<&str> = supported.iter().map(|kind| kind.as_str()).collect();
+        resolved.refuse(
+            Reason::InvalidRouteKinds,
+            format!(
+                "allowedRoutes.kinds lists {}, which protocol {protocol} does not route; it routes {}",
+                unknown.join(", "),
+                if supported.is_empty() { "none".to_owned() } else { supported.join(", ") }
+            ),
+        );
+    }
+
+    CheckedListener {
+        spec,
+        rank,
+        provenance: format!("{}/listeners/{name}", owner.key()),
+        protocol: served.map(|(protocol, _)| protocol),
+        port: number,
+        hostname: host,
+        kinds,
+        namespaces,
+        accepted,
+        accepted_message: owner
+            .unknown
+            .beside("the listener is valid", "listeners", Some(index)),
+        conflict: None,
+        resolved,
+        overlaps: Vec::new(),
+        tls: None,
+        lacks_certificate: false,
+    }
+}
+
+static DEFAULT_ALLOWED_ROUTES: AllowedRoutes = AllowedRoutes {
+    namespaces: None,
+    kinds: Vec::new(),
+};

@@ -1,0 +1,106 @@
+//! A checked listener, and the object that it belongs to.
+
+use std::borrow::Cow;
+
+use sesame_proto::schema;
+
+use super::namespaces::NamespaceRule;
+use crate::api::{GATEWAY_GROUP, Listener, NamespacedName, UnknownFields};
+use crate::resolve::context::Context;
+use crate::resolve::grants::Referrer;
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::status::{Reason, Verdict};
+use crate::world::{Kind, ObjectKey};
+
+/// The Gateway or ListenerSet that has a listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner<'w> {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: &'w str,
+    pub(crate) name: &'w str,
+    pub(crate) generation: i64,
+    pub(crate) unknown: &'w UnknownFields,
+}
+
+impl<'w> Owner<'w> {
+    pub(crate) fn key(&self) -> ObjectKey {
+        ObjectKey {
+            kind: self.kind,
+            name: NamespacedName::new(self.namespace, self.name),
+        }
+    }
+
+    /// Returns the owner as ReferenceGrants name it.
+    pub(crate) fn referrer(&self) -> Referrer<'w> {
+        Referrer {
+            group: GATEWAY_GROUP,
+            kind: self.kind.as_str(),
+            namespace: self.namespace,
+        }
+    }
+
+    /// Returns the owner as messages name it: `Gateway namespace/name`.
+    pub(crate) fn display(&self) -> String {
+        format!("{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// A conflict with another listener: its reason and message.
+pub(crate) type Conflict = (Reason, String);
+
+/// A listener with everything that is known of it before routes attach.
+#[derive(Debug)]
+pub(crate) struct CheckedListener<'w> {
+    pub(crate) spec: &'w Listener,
+    /// Rank of the owner: 0 for the Gateway, then its ListenerSets in their order of precedence.
+    pub(crate) rank: usize,
+    /// Name in the snapshot, such as `Gateway/namespace/name/listeners/http`.
+    pub(crate) provenance: String,
+    /// None if no kind of route is supported on the protocol.
+    pub(crate) protocol: Option<schema::Protocol>,
+    /// None if the port is invalid.
+    pub(crate) port: Option<u16>,
+    /// None if the hostname is invalid; no route has a hostname in common with it then.
+    pub(crate) hostname: Option<Hostname>,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) namespaces: NamespaceRule<'w>,
+    pub(crate) accepted: Verdict,
+    /// Message of the condition Accepted if it is true.
+    pub(crate) accepted_message: Cow<'static, str>,
+    pub(crate) conflict: Option<Conflict>,
+    pub(crate) resolved: Verdict,
+    /// HTTPS listeners of the port whose hostnames overlap, in the words that the owner's author may read.
+    pub(crate) overlaps: Vec<String>,
+    /// TLS termination, for protocols that have it.
+    pub(crate) tls: Option<schema::TlsTermination>,
+    /// True if the listener terminates TLS but has no usable certificate.
+    pub(crate) lacks_certificate: bool,
+}
+
+impl CheckedListener<'_> {
+    /// Returns true if the listener is in the snapshot.
+    pub(crate) fn is_served(&self) -> bool {
+        self.accepted.good() && !self.lacks_certificate
+    }
+
+    /// Returns true if routes of the kind from the namespace may attach.
+    pub(crate) fn allows(&self, kind: Kind, namespace: &str, cx: &Context<'_, '_>) -> bool {
+        self.kinds.contains(&kind) && self.namespaces.allows(namespace, cx.world)
+    }
+}
+
+/// Returns a sentence for each listener that is not served, joined by semicolons.
+pub(crate) fn invalid(listeners: &[CheckedListener<'_>]) -> String {
+    let faults: Vec<String> = listeners
+        .iter()
+        .filter_map(|listener| {
+            let no_certificate = || {
+                let fault = listener.resolved.fault();
+                fault.filter(|_| listener.lacks_certificate)
+            };
+            let (_, message) = listener.accepted.fault().or_else(no_certificate)?;
+            Some(format!("listener {:?}: {message}", listener.spec.name))
+        })
+        .collect();
+    faults.join("; ")
+}

@@ -1,0 +1,19 @@
+//! Listeners of Gateways and ListenerSets, checked one by one and against each other.
+//!
+//! [`check()`] reads the listeners of one object, `sets` appends those of ListenerSets, [`compare()`] finds conflicts among
+//! all listeners of a Gateway, and `termination` looks up certificates. A listener that is refused harms no other one.
+//! Nothing here knows routes: whether a route attaches does not depend on the state of the listener
+//! (`ListenerStatus.attachedRoutes`).
+
+mod check;
+mod compare;
+mod conflicts;
+mod listener;
+pub(crate) mod namespaces;
+pub(crate) mod protocols;
+pub(crate) mod sets;
+pub(crate) mod termination;
+
+pub(crate) use self::check::check;
+pub(crate) use self::compare::compare;
+pub(crate) use self::listener::{CheckedListener, Owner, invalid};

@@ -1,0 +1,124 @@
+//! ListenerSets: the Gateway that each is for, and its checked listeners.
+//!
+//! A ListenerSet that is refused as a whole has no listeners on its Gateway. It never harms its Gateway, nor a
+//! ListenerSet of higher precedence.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::check::check as check_listeners;
+use super::listener::{CheckedListener, Owner};
+use super::namespaces::NamespaceRule;
+use crate::api::{AllowedListeners, GATEWAY_GROUP, ListenerSet, ListenerSetSpec, ObjectRef};
+use crate::resolve::context::Context;
+use crate::resolve::syntax::names;
+use crate::status::{Reason, Verdict};
+use crate::world::{Kind, World};
+
+/// Most listeners of a ListenerSet that the API's schema allows.
+const MAX_LISTENERS: usize = 64;
+
+/// A ListenerSet of a Gateway of ours.
+pub(crate) struct CheckedListenerSet<'w> {
+    pub(crate) owner: Owner<'w>,
+    /// The reason why it has no listeners on the Gateway, if that is so.
+    pub(crate) refused: Verdict,
+    /// Places of its listeners among all of the Gateway.
+    pub(crate) range: Range<usize>,
+}
+
+/// Returns the ListenerSets of each Gateway, by its namespace and name; oldest first.
+pub(crate) fn by_gateway(world: &World) -> HashMap<(&str, &str), Vec<&ListenerSet>> {
+    let mut sets: HashMap<(&str, &str), Vec<&ListenerSet>> = HashMap::new();
+    for set in &world.listener_sets {
+        if let Some(gateway) = gateway_of(set) {
+            sets.entry(gateway).or_default().push(set);
+        }
+    }
+    for sets in sets.values_mut() {
+        sets.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+    }
+    sets
+}
+
+/// Returns the namespace and name of the Gateway that a ListenerSet is for; none if its parent is of another kind.
+pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
+    let ObjectRef {
+        group,
+        kind,
+        name,
+        namespace,
+    } = &set.spec.parent_ref;
+    let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
+    let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
+    let namespace = namespace.as_deref().unwrap_or(&set.metadata.namespace);
+    (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
+}
+
+/// Checks the ListenerSets of one Gateway, and appends their listeners to `all`.
+pub(crate) fn check<'w>(
+    gateway: &Owner<'w>,
+    allowed: Option<&'w AllowedListeners>,
+    sets: &[&'w ListenerSet],
+    all: &mut Vec<CheckedListener<'w>>,
+    cx: &mut Context<'w, '_>,
+) -> Vec<CheckedListenerSet<'w>> {
+    let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
+    let rule =
+        NamespaceRule::of_listener_sets(namespaces, gateway.namespace).unwrap_or_else(|why| {
+            cx.problems.add(
+                gateway.key(),
+                format!("spec.{why}; no ListenerSet is allowed until this is mended"),
+            );
+            NamespaceRule::Nothing
+        });
+    let mut states = Vec::with_capacity(sets.len());
+    for (i, set) in sets.iter().enumerate() {
+        let ListenerSetSpec {
+            parent_ref: _,
+            listeners,
+        } = &set.spec;
+        let owner = Owner {
+            kind: Kind::ListenerSet,
+            namespace: &set.metadata.namespace,
+            name: &set.metadata.name,
+            generation: set.metadata.generation,
+            unknown: &set.metadata.unknown,
+        };
+        let mut refused = Verdict::default();
+        if !rule.allows(owner.namespace, cx.world) {
+            refused.refuse(
+                Reason::NotAllowed,
+                format!(
+                    "Gateway {}/{} does not allow ListenerSets of namespace {:?}; see its spec.allowedListeners",
+                    gateway.namespace, gateway.name, owner.namespace
+                ),
+            );
+        }
+        if let Some(why) = owner.unknown.refusal("listeners") {
+            refused.refuse(Reason::UnsupportedValue, why);
+        }
+        if let Err(why) = names::check_object(owner.namespace, owner.name) {
+            refused.refuse(Reason::Invalid, format!("metadata: {why}"));
+        }
+        if !(1..=MAX_LISTENERS).contains(&listeners.len()) {
+            refused.refuse(
+                Reason::Invalid,
+                format!(
+                    "spec.listeners has {} entries; 1 to {MAX_LISTENERS} are allowed",
+                    listeners.len()
+                ),
+            );
+        }
+        let start = all.len();
+        if refused.good() {
+            all.extend(check_listeners(&owner, i.saturating_add(1), listeners));
+        }
+        states.push(CheckedListenerSet {
+            owner,
+            refused,
+            range: start..all.len(),
+        });
+    }
+    states
+}

@@ -1,0 +1,148 @@
+//! TLS of a listener: the fields that may be set, its certificates, and the validation of its clients.
+
+use sesame_proto::schema;
+
+use super::listener::{CheckedListener, Owner};
+use crate::api::{ListenerTls, Protocol, TlsMode};
+use crate::resolve::context::Context;
+use crate::resolve::tls::certificates::{Certificates, Usable};
+use crate::resolve::tls::client_validation::FrontendValidation;
+use crate::status::Reason;
+
+/// Most certificates that the API's schema allows. A listener with more is refused, and the rest are not looked at.
+const MAX_CERTIFICATES: usize = 64;
+
+/// Checks `tls` of a listener as the API's schema does.
+pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
+    match (protocol, tls) {
+        (Protocol::Http | Protocol::Tcp | Protocol::Udp, Some(_)) => Err(format!(
+            "tls must not be set with protocol {protocol}; use HTTPS or TLS"
+        )),
+        (Protocol::Https, None) => {
+            Err("tls is required with protocol HTTPS; set tls.certificateRefs".to_owned())
+        }
+        (Protocol::Tls, None) => Err("tls is required with protocol TLS; set tls.mode".to_owned()),
+        (Protocol::Https | Protocol::Tls, Some(tls)) => {
+            let ListenerTls {
+                mode,
+                certificate_refs,
+                options: _,
+            } = tls;
+            let terminate = match mode {
+                Some(TlsMode::Terminate) => true,
+                None if *protocol == Protocol::Https => true,
+                Some(TlsMode::Passthrough) if *protocol == Protocol::Tls => false,
+                None => return Err("tls.mode is required with protocol TLS".to_owned()),
+                Some(other) => {
+                    return Err(format!(
+                        "tls.mode {:?} is not supported with protocol {protocol}",
+                        other.as_str()
+                    ));
+                }
+            };
+            if terminate && certificate_refs.is_empty() {
+                return Err("tls.certificateRefs is empty; name at least one Secret".to_owned());
+            }
+            if certificate_refs.len() > MAX_CERTIFICATES {
+                return Err(format!(
+                    "tls.certificateRefs has {} entries; at most {MAX_CERTIFICATES} are allowed",
+                    certificate_refs.len()
+                ));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sets the TLS termination of a listener: its certificates, and the validation of its clients.
+pub(crate) fn resolve<'w>(
+    owner: &Owner<'w>,
+    listener: &mut CheckedListener<'w>,
+    frontend: &FrontendValidation,
+    cx: &mut Context<'w, '_>,
+    certificates: &mut Certificates<'w, '_>,
+) {
+    let Some(tls) = &listener.spec.tls else {
+        return;
+    };
+    let terminates = match listener.spec.protocol {
+        Protocol::Https => true,
+        Protocol::Tls => tls.mode == Some(TlsMode::Terminate),
+        _ => false,
+    };
+    if !terminates {
+        return;
+    }
+    for (name, value) in &tls.options {
+        cx.problems.add(
+            owner.key(),
+            format!(
+                "listener {:?}: tls.options {name:?}: {value:?} is not supported and has no effect",
+                listener.spec.name
+            ),
+        );
+    }
+    let mut termination = schema::TlsTermination::default();
+    let mut covered = false;
+    for (i, reference) in tls
+        .certificate_refs
+        .iter()
+        .take(MAX_CERTIFICATES)
+        .enumerate()
+    {
+        let fault = match certificates.get(owner.referrer(), reference, cx) {
+            Ok(Usable { certificate, fault }) => {
+                let hostname = listener.hostname.as_ref();
+                covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
+                if let Some(kind) = &certificate.refused_kind {
+                    cx.problems.add(
+                        owner.key(),
+                        format!(
+                            "listener {:?}: tls.certificateRefs[{i}]: the key of {} is {kind}, which Envoy is known to \
+                             refuse; it takes RSA of at least 2048 bits, ECDSA on P-256, P-384 or P-521, and Ed25519",
+                            listener.spec.name, certificate.key.name
+                        ),
+                    );
+                }
+                if !termination.keys.contains(&certificate.key.name) {
+                    termination.keys.push(certificate.key.name.clone());
+                }
+                fault
+            }
+            Err(fault) => Some(fault),
+        };
+        if let Some(fault) = fault {
+            let reason = if fault.not_permitted {
+                Reason::RefNotPermitted
+            } else {
+                Reason::InvalidCertificateRef
+            };
+            listener.resolved.refuse(
+                reason,
+                format!("tls.certificateRefs[{i}]: {}", fault.message),
+            );
+        }
+    }
+    if !covered && !termination.keys.is_empty() {
+        cx.problems.add(
+            owner.key(),
+            format!(
+                "listener {:?}: no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
+                listener.spec.name, listener.spec.hostname.as_deref().unwrap_or_default()
+            ),
+        );
+    }
+    listener.lacks_certificate = termination.keys.is_empty();
+    if listener.spec.protocol == Protocol::Https
+        && let Some(port) = listener.port
+    {
+        frontend.apply(
+            port,
+            &mut listener.accepted,
+            &mut listener.resolved,
+            &mut termination,
+        );
+    }
+    listener.tls = Some(termination);
+}

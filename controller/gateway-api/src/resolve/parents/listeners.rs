@@ -1,0 +1,170 @@
+//! The listeners of a parent that match a parentRef, and the hostnames that route and listener have in common.
+
+use crate::api::ParentRef;
+use crate::resolve::context::Context;
+use crate::resolve::gateways::{CheckedGateway, ParentListeners};
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::resolve::syntax::names;
+use crate::status::Reason;
+use crate::world::ObjectKey;
+
+/// One hostname that a route has on a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    /// The hosts that listener and route have in common.
+    pub(crate) domain: Hostname,
+    /// Specificity of the route's own hostname.
+    pub(crate) rank: (bool, usize),
+}
+
+/// The reason why a route attaches to no listener of a parent, and the message.
+pub(crate) type Detached = (Reason, String);
+
+/// Returns the listeners to which a route attaches through the parentRef `reference`, by place among those of the Gateway:
+/// those of the Gateway itself, or of its ListenerSet `set`.
+///
+/// `hostnames` are the route's; an empty list means all. The state of the listener does not matter.
+pub(crate) fn matching(
+    gateway: &CheckedGateway<'_>,
+    set: Option<usize>,
+    reference: &ParentRef,
+    route: &ObjectKey,
+    hostnames: &[Hostname],
+    cx: &Context<'_, '_>,
+) -> Result<Vec<(usize, Vec<Host>)>, Detached> {
+    let parent = gateway.parent_listeners(set);
+    if let Some((_, why)) = parent.refused.fault() {
+        return Err((
+            Reason::NoMatchingParent,
+            format!(
+                "{} has no listeners on its Gateway: {why}",
+                parent.owner.display()
+            ),
+        ));
+    }
+    let mut mismatch = Mismatch::Reference;
+    let mut matching = Vec::new();
+    for (place, listener) in parent.enumerate() {
+        let section = section_name(reference);
+        if section.is_some_and(|name| name != listener.spec.name)
+            || reference.port.is_some_and(|port| {
+                names::port(port).is_none() || names::port(port) != listener.port
+            })
+        {
+            continue;
+        }
+        if !listener.allows(route.kind, &route.name.namespace, cx) {
+            mismatch = mismatch.max(Mismatch::AllowedRoutes);
+            continue;
+        }
+        let Some(own) = &listener.hostname else {
+            if mismatch < Mismatch::InvalidHostname("") {
+                mismatch = Mismatch::InvalidHostname(&listener.spec.name);
+            }
+            continue;
+        };
+        mismatch = mismatch.max(Mismatch::Hostname);
+        let hosts = intersect(own, hostnames);
+        if !hosts.is_empty() {
+            matching.push((place, hosts));
+        }
+    }
+    if matching.is_empty() {
+        return Err(detached(mismatch, &parent, reference, route, hostnames));
+    }
+    Ok(matching)
+}
+
+/// The last condition at which a listener failed to match; greater is closer to a match.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mismatch<'g> {
+    Reference,
+    AllowedRoutes,
+    Hostname,
+    /// The first listener with a hostname that is invalid.
+    InvalidHostname(&'g str),
+}
+
+fn detached(
+    mismatch: Mismatch<'_>,
+    parent: &ParentListeners<'_, '_>,
+    reference: &ParentRef,
+    route: &ObjectKey,
+    hostnames: &[Hostname],
+) -> Detached {
+    let name = parent.owner.display();
+    match mismatch {
+        Mismatch::Reference => {
+            let mut wanted = Vec::new();
+            if let Some(section) = section_name(reference) {
+                wanted.push(format!("sectionName {section:?}"));
+            }
+            if let Some(port) = reference.port {
+                wanted.push(format!("port {port}"));
+            }
+            let known: Vec<String> = parent
+                .enumerate()
+                .map(|(_, listener)| {
+                    format!("{} (port {})", listener.spec.name, listener.spec.port)
+                })
+                .collect();
+            (
+                Reason::NoMatchingParent,
+                format!(
+                    "{name} has no listener with {}; it has {}",
+                    wanted.join(" and "),
+                    known.join(", ")
+                ),
+            )
+        }
+        Mismatch::AllowedRoutes => (
+            Reason::NotAllowedByListeners,
+            format!(
+                "no listener of {name} allows a {} of namespace {:?}; see allowedRoutes of its listeners",
+                route.kind, route.name.namespace
+            ),
+        ),
+        Mismatch::InvalidHostname(listener) => (
+            Reason::NoMatchingListenerHostname,
+            format!(
+                "the hostname of listener {listener:?} of {name} is invalid, so that no route has one in common with it; \
+                 see the listener's status"
+            ),
+        ),
+        Mismatch::Hostname => {
+            let hostnames: Vec<&str> = hostnames.iter().map(Hostname::as_str).collect();
+            (
+                Reason::NoMatchingListenerHostname,
+                format!(
+                    "no listener of {name} has a hostname in common with {}",
+                    hostnames.join(", ")
+                ),
+            )
+        }
+    }
+}
+
+fn section_name(reference: &ParentRef) -> Option<&str> {
+    reference
+        .section_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+}
+
+fn intersect(own: &Hostname, hostnames: &[Hostname]) -> Vec<Host> {
+    if hostnames.is_empty() {
+        return vec![Host {
+            domain: own.clone(),
+            rank: Hostname::any().specificity(),
+        }];
+    }
+    hostnames
+        .iter()
+        .filter_map(|hostname| {
+            Some(Host {
+                domain: own.intersect(hostname)?,
+                rank: hostname.specificity(),
+            })
+        })
+        .collect()
+}

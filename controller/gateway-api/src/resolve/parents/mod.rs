@@ -1,0 +1,87 @@
+//! Parents of routes: the Gateways and ListenerSets that parentRefs name, and the listeners there that match.
+
+pub(crate) mod listeners;
+
+use std::collections::HashMap;
+
+use self::listeners::{Detached, Host};
+use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::listeners::sets;
+use crate::world::{Kind, World};
+
+/// A Gateway or ListenerSet of ours, by its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parent {
+    pub(crate) gateway: usize,
+    /// Place of the ListenerSet among those of the Gateway; none if the parent is the Gateway itself.
+    pub(crate) set: Option<usize>,
+}
+
+/// A parentRef of a route that names a Gateway or ListenerSet of ours.
+#[derive(Debug)]
+pub(crate) struct RouteParent<'w> {
+    pub(crate) reference: &'w ParentRef,
+    pub(crate) parent: Parent,
+    /// The listeners that match, by place among those of the Gateway, each with the hostnames in common; or the reason
+    /// why none matches.
+    pub(crate) listeners: Result<Vec<(usize, Vec<Host>)>, Detached>,
+}
+
+/// The Gateways and ListenerSets of ours, by kind, namespace and name.
+pub(crate) type Parents<'w> = HashMap<(Kind, &'w str, &'w str), Parent>;
+
+/// Indexes the Gateways and ListenerSets.
+pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
+    let mut found = HashMap::new();
+    for (i, gateway) in gateways.iter().enumerate() {
+        let sets = gateway.sets.iter().map(|set| &set.owner).enumerate();
+        let owners = std::iter::once((None, &gateway.owner))
+            .chain(sets.map(|(set, owner)| (Some(set), owner)));
+        for (set, owner) in owners {
+            found.insert(
+                (owner.kind, owner.namespace, owner.name),
+                Parent { gateway: i, set },
+            );
+        }
+    }
+    found
+}
+
+/// Returns the kind, namespace and name that a reference of an object in namespace `own` means; none if the kind has no
+/// listeners.
+pub(crate) fn referent<'r>(
+    parent: &'r ParentRef,
+    own: &'r str,
+) -> Option<(Kind, &'r str, &'r str)> {
+    let ParentRef {
+        group,
+        kind,
+        namespace,
+        name,
+        section_name: _,
+        port: _,
+    } = parent;
+    let group = group.as_deref().unwrap_or(GATEWAY_GROUP);
+    let kind = kind.as_deref().unwrap_or(Kind::Gateway.as_str());
+    let kind = [Kind::Gateway, Kind::ListenerSet]
+        .into_iter()
+        .find(|known| group == GATEWAY_GROUP && known.as_str() == kind)?;
+    Some((kind, namespace.as_deref().unwrap_or(own), name))
+}
+
+/// Returns the namespaces and names of the Gateways that a route names, itself or through a ListenerSet.
+pub(crate) fn gateways_of<'w, R>(
+    metadata: &'w Metadata,
+    spec: &'w RouteSpec<R>,
+    world: &'w World,
+) -> Vec<(&'w str, &'w str)> {
+    let gateway = |parent| {
+        let (kind, namespace, name) = referent(parent, &metadata.namespace)?;
+        if kind == Kind::Gateway {
+            return Some((namespace, name));
+        }
+        sets::gateway_of(world.listener_sets.get(namespace, name)?)
+    };
+    spec.parent_refs.iter().filter_map(gateway).collect()
+}

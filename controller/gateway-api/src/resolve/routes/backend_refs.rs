@@ -1,0 +1,130 @@
+//! Backend references of a rule: their weights, and the Backends that get the shares.
+
+use sesame_proto::schema;
+
+use super::rules::{References, RuleContext};
+use crate::api::BackendRef;
+use crate::resolve::backends::{BackendTarget, RefFault, ResolvedRef, Traffic};
+use crate::resolve::filters::{self, RuleFault};
+use crate::status::Reason;
+
+/// Most backendRefs that the API's schema allows.
+const MAX_BACKENDS: usize = 16;
+
+/// The shares of the backends of a rule.
+#[derive(Debug, Default)]
+pub(crate) struct BackendShares<'w> {
+    /// A reference that is invalid, or refused, has a share without a name.
+    pub(crate) backends: Vec<schema::WeightedBackend>,
+    pub(crate) references: References<'w>,
+    /// Messages about filters of references that are not supported.
+    pub(crate) unsupported: Vec<String>,
+}
+
+impl<'w> RuleContext<'_, 'w, '_> {
+    /// Resolves the backendRefs of the rule at place `index` of the route.
+    pub(super) fn shares(
+        &mut self,
+        index: usize,
+        references: &'w [BackendRef],
+        weights: &[u32],
+        traffic: Traffic,
+    ) -> BackendShares<'w> {
+        let mut shares = BackendShares {
+            backends: Vec::with_capacity(references.len()),
+            ..BackendShares::default()
+        };
+        for (i, (reference, weight)) in references.iter().zip(weights).enumerate() {
+            let at = || format!("rules[{index}].backendRefs[{i}]");
+            let resolved = self.reach(at, reference, traffic, &mut shares.references);
+            let modifiers = filters::read_backend(&reference.filters);
+            let (backend, modifiers) = match (resolved, modifiers) {
+                (Ok(Some(backend)), Ok(modifiers)) => (backend, modifiers),
+                (resolved, modifiers) => {
+                    let faults = &mut shares.references.faults;
+                    if let Err(fault) = resolved {
+                        faults.push((fault.reason, format!("{}: {}", at(), fault.message)));
+                    }
+                    match modifiers {
+                        Ok(_) => {}
+                        // An extensionRef is a reference, unlike the other filters.
+                        Err(RuleFault {
+                            reason: Reason::InvalidKind,
+                            message,
+                        }) => faults.push((
+                            Reason::InvalidKind,
+                            format!(
+                                "{}.{message}; its share is answered with {}",
+                                at(),
+                                self.traffic.refusal()
+                            ),
+                        )),
+                        Err(RuleFault { reason: _, message }) => shares
+                            .unsupported
+                            .push(format!("backendRefs[{i}].{message}")),
+                    }
+                    if *weight == 0 {
+                        continue;
+                    }
+                    (String::new(), (None, None))
+                }
+            };
+            let (request_headers, response_headers) = modifiers;
+            shares.backends.push(schema::WeightedBackend {
+                backend,
+                weight: *weight,
+                request_headers,
+                response_headers,
+            });
+        }
+        shares
+    }
+
+    /// Returns the name of the Backend that a reference leads to; none if traffic to it is refused, which becomes a
+    /// problem of the route.
+    pub(super) fn reach(
+        &mut self,
+        at: impl Fn() -> String,
+        reference: &'w BackendRef,
+        traffic: Traffic,
+        references: &mut References<'w>,
+    ) -> Result<Option<String>, RefFault> {
+        let ResolvedRef { policed, target } =
+            self.backends
+                .resolve(self.referrer, reference, traffic, self.cx);
+        references.policed.extend(policed);
+        Ok(match target? {
+            BackendTarget::Backend(name) => Some(name),
+            BackendTarget::Refused(why) => {
+                let message = format!("{}: {why}; its share is refused", at());
+                self.cx.problems.add(self.object.clone(), message);
+                None
+            }
+        })
+    }
+}
+
+/// Reads the weights of all references.
+pub(super) fn read_weights(references: &[BackendRef]) -> Result<Vec<u32>, String> {
+    if references.len() > MAX_BACKENDS {
+        return Err(format!(
+            "backendRefs has {} entries; at most {MAX_BACKENDS} are allowed",
+            references.len()
+        ));
+    }
+    references
+        .iter()
+        .enumerate()
+        .map(|(i, reference)| {
+            let weight = reference.weight.unwrap_or(1);
+            u32::try_from(weight)
+                .ok()
+                .filter(|weight| *weight <= 1_000_000)
+                .ok_or_else(|| {
+                    format!(
+                        "backendRefs[{i}].weight {weight} is out of range; expected 0 to 1000000"
+                    )
+                })
+        })
+        .collect()
+}

@@ -1,0 +1,260 @@
+//! Rules of GRPCRoutes: matches, expressed as paths, and the filters that are supported.
+//!
+//! A gRPC method is the path `/package.Service/Method`. The matches take gRPC requests only, so that a
+//! GRPCRoute leaves the other requests of its hostname to HTTPRoutes.
+
+use sesame_proto::schema::path_match::Kind as PathKind;
+
+use super::matches::{self, Grpc, RouteMatch};
+use super::request_rules::{RequestRule, RequestTimeouts};
+use super::rules::{CheckedRule, Rule, RuleContext, RuleOutcome, Rules};
+use crate::api::{Filter, FilterType, GrpcMatch, GrpcMethodMatch, GrpcRule, StringMatchType};
+use crate::resolve::filters::{self, RuleFault, Unserved};
+use crate::resolve::syntax::regexes::Regexes;
+
+/// Pattern for every service, or every method.
+const ANY: &str = "[^/]+";
+
+impl Rule for GrpcRule {
+    type Checked = CheckedRule;
+
+    /// No rule, so that nothing is served.
+    const DEFAULT: &'static [Self] = &[];
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// A rule without matches has one.
+    fn matches(&self) -> usize {
+        self.matches.len().max(1)
+    }
+
+    fn check<'w>(
+        &'w self,
+        index: usize,
+        unknown: Option<String>,
+        cx: &mut RuleContext<'_, 'w, '_>,
+    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
+        let Self {
+            // Names are checked together.
+            name: _,
+            matches,
+            filters,
+            backend_refs,
+            session_persistence,
+        } = self;
+        let matches = read_matches(matches, cx.regexes).map_err(RuleFault::unsupported)?;
+        let mut read = filters::read(filters, false)?;
+        if let Some(why) = unserved(filters) {
+            // Neither left out nor half of it done.
+            read.unserved = Some(Unserved::Type(why));
+        }
+        cx.requests(RequestRule {
+            index,
+            matches,
+            filters: read,
+            unknown,
+            backend_refs,
+            session_persistence: session_persistence.as_deref(),
+            // Clients set a deadline of their own.
+            timeouts: RequestTimeouts::default(),
+            retry: None,
+        })
+    }
+
+    fn all(checked: Vec<CheckedRule>) -> Rules {
+        Rules::Requests(checked)
+    }
+}
+
+/// Returns the message about the first filter that HTTPRoutes support and GRPCRoutes do not.
+fn unserved(filters: &[Filter]) -> Option<String> {
+    filters.iter().enumerate().find_map(|(i, filter)| {
+        matches!(
+            filter.type_,
+            FilterType::RequestRedirect | FilterType::UrlRewrite | FilterType::Cors
+        )
+        .then(|| {
+            format!(
+                "filters[{i}].type {:?} is not supported in a GRPCRoute",
+                filter.type_.as_str()
+            )
+        })
+    })
+}
+
+fn read_matches(specs: &[GrpcMatch], regexes: &mut Regexes) -> Result<Vec<RouteMatch>, String> {
+    if specs.len() > 64 {
+        return Err(format!(
+            "matches has {} entries; at most 64 are allowed",
+            specs.len()
+        ));
+    }
+    if specs.is_empty() {
+        return Ok(vec![RouteMatch {
+            grpc: Some(Grpc::default()),
+            ..RouteMatch::all()
+        }]);
+    }
+    specs
+        .iter()
+        .enumerate()
+        .map(|(i, spec)| read_match(spec, regexes).map_err(|why| format!("matches[{i}].{why}")))
+        .collect()
+}
+
+fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
+    let GrpcMatch { method, headers } = spec;
+    let (path, grpc) = match method {
+        None => (PathKind::Prefix(String::new()), Grpc::default()),
+        Some(method) => read_method(method, regexes)?,
+    };
+    let mut instructions = match &path {
+        PathKind::Regex(pattern) => regexes
+            .check(pattern)
+            .map_err(|why| format!("method as a path {pattern:?} {why}"))?,
+        _ => 0,
+    };
+    Ok(RouteMatch {
+        path,
+        grpc: Some(grpc),
+        headers: matches::read_headers(headers, regexes, &mut instructions)?,
+        instructions,
+        ..RouteMatch::all()
+    })
+}
+
+fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKind, Grpc), String> {
+    let GrpcMethodMatch {
+        type_,
+        service,
+        method,
+    } = spec;
+    let service = service.as_deref().unwrap_or_default();
+    let method = method.as_deref().unwrap_or_default();
+    if service.is_empty() && method.is_empty() {
+        return Err("method has neither service nor method; at least one is needed".to_owned());
+    }
+    for (field, value) in [("service", service), ("method", method)] {
+        if value.len() > 1024 {
+            return Err(format!(
+                "method.{field} has {} characters; at most 1024 are allowed",
+                value.len()
+            ));
+        }
+    }
+    match type_ {
+        None | Some(StringMatchType::Exact) => {
+            if !(service.is_empty() || is_service(service)) {
+                return Err(format!(
+                    "method.service {service:?} is not the name of a service: words of letters, digits and '_' with \
+                     dots between"
+                ));
+            }
+            if !(method.is_empty() || is_word(method)) {
+                return Err(format!(
+                    "method.method {method:?} is not the name of a method: letters, digits and '_', no digit first"
+                ));
+            }
+            let path = match (service, method) {
+                ("", method) => PathKind::Regex(format!("/{ANY}/{method}")),
+                (service, "") => PathKind::Prefix(format!("/{service}")),
+                (service, method) => PathKind::Exact(format!("/{service}/{method}")),
+            };
+            Ok((path, Grpc::exact(service, method)))
+        }
+        Some(StringMatchType::RegularExpression) => {
+            let mut part = |field: &str, pattern: &str| {
+                if pattern.is_empty() {
+                    return Ok(ANY.to_owned());
+                }
+                // Each by itself, so that neither can close the other's group.
+                regexes
+                    .check(pattern)
+                    .map_err(|why| format!("method.{field} {pattern:?} {why}"))?;
+                Ok::<_, String>(format!("(?:{pattern})"))
+            };
+            let pattern = format!("/{}/{}", part("service", service)?, part("method", method)?);
+            Ok((PathKind::Regex(pattern), Grpc::regex(service, method)))
+        }
+        Some(StringMatchType::Other(other)) => Err(format!(
+            "method.type {other:?} is unknown; expected Exact or RegularExpression"
+        )),
+    }
+}
+
+/// `^\.?word(\.word)*$`
+fn is_service(text: &str) -> bool {
+    text.strip_prefix('.')
+        .unwrap_or(text)
+        .split('.')
+        .all(is_word)
+}
+
+/// `^[A-Za-z_][A-Za-z_0-9]*$`
+fn is_word(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        && !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(
+        type_: Option<StringMatchType>,
+        service: &str,
+        method: &str,
+    ) -> Result<PathKind, String> {
+        let spec = GrpcMethodMatch {
+            type_,
+            service: Some(service.to_owned()),
+            method: Some(method.to_owned()),
+        };
+        read_method(&spec, &mut Regexes::default()).map(|(path, _)| path)
+    }
+
+    #[test]
+    fn methods_are_paths() {
+        let regex = || Some(StringMatchType::RegularExpression);
+        for (type_, service, method, expected) in [
+            (None, "a.B", "C", PathKind::Exact("/a.B/C".into())),
+            (None, ".a.B", "C_1", PathKind::Exact("/.a.B/C_1".into())),
+            (None, "a.B", "", PathKind::Prefix("/a.B".into())),
+            (None, "", "C", PathKind::Regex("/[^/]+/C".into())),
+            (regex(), "a.*", "", PathKind::Regex("/(?:a.*)/[^/]+".into())),
+            (
+                regex(),
+                "a|b",
+                "c|d",
+                PathKind::Regex("/(?:a|b)/(?:c|d)".into()),
+            ),
+        ] {
+            assert_eq!(
+                path(type_, service, method),
+                Ok(expected),
+                "{service} {method}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_method() {
+        let regex = || Some(StringMatchType::RegularExpression);
+        for (type_, service, method) in [
+            (None, "", ""),
+            (None, "a/B", ""),
+            (None, "a..B", ""),
+            (None, "1a", ""),
+            (None, "a", "b.c"),
+            (None, "a", "é"),
+            (regex(), "a)|(?:b", "c"),
+            (regex(), "(", ""),
+            (Some(StringMatchType::Other("Glob".into())), "a", "b"),
+        ] {
+            assert!(path(type_, service, method).is_err(), "{service} {method}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Rules of HTTPRoutes: matches, timeouts and retries.
+
+use sesame_proto::schema;
+use sesame_proto::schema::path_match::Kind as PathKind;
+
+use super::matches::{self, RouteMatch};
+use super::request_rules::{RequestRule, RequestTimeouts};
+use super::rules::{CheckedRule, Rule, RuleContext, RuleOutcome, Rules};
+use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
+use crate::resolve::filters::{self, RuleFault};
+use crate::resolve::syntax::durations;
+use crate::resolve::syntax::regexes::Regexes;
+
+impl Rule for HttpRule {
+    type Checked = CheckedRule;
+
+    /// One rule that takes every path and has no backend.
+    const DEFAULT: &'static [Self] = &[Self {
+        name: None,
+        matches: Vec::new(),
+        filters: Vec::new(),
+        backend_refs: Vec::new(),
+        timeouts: None,
+        retry: None,
+        session_persistence: None,
+    }];
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// A rule without matches has one.
+    fn matches(&self) -> usize {
+        self.matches.len().max(1)
+    }
+
+    fn check<'w>(
+        &'w self,
+        index: usize,
+        unknown: Option<String>,
+        cx: &mut RuleContext<'_, 'w, '_>,
+    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
+        let Self {
+            // Names are checked together.
+            name: _,
+            matches,
+            filters,
+            backend_refs,
+            timeouts,
+            retry,
+            session_persistence,
+        } = self;
+        let unsupported = RuleFault::unsupported;
+        let matches = read_matches(matches, cx.regexes).map_err(unsupported)?;
+        let one_prefix = matches!(
+            matches.as_slice(),
+            [RouteMatch {
+                path: PathKind::Prefix(_),
+                ..
+            }]
+        );
+        let filters = filters::read(filters, one_prefix)?;
+        if filters.redirect.is_some() && !backend_refs.is_empty() {
+            return Err(unsupported(
+                "backendRefs must be empty with a RequestRedirect filter".to_owned(),
+            ));
+        }
+        let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
+        let retry = retry
+            .as_deref()
+            .map(read_retry)
+            .transpose()
+            .map_err(unsupported)?;
+        cx.requests(RequestRule {
+            index,
+            matches,
+            filters,
+            unknown,
+            backend_refs,
+            session_persistence: session_persistence.as_deref(),
+            timeouts,
+            retry,
+        })
+    }
+
+    fn all(checked: Vec<CheckedRule>) -> Rules {
+        Rules::Requests(checked)
+    }
+}
+
+fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<RouteMatch>, String> {
+    if specs.len() > 64 {
+        return Err(format!(
+            "matches has {} entries; at most 64 are allowed",
+            specs.len()
+        ));
+    }
+    if specs.is_empty() {
+        return Ok(vec![RouteMatch::all()]);
+    }
+    specs
+        .iter()
+        .enumerate()
+        .map(|(i, spec)| matches::read(spec, regexes).map_err(|why| format!("matches[{i}].{why}")))
+        .collect()
+}
+
+fn read_timeouts(spec: Option<&Timeouts>) -> Result<RequestTimeouts, String> {
+    let Some(Timeouts {
+        request,
+        backend_request,
+    }) = spec
+    else {
+        return Ok(RequestTimeouts::default());
+    };
+    let read = |field: &str, text: &Option<String>| match text {
+        None => Ok(None),
+        Some(text) => durations::milliseconds(text)
+            .map(Some)
+            .map_err(|why| format!("timeouts.{field}: {why}")),
+    };
+    let whole = read("request", request)?;
+    let one_try = read("backendRequest", backend_request)?;
+    if let (Some(whole), Some(one_try)) = (whole, one_try)
+        && whole > 0
+        && one_try > whole
+    {
+        return Err(format!(
+            "timeouts.backendRequest {:?} is longer than timeouts.request {:?}, which includes it",
+            backend_request.as_deref().unwrap_or_default(),
+            request.as_deref().unwrap_or_default()
+        ));
+    }
+    Ok(RequestTimeouts {
+        request_ms: whole.unwrap_or(0),
+        request_disabled: whole == Some(0),
+        backend_ms: one_try.unwrap_or(0),
+    })
+}
+
+fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
+    let Retry {
+        codes,
+        attempts,
+        backoff,
+    } = spec;
+    let mut statuses = Vec::with_capacity(codes.len());
+    for (i, code) in codes.iter().enumerate() {
+        match u32::try_from(*code) {
+            Ok(status @ 400..=599) => statuses.push(status),
+            _ => {
+                return Err(format!(
+                    "retry.codes[{i}] {code} is out of range; expected 400 to 599"
+                ));
+            }
+        }
+    }
+    statuses.sort_unstable();
+    statuses.dedup();
+    // One retry unless it says otherwise, as Envoy does and the API's newer default is. None is none at all.
+    let attempts = attempts.unwrap_or(1);
+    let attempts = u32::try_from(attempts)
+        .map_err(|_| format!("retry.attempts {attempts} is out of range; expected at least 0"))?;
+    let backoff_ms = match backoff {
+        None => 0,
+        Some(text) => {
+            durations::milliseconds(text).map_err(|why| format!("retry.backoff: {why}"))?
+        }
+    };
+    Ok(schema::Retry {
+        statuses,
+        attempts,
+        backoff_ms,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts() {
+        let read = |request: Option<&str>, backend: Option<&str>| {
+            read_timeouts(Some(&Timeouts {
+                request: request.map(str::to_owned),
+                backend_request: backend.map(str::to_owned),
+            }))
+        };
+        let timeouts = |request_ms, request_disabled, backend_ms| {
+            Ok(RequestTimeouts {
+                request_ms,
+                request_disabled,
+                backend_ms,
+            })
+        };
+        assert_eq!(read_timeouts(None), timeouts(0, false, 0));
+        assert_eq!(
+            read(Some("10s"), Some("2s")),
+            timeouts(10_000, false, 2_000)
+        );
+        assert_eq!(read(Some("0s"), Some("2s")), timeouts(0, true, 2_000));
+        assert_eq!(read(Some("0h0ms"), None), timeouts(0, true, 0));
+        assert_eq!(read(None, Some("2s")), timeouts(0, false, 2_000));
+        assert!(read(Some("1s"), Some("2s")).is_err());
+        assert!(read(Some("one"), None).is_err());
+    }
+
+    #[test]
+    fn retries() {
+        let spec = Retry {
+            codes: vec![503, 500, 503],
+            attempts: None,
+            backoff: Some("100ms".to_owned()),
+        };
+        let read = read_retry(&spec).expect("valid");
+        assert_eq!(
+            (read.statuses, read.attempts, read.backoff_ms),
+            (vec![500, 503], 1, 100)
+        );
+        assert!(
+            read_retry(&Retry {
+                codes: vec![399],
+                ..Retry::default()
+            })
+            .is_err()
+        );
+        assert!(
+            read_retry(&Retry {
+                attempts: Some(-1),
+                ..Retry::default()
+            })
+            .is_err()
+        );
+        let none = read_retry(&Retry {
+            attempts: Some(0),
+            ..Retry::default()
+        });
+        assert_eq!(none.map(|retry| retry.attempts), Ok(0));
+    }
+}

@@ -1,0 +1,87 @@
+//! Kinds of routes: the objects of each in the world, and the limits of its schema.
+
+use std::ops::RangeInclusive;
+
+use crate::api::{GrpcRule, HttpRule, L4Rule, Metadata, Object, ParentRef, RouteSpec};
+use crate::resolve::backends::Traffic;
+use crate::world::{Kind, Objects, World};
+
+/// A route of any kind.
+pub(crate) struct Route<'w> {
+    pub(crate) kind: Kind,
+    pub(crate) metadata: &'w Metadata,
+    pub(crate) parent_refs: &'w [ParentRef],
+    pub(crate) spec: Spec<'w>,
+}
+
+/// The specification of a route; that of TLSRoutes, TCPRoutes and UDPRoutes is the same.
+#[derive(Clone, Copy)]
+pub(crate) enum Spec<'w> {
+    Http(&'w RouteSpec<HttpRule>),
+    Grpc(&'w RouteSpec<GrpcRule>),
+    Connections(&'w RouteSpec<L4Rule>),
+}
+
+/// Returns all routes, oldest first; where even the names are equal, in the order of the kinds.
+pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
+    fn add<'w, R>(
+        routes: &mut Vec<Route<'w>>,
+        kind: Kind,
+        objects: &'w Objects<Object<RouteSpec<R>>>,
+        spec: fn(&'w RouteSpec<R>) -> Spec<'w>,
+    ) {
+        routes.extend(objects.iter().map(|object| Route {
+            kind,
+            metadata: &object.metadata,
+            parent_refs: &object.spec.parent_refs,
+            spec: spec(&object.spec),
+        }));
+    }
+    let mut routes = Vec::new();
+    add(&mut routes, Kind::HttpRoute, &world.http_routes, Spec::Http);
+    add(&mut routes, Kind::GrpcRoute, &world.grpc_routes, Spec::Grpc);
+    add(
+        &mut routes,
+        Kind::TlsRoute,
+        &world.tls_routes,
+        Spec::Connections,
+    );
+    add(
+        &mut routes,
+        Kind::TcpRoute,
+        &world.tcp_routes,
+        Spec::Connections,
+    );
+    add(
+        &mut routes,
+        Kind::UdpRoute,
+        &world.udp_routes,
+        Spec::Connections,
+    );
+    routes.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+    routes
+}
+
+/// Numbers of entries that the schema of a kind allows, and the traffic that its backends get.
+pub(crate) struct Limits {
+    pub(crate) hostnames: RangeInclusive<usize>,
+    pub(crate) rules: RangeInclusive<usize>,
+    pub(crate) traffic: Traffic,
+}
+
+impl Limits {
+    pub(crate) fn of(kind: Kind) -> Self {
+        let (hostnames, rules, traffic) = match kind {
+            Kind::GrpcRoute => (0..=16, 0..=16, Traffic::Grpc),
+            Kind::TlsRoute => (1..=1024, 1..=1, Traffic::Connections),
+            Kind::TcpRoute => (0..=0, 1..=1, Traffic::Bytes),
+            Kind::UdpRoute => (0..=0, 1..=1, Traffic::Datagrams),
+            _ => (0..=16, 0..=16, Traffic::Http),
+        };
+        Self {
+            hostnames,
+            rules,
+            traffic,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The only rule of a TLSRoute, TCPRoute or UDPRoute: its shares of connections or datagrams.
+//!
+//! The matches, filters and timeouts of other routes do not exist here; without filters nothing is unsupported.
+
+use super::backend_refs::read_weights;
+use super::rules::{Rule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
+use crate::api::L4Rule;
+use crate::resolve::backends::Traffic;
+use crate::resolve::filters::RuleFault;
+
+/// The problem of a UDPRoute with several backends.
+const UNCOVERED: &str = "spec.rules[0].backendRefs has several backends of a weight: Envoy shares datagrams out with a matcher that it calls a work in progress, not covered by its threat model; give a listener that is open to everybody one backend";
+
+impl Rule for L4Rule {
+    type Checked = Shares;
+
+    /// No rule: the schema demands one.
+    const DEFAULT: &'static [Self] = &[];
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    fn matches(&self) -> usize {
+        0
+    }
+
+    fn check<'w>(
+        &'w self,
+        index: usize,
+        unknown: Option<String>,
+        cx: &mut RuleContext<'_, 'w, '_>,
+    ) -> Result<RuleOutcome<'w, Shares>, RuleFault> {
+        let Self {
+            // Names are checked together.
+            name: _,
+            backend_refs,
+        } = self;
+        if let Some(why) = unknown {
+            return Err(RuleFault::unsupported(why));
+        }
+        if let Some(i) = backend_refs.iter().position(|r| !r.filters.is_empty()) {
+            return Err(RuleFault::unsupported(format!(
+                "backendRefs[{i}].filters must not be set in a {}",
+                cx.referrer.kind
+            )));
+        }
+        let weights = read_weights(backend_refs).map_err(RuleFault::unsupported)?;
+        // Where no reference is valid, or there is none, everything is refused.
+        let passed = cx.shares(index, backend_refs, &weights, cx.traffic);
+        let mut references = passed.references;
+        if matches!(cx.traffic, Traffic::Datagrams)
+            && passed
+                .backends
+                .iter()
+                .filter(|share| share.weight > 0)
+                .count()
+                > 1
+        {
+            cx.cx.problems.add(cx.object.clone(), UNCOVERED.to_owned());
+        }
+        let terminated = cx.terminates_tls.then(|| {
+            let shares = cx.shares(index, backend_refs, &weights, Traffic::Terminated);
+            let resolved = shares.references.verdict();
+            references.policed.extend(shares.references.policed);
+            Terminated {
+                backends: shares.backends,
+                resolved,
+            }
+        });
+        Ok(RuleOutcome {
+            checked: Shares {
+                passed: passed.backends,
+                terminated,
+            },
+            unsupported: None,
+            references,
+        })
+    }
+
+    fn all(checked: Vec<Shares>) -> Rules {
+        Rules::Connections(checked.into_iter().next().unwrap_or_default())
+    }
+}

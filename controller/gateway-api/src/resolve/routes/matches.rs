@@ -1,0 +1,262 @@
+//! Matches of HTTPRoute and GRPCRoute rules: checked, with duplicates and defaults resolved.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use sesame_proto::schema;
+
+use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchType};
+use crate::resolve::syntax::names;
+use crate::resolve::syntax::regexes::Regexes;
+
+/// A match that can be served. Two that are equal match the same requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RouteMatch {
+    pub(crate) path: schema::path_match::Kind,
+    /// The method; empty for every method.
+    pub(crate) method: String,
+    /// Sorted by lower-case name.
+    pub(crate) headers: Vec<schema::StringMatch>,
+    /// Sorted by name.
+    pub(crate) query_params: Vec<schema::StringMatch>,
+    /// Set for GRPCRoutes, of which only gRPC requests match.
+    pub(crate) grpc: Option<Grpc>,
+    /// Number of instructions of all its regular expressions.
+    pub(crate) instructions: u64,
+}
+
+/// Rank of the service and method of a GRPCRoute's match; less is more specific.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Grpc {
+    service: Part,
+    method: Part,
+}
+
+/// Rank of the service or the method. The specification compares their lengths and leaves regular expressions open: here
+/// they come after every exact value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Part {
+    Exact(Reverse<usize>),
+    Regex(Reverse<usize>),
+    #[default]
+    Any,
+}
+
+impl Grpc {
+    pub(crate) fn exact(service: &str, method: &str) -> Self {
+        let part = |text: &str| match text.len() {
+            0 => Part::Any,
+            length => Part::Exact(Reverse(length)),
+        };
+        Self {
+            service: part(service),
+            method: part(method),
+        }
+    }
+
+    pub(crate) fn regex(service: &str, method: &str) -> Self {
+        let part = |text: &str| match text.len() {
+            0 => Part::Any,
+            length => Part::Regex(Reverse(length)),
+        };
+        Self {
+            service: part(service),
+            method: part(method),
+        }
+    }
+}
+
+impl RouteMatch {
+    /// Returns the match of every request.
+    pub(crate) fn all() -> Self {
+        Self {
+            path: schema::path_match::Kind::Prefix(String::new()),
+            method: String::new(),
+            headers: Vec::new(),
+            query_params: Vec::new(),
+            grpc: None,
+            instructions: 0,
+        }
+    }
+
+    /// Returns true if every request matches, or every gRPC request.
+    pub(crate) fn is_all(&self) -> bool {
+        matches!(&self.path, schema::path_match::Kind::Prefix(prefix) if prefix.is_empty())
+            && self.method.is_empty()
+            && self.headers.is_empty()
+            && self.query_params.is_empty()
+    }
+}
+
+/// Methods that can be matched. CONNECT asks for a tunnel and has no path, so that no path match could hold.
+const METHODS: &[&str] = &[
+    "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
+];
+
+/// Reads one match. The error names the field below the match.
+pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
+    let HttpMatch {
+        path,
+        headers,
+        query_params,
+        method,
+    } = spec;
+    let method = method.as_deref().unwrap_or_default();
+    if method == "CONNECT" {
+        return Err(
+            "method CONNECT is not supported: such requests have no path and are not forwarded"
+                .to_owned(),
+        );
+    }
+    if !method.is_empty() && !METHODS.contains(&method) {
+        return Err(format!(
+            "method {method:?} is unknown; expected one of {}",
+            METHODS.join(", ")
+        ));
+    }
+    let mut instructions = 0;
+    Ok(RouteMatch {
+        path: match path {
+            Some(path) => read_path(path, regexes, &mut instructions)?,
+            None => schema::path_match::Kind::Prefix(String::new()),
+        },
+        method: method.to_owned(),
+        headers: read_headers(headers, regexes, &mut instructions)?,
+        query_params: read_list(
+            "queryParams",
+            (query_params, 1024, str::to_owned),
+            regexes,
+            &mut instructions,
+        )?,
+        grpc: None,
+        instructions,
+    })
+}
+
+/// Reads header matches, and adds the `instructions` of their expressions; of several with one name only the first counts.
+pub(crate) fn read_headers(
+    headers: &[StringMatch],
+    regexes: &mut Regexes,
+    instructions: &mut u64,
+) -> Result<Vec<schema::StringMatch>, String> {
+    let list = (headers, 4096, str::to_ascii_lowercase as fn(&str) -> String);
+    read_list("headers", list, regexes, instructions)
+}
+
+fn read_path(
+    spec: &PathMatch,
+    regexes: &mut Regexes,
+    instructions: &mut u64,
+) -> Result<schema::path_match::Kind, String> {
+    let PathMatch { type_, value } = spec;
+    let value = value.as_deref().unwrap_or("/");
+    if value.len() > 1024 {
+        return Err(format!(
+            "path.value has {} characters; at most 1024 are allowed",
+            value.len()
+        ));
+    }
+    match type_ {
+        Some(PathMatchType::Exact) => {
+            check_path(value)?;
+            Ok(schema::path_match::Kind::Exact(value.to_owned()))
+        }
+        None | Some(PathMatchType::PathPrefix) => {
+            check_path(value)?;
+            let prefix = value.strip_suffix('/').unwrap_or(value);
+            Ok(schema::path_match::Kind::Prefix(prefix.to_owned()))
+        }
+        Some(PathMatchType::RegularExpression) => {
+            *instructions += regexes
+                .check(value)
+                .map_err(|why| format!("path.value {value:?} {why}"))?;
+            Ok(schema::path_match::Kind::Regex(value.to_owned()))
+        }
+        Some(PathMatchType::Other(other)) => Err(format!(
+            "path.type {other:?} is unknown; expected Exact, PathPrefix or RegularExpression"
+        )),
+    }
+}
+
+/// Checks an Exact or PathPrefix value as the API's schema does.
+fn check_path(value: &str) -> Result<(), String> {
+    if !value.starts_with('/') {
+        return Err(format!("path.value {value:?} must start with '/'"));
+    }
+    for bad in ["//", "/./", "/../", "%2f", "%2F", "#"] {
+        if value.contains(bad) {
+            return Err(format!("path.value {value:?} must not contain {bad:?}"));
+        }
+    }
+    for bad in ["/..", "/."] {
+        if value.ends_with(bad) {
+            return Err(format!("path.value {value:?} must not end with {bad:?}"));
+        }
+    }
+    if !names::is_path(value) {
+        return Err(format!(
+            "path.value {value:?} has characters that a path must not have; escape them"
+        ));
+    }
+    Ok(())
+}
+
+/// Reads header or query parameter matches; of several with one name only the first counts.
+fn read_list(
+    field: &str,
+    (list, longest, canonical): (&[StringMatch], usize, fn(&str) -> String),
+    regexes: &mut Regexes,
+    instructions: &mut u64,
+) -> Result<Vec<schema::StringMatch>, String> {
+    if list.len() > 16 {
+        return Err(format!(
+            "{field} has {} entries; at most 16 are allowed",
+            list.len()
+        ));
+    }
+    let mut found: Vec<schema::StringMatch> = Vec::with_capacity(list.len());
+    let mut seen: HashSet<String> = HashSet::new();
+    for (i, StringMatch { type_, name, value }) in list.iter().enumerate() {
+        if !names::is_token(name) {
+            return Err(format!(
+                "{field}[{i}].name {name:?} is not a token of at most 256 letters, digits and !#$%&'*+-.^_`|~"
+            ));
+        }
+        if value.is_empty() || value.len() > longest {
+            return Err(format!(
+                "{field}[{i}].value has {} characters; expected 1 to {longest}",
+                value.len()
+            ));
+        }
+        if !names::is_field_value(value) {
+            return Err(format!(
+                "{field}[{i}].value {value:?} has control characters"
+            ));
+        }
+        let mut size = 0;
+        let kind = match type_ {
+            None | Some(StringMatchType::Exact) => schema::string_match::Kind::Exact(value.clone()),
+            Some(StringMatchType::RegularExpression) => {
+                size = regexes
+                    .check(value)
+                    .map_err(|why| format!("{field}[{i}].value {value:?} {why}"))?;
+                schema::string_match::Kind::Regex(value.clone())
+            }
+            Some(StringMatchType::Other(other)) => {
+                return Err(format!(
+                    "{field}[{i}].type {other:?} is unknown; expected Exact or RegularExpression"
+                ));
+            }
+        };
+        let name = canonical(name);
+        if seen.insert(name.clone()) {
+            *instructions += size;
+            found.push(schema::StringMatch {
+                name,
+                kind: Some(kind),
+            });
+        }
+    }
+    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}

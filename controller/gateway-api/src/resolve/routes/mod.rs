@@ -1,0 +1,286 @@
+//! Routes of all kinds that name a Gateway or ListenerSet of ours, checked.
+//!
+//! All kinds take one path; they differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in the limits of
+//! their schema (`kinds`). Nothing is attached here.
+
+mod backend_refs;
+mod grpc_rules;
+mod http_rules;
+mod kinds;
+mod l4_rules;
+pub(crate) mod matches;
+pub(crate) mod precedence;
+mod request_rules;
+mod rule_list;
+pub(crate) mod rules;
+
+use self::kinds::{Limits, Route, Spec, oldest_first};
+use self::rule_list::CheckedRules;
+use self::rules::{Rule, RuleContext, Rules};
+use super::backends::Backends;
+use super::backends::tls_policies::ServiceName;
+use super::context::Context;
+use super::gateways::CheckedGateway;
+use super::grants::Referrer;
+use super::parents::listeners::Host;
+use super::parents::{self, Parent, RouteParent};
+use super::syntax::hostnames::Hostname;
+use super::syntax::names;
+use super::syntax::regexes::Regexes;
+use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
+use crate::status::{Reason, Verdict};
+use crate::world::{Kind, ObjectKey};
+
+/// Most parentRefs that the API's schema allows. A route with more is refused, and the rest are not looked at.
+const MAX_PARENTS: usize = 32;
+/// Most matches of all rules together that the API's schema allows.
+const MAX_MATCHES: usize = 128;
+
+/// A route with everything that is known of it before it attaches.
+#[derive(Debug)]
+pub(crate) struct CheckedRoute<'w> {
+    pub(crate) object: ObjectKey,
+    /// Name in the snapshot: `HTTPRoute/namespace/name`.
+    pub(crate) provenance: String,
+    pub(crate) metadata: &'w Metadata,
+    /// Its parentRefs that name a Gateway or ListenerSet of ours, in their order; at least one.
+    pub(crate) parents: Vec<RouteParent<'w>>,
+    pub(crate) rules: Rules,
+    /// The Services that it sends to and whose policies it heeds.
+    pub(crate) policed: Vec<ServiceName<'w>>,
+    /// Verdict on the route as a whole.
+    pub(crate) accepted: Verdict,
+    /// Verdict on its references, wherever it attaches.
+    pub(crate) resolved: Verdict,
+    /// Reason and message about the rules that are not served; none if all or none are served.
+    pub(crate) dropped: Option<(Reason, String)>,
+}
+
+/// A Gateway, by place, and the listeners there that a route attaches to, by place, with the hostnames in common.
+pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<Host>)]);
+
+impl CheckedRoute<'_> {
+    /// Returns the listeners that the route attaches to, with the place of the parent through which it does; nothing if
+    /// the route is not accepted.
+    pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
+        let parents = self.parents.iter().enumerate();
+        parents.filter_map(|(place, parent)| {
+            let listeners = parent.listeners.as_ref().ok()?;
+            self.accepted
+                .good()
+                .then_some((place, (parent.parent.gateway, listeners.as_slice())))
+        })
+    }
+}
+
+/// The checked routes of all kinds, oldest first: the order in which equal matches win.
+#[derive(Debug, Default)]
+pub(crate) struct Routes<'w>(Vec<CheckedRoute<'w>>);
+
+impl<'w> Routes<'w> {
+    pub(crate) fn get(&self, index: usize) -> Option<&CheckedRoute<'w>> {
+        self.0.get(index)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &CheckedRoute<'w>> {
+        self.0.iter()
+    }
+}
+
+/// The values that references and expressions of routes are looked up in.
+struct Lookup<'a, 'w, 'o> {
+    gateways: &'a [CheckedGateway<'w>],
+    cx: &'a mut Context<'w, 'o>,
+    backends: &'a mut Backends<'w>,
+    regexes: &'a mut Regexes,
+}
+
+/// Checks all routes that name a Gateway or ListenerSet of these `gateways`.
+pub(crate) fn check_all<'w>(
+    gateways: &[CheckedGateway<'w>],
+    cx: &mut Context<'w, '_>,
+    backends: &mut Backends<'w>,
+    regexes: &mut Regexes,
+) -> Routes<'w> {
+    let by_name = parents::by_name(gateways);
+    let routes = oldest_first(cx.world);
+    let mut lookup = Lookup {
+        gateways,
+        cx,
+        backends,
+        regexes,
+    };
+    let mut checked = Vec::with_capacity(routes.len());
+    for route in routes {
+        let own = route.metadata.namespace.as_str();
+        let mut parents: Vec<(&'w ParentRef, Parent)> = Vec::new();
+        for reference in route.parent_refs.iter().take(MAX_PARENTS) {
+            let parent = parents::referent(reference, own).and_then(|name| by_name.get(&name));
+            if let Some(parent) = parent
+                && !parents.iter().any(|(known, _)| *known == reference)
+            {
+                parents.push((reference, *parent));
+            }
+        }
+        if !parents.is_empty() {
+            checked.push(match route.spec {
+                Spec::Http(spec) => check(spec, &route, parents, &mut lookup),
+                Spec::Grpc(spec) => check(spec, &route, parents, &mut lookup),
+                Spec::Connections(spec) => check(spec, &route, parents, &mut lookup),
+            });
+        }
+    }
+    Routes(checked)
+}
+
+/// Checks one route, and finds the listeners of its parents that match.
+fn check<'w, R: Rule>(
+    spec: &'w RouteSpec<R>,
+    route: &Route<'w>,
+    parents: Vec<(&'w ParentRef, Parent)>,
+    lookup: &mut Lookup<'_, 'w, '_>,
+) -> CheckedRoute<'w> {
+    let metadata = route.metadata;
+    let object = ObjectKey {
+        kind: route.kind,
+        name: metadata.key(),
+    };
+    let limits = Limits::of(object.kind);
+    let mut accepted = check_limits(spec, &object, metadata, &limits);
+    let hostnames = read_hostnames(&spec.hostnames, *limits.hostnames.end(), &mut accepted);
+    if spec
+        .use_default_gateways
+        .as_deref()
+        .is_some_and(|scope| scope != "None")
+    {
+        lookup.cx.problems.add(
+            object.clone(),
+            "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs"
+                .to_owned(),
+        );
+    }
+    let mut terminates_tls = false;
+    let parents = parents
+        .into_iter()
+        .filter_map(|(reference, parent)| {
+            let gateway = lookup.gateways.get(parent.gateway)?;
+            let (set, cx) = (parent.set, &*lookup.cx);
+            let listeners =
+                parents::listeners::matching(gateway, set, reference, &object, &hostnames, cx);
+            let found = listeners.iter().flatten();
+            terminates_tls |= object.kind == Kind::TlsRoute
+                && found
+                    .filter_map(|(place, _)| gateway.listeners.get(*place))
+                    .any(|listener| listener.tls.is_some());
+            Some(RouteParent {
+                reference,
+                parent,
+                listeners,
+            })
+        })
+        .collect();
+    let provenance = object.to_string();
+    let mut checked = CheckedRoute {
+        rules: R::all(Vec::new()),
+        policed: Vec::new(),
+        resolved: Verdict::default(),
+        dropped: None,
+        object,
+        provenance,
+        metadata,
+        parents,
+        accepted,
+    };
+    // A route that breaks a limit is not looked into any further: limits bound our own work too.
+    if checked.accepted.good() {
+        let mut cx = RuleContext {
+            referrer: Referrer {
+                group: GATEWAY_GROUP,
+                kind: checked.object.kind.as_str(),
+                namespace: &metadata.namespace,
+            },
+            traffic: limits.traffic,
+            terminates_tls,
+            object: &checked.object,
+            route: &checked.provenance,
+            cx: lookup.cx,
+            backends: lookup.backends,
+            regexes: lookup.regexes,
+        };
+        let CheckedRules {
+            rules,
+            accepted,
+            resolved,
+            policed,
+            dropped,
+        } = rule_list::check(&spec.rules, metadata, &mut cx);
+        checked.rules = rules;
+        checked.accepted = accepted;
+        checked.resolved = resolved;
+        checked.policed = policed.into_iter().collect();
+        checked.dropped = dropped;
+    }
+    checked
+}
+
+/// Checks the object itself, and the numbers of entries in its lists.
+fn check_limits<R: Rule>(
+    spec: &RouteSpec<R>,
+    object: &ObjectKey,
+    metadata: &Metadata,
+    limits: &Limits,
+) -> Verdict {
+    let RouteSpec {
+        parent_refs,
+        // A scope that is not supported is a problem, and refuses nothing.
+        use_default_gateways: _,
+        hostnames,
+        rules,
+    } = spec;
+    let mut accepted = Verdict::default();
+    let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
+    if let Some(why) = metadata.unknown.refusal("rules") {
+        unsupported(why);
+    }
+    if let Err(why) = names::check_object(&object.name.namespace, &object.name.name) {
+        unsupported(format!("metadata: {why}"));
+    }
+    let matches = rules.iter().map(Rule::matches).sum();
+    for (field, count, allowed) in [
+        ("parentRefs", parent_refs.len(), &(0..=MAX_PARENTS)),
+        ("hostnames", hostnames.len(), &limits.hostnames),
+        ("rules", rules.len(), &limits.rules),
+        ("matches of all rules", matches, &(0..=MAX_MATCHES)),
+    ] {
+        let (least, most) = (allowed.start(), allowed.end());
+        if count > 0 && *most == 0 {
+            unsupported(format!("spec.{field} must not be set in a {}", object.kind));
+        } else if count > *most {
+            unsupported(format!(
+                "spec.{field}: {count} entries; at most {most} are allowed"
+            ));
+        } else if count < *least {
+            unsupported(format!(
+                "spec.{field} is empty; a {} needs at least {least}",
+                object.kind
+            ));
+        }
+    }
+    accepted
+}
+
+/// Reads the hostnames that are valid; those that are not refuse the route.
+fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> Vec<Hostname> {
+    let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
+    let mut found = Vec::with_capacity(hostnames.len().min(most));
+    for (i, text) in hostnames.iter().take(most).enumerate() {
+        match Hostname::parse(text) {
+            Ok(hostname) if !text.is_empty() => found.push(hostname),
+            Ok(_) => unsupported(format!(
+                "spec.hostnames[{i}] is empty; leave the list empty for all hosts"
+            )),
+            Err(why) => unsupported(format!("spec.hostnames[{i}]: {why}")),
+        }
+    }
+    found
+}

@@ -1,0 +1,136 @@
+//! Precedence of matches (Gateway API, `HTTPRouteRule.matches`, `HTTPRouteSpec.hostnames` and `GRPCRouteRule.matches`).
+//!
+//! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query parameters; oldest
+//! route; first rule; first match. The specification leaves regular expressions open: here they come after
+//! Exact and are compared with prefixes by their length, a prefix first when equal. So `/api/.*` comes
+//! before the prefix `/api`, and `.*` after every real prefix.
+//!
+//! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as above. They take gRPC
+//! requests only, and come before the HTTPRoutes of the same hostname.
+
+use std::cmp::Reverse;
+
+use sesame_proto::schema::path_match::Kind;
+
+use super::matches::{Grpc, RouteMatch};
+
+/// The rank of a match by its conditions; less comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum MatchRank {
+    Grpc(Grpc, Reverse<usize>),
+    Http(HttpRank),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HttpRank {
+    not_exact: bool,
+    path_length: Reverse<usize>,
+    regex: bool,
+    any_method: bool,
+    headers: Reverse<usize>,
+    query_params: Reverse<usize>,
+}
+
+impl MatchRank {
+    pub(crate) fn of(conditions: &RouteMatch) -> Self {
+        if let Some(grpc) = conditions.grpc {
+            return Self::Grpc(grpc, Reverse(conditions.headers.len()));
+        }
+        let (not_exact, length, regex) = match &conditions.path {
+            Kind::Exact(path) => (false, path.len(), false),
+            Kind::Prefix(prefix) => (true, prefix.len(), false),
+            Kind::Regex(pattern) => (true, pattern.len(), true),
+        };
+        Self::Http(HttpRank {
+            not_exact,
+            path_length: Reverse(length),
+            regex,
+            any_method: conditions.method.is_empty(),
+            headers: Reverse(conditions.headers.len()),
+            query_params: Reverse(conditions.query_params.len()),
+        })
+    }
+}
+
+/// The full order within a virtual host; less comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Order {
+    /// Specificity of the route's own hostname.
+    pub(crate) hostname: Reverse<(bool, usize)>,
+    pub(crate) rank: MatchRank,
+    /// Place of the route, oldest first.
+    pub(crate) route: usize,
+    pub(crate) rule: usize,
+    pub(crate) match_: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::schema::StringMatch;
+
+    use super::*;
+
+    fn conditions(path: Kind, method: &str, headers: usize, query_params: usize) -> RouteMatch {
+        RouteMatch {
+            path,
+            method: method.to_owned(),
+            headers: vec![StringMatch::default(); headers],
+            query_params: vec![StringMatch::default(); query_params],
+            grpc: None,
+            instructions: 0,
+        }
+    }
+
+    #[test]
+    fn grpc_matches_come_first_in_an_order_of_their_own() {
+        let grpc = |grpc: Grpc, headers: usize| RouteMatch {
+            grpc: Some(grpc),
+            ..conditions(Kind::Prefix(String::new()), "", headers, 0)
+        };
+        let ordered = [
+            grpc(Grpc::exact("a.longer.Service", "Get"), 1),
+            grpc(Grpc::exact("a.longer.Service", "Get"), 0),
+            grpc(Grpc::exact("a.longer.Service", ""), 9),
+            grpc(Grpc::exact("a", "Method"), 0),
+            grpc(Grpc::regex("a.*", "Get"), 0),
+            grpc(Grpc::exact("", "Get"), 0),
+            grpc(Grpc::default(), 1),
+            grpc(Grpc::default(), 0),
+            conditions(Kind::Exact("/a".to_owned()), "GET", 9, 9),
+        ];
+        for pair in ordered.windows(2) {
+            assert!(
+                MatchRank::of(&pair[0]) < MatchRank::of(&pair[1]),
+                "{pair:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn matches_are_ordered_as_specified() {
+        let exact = |path: &str| Kind::Exact(path.to_owned());
+        let prefix = |path: &str| Kind::Prefix(path.to_owned());
+        let regex = |path: &str| Kind::Regex(path.to_owned());
+        let ordered = [
+            conditions(exact("/a"), "GET", 0, 0),
+            conditions(exact("/a"), "", 9, 9),
+            conditions(prefix("/long/prefix"), "", 0, 0),
+            conditions(regex("/api/.*"), "", 0, 0),
+            conditions(prefix("/api"), "GET", 0, 0),
+            conditions(prefix("/api"), "", 2, 0),
+            conditions(prefix("/api"), "", 1, 2),
+            conditions(prefix("/api"), "", 1, 1),
+            conditions(prefix("/api"), "", 1, 0),
+            conditions(prefix("/ap"), "GET", 9, 9),
+            conditions(prefix("/a"), "", 0, 0),
+            conditions(regex(".*"), "", 0, 0),
+            conditions(prefix(""), "", 0, 0),
+        ];
+        for pair in ordered.windows(2) {
+            assert!(
+                MatchRank::of(&pair[0]) < MatchRank::of(&pair[1]),
+                "{pair:?}"
+            );
+        }
+    }
+}

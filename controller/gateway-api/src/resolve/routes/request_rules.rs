@@ -1,0 +1,167 @@
+//! The action of a rule of an HTTPRoute or GRPCRoute: forward, redirect, or answer with an error.
+
+use sesame_proto::schema;
+
+use super::backend_refs::{BackendShares, read_weights};
+use super::matches::RouteMatch;
+use super::rules::{Action, CheckedRule, References, RuleContext, RuleOutcome, Unsupported};
+use crate::api::{BackendRef, SessionPersistence};
+use crate::resolve::filters::{MirrorTo, RuleFault, RuleFilters, Unserved};
+use crate::resolve::sessions;
+use crate::status::Reason;
+
+/// The parts of a rule that HTTPRoute and GRPCRoute have in common, and those that only HTTPRoute has.
+pub(crate) struct RequestRule<'w> {
+    pub(crate) index: usize,
+    pub(crate) matches: Vec<RouteMatch>,
+    pub(crate) filters: RuleFilters<'w>,
+    /// The reason why the rule must not be served as it is read.
+    pub(crate) unknown: Option<String>,
+    pub(crate) backend_refs: &'w [BackendRef],
+    pub(crate) session_persistence: Option<&'w SessionPersistence>,
+    pub(crate) timeouts: RequestTimeouts,
+    pub(crate) retry: Option<schema::Retry>,
+}
+
+/// Timeouts in milliseconds; 0 for none.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestTimeouts {
+    pub(crate) request_ms: u64,
+    /// True if the route says `0s`; where it says nothing, the proxy has its own limits.
+    pub(crate) request_disabled: bool,
+    /// Timeout of one try.
+    pub(crate) backend_ms: u64,
+}
+
+impl<'w> RuleContext<'_, 'w, '_> {
+    /// Decides what is done with the requests of a rule.
+    pub(super) fn requests(
+        &mut self,
+        rule: RequestRule<'w>,
+    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
+        let RequestRule {
+            index,
+            matches,
+            filters,
+            unknown,
+            backend_refs,
+            session_persistence,
+            timeouts,
+            retry,
+        } = rule;
+        let RuleFilters {
+            request_headers,
+            response_headers,
+            mirrors,
+            redirect,
+            rewrite,
+            cors,
+            unserved,
+        } = filters;
+        let unserved = unknown.map(Unserved::Type).or(unserved);
+        let unsupported = RuleFault::unsupported;
+        let session = session_persistence
+            .map(|session| sessions::read(session, self.route, index))
+            .transpose()
+            .map_err(unsupported)?;
+        let weights = read_weights(backend_refs).map_err(unsupported)?;
+
+        // From here on the rule is valid; what follows may only cost it shares of its traffic.
+        if let Some(note) = session.as_ref().and_then(|session| session.note.as_ref()) {
+            self.cx
+                .problems
+                .add(self.object.clone(), format!("rules[{index}].{note}"));
+        }
+        let BackendShares {
+            backends,
+            mut references,
+            unsupported: mut faults,
+        } = self.shares(index, backend_refs, &weights, self.traffic);
+        let mirrors = self.mirrors(index, &mirrors, &mut references);
+        let servable = backends
+            .iter()
+            .any(|backend| backend.weight > 0 && !backend.backend.is_empty());
+        let RequestTimeouts {
+            request_ms,
+            request_disabled,
+            backend_ms,
+        } = timeouts;
+        let action = match (unserved, redirect) {
+            (Some(Unserved::Extension(message)), _) => {
+                let message = format!("rules[{index}].{message}");
+                references.faults.push((Reason::InvalidKind, message));
+                Action::Respond(500)
+            }
+            (Some(Unserved::Type(message)), _) => {
+                faults = vec![message];
+                Action::Respond(500)
+            }
+            (None, Some(redirect)) => Action::Redirect(redirect),
+            (None, None) if !servable => Action::Respond(self.traffic.refusal()),
+            (None, None) => Action::Forward(schema::Forward {
+                backends,
+                rewrite,
+                mirrors,
+                request_timeout_ms: request_ms,
+                request_timeout_disabled: request_disabled,
+                backend_timeout_ms: backend_ms,
+                retry,
+                session: session.map(|session| session.session),
+            }),
+        };
+        let stands = matches!(action, Action::Forward(_));
+        let unsupported = (!faults.is_empty()).then(|| Unsupported {
+            message: faults.join("; "),
+            stands,
+            follows: if stands {
+                format!(
+                    "; that share of its requests is answered with {}",
+                    self.traffic.refusal()
+                )
+            } else {
+                "; its requests are answered with 500".to_owned()
+            },
+        });
+        Ok(RuleOutcome {
+            checked: CheckedRule {
+                index,
+                matches,
+                action,
+                request_headers,
+                response_headers,
+                cors,
+            },
+            unsupported,
+            references,
+        })
+    }
+
+    fn mirrors(
+        &mut self,
+        index: usize,
+        mirrors: &[MirrorTo<'w>],
+        references: &mut References<'w>,
+    ) -> Vec<schema::Mirror> {
+        let mut found = Vec::new();
+        for mirror in mirrors {
+            let at = || {
+                format!(
+                    "rules[{index}].filters[{}].requestMirror.backendRef",
+                    mirror.index
+                )
+            };
+            match self.reach(at, mirror.backend, self.traffic, references) {
+                Ok(Some(backend)) if mirror.numerator > 0 => found.push(schema::Mirror {
+                    backend,
+                    numerator: mirror.numerator,
+                    denominator: mirror.denominator,
+                }),
+                Ok(_) => {}
+                Err(fault) => references
+                    .faults
+                    .push((fault.reason, format!("{}: {}", at(), fault.message))),
+            }
+        }
+        found
+    }
+}

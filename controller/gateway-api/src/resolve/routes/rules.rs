@@ -1,0 +1,190 @@
+//! Checked rules of all kinds of routes, and what it takes to check one.
+//!
+//! A rule that is invalid is dropped and harms no other one; a reference that is invalid keeps its share of the traffic,
+//! as an error.
+
+use std::collections::BTreeSet;
+
+use sesame_proto::expressions::{Answer, MOST_OF_ROUTE};
+use sesame_proto::schema;
+use sesame_proto::schema::WeightedBackend;
+
+use super::matches::RouteMatch;
+use crate::resolve::backends::tls_policies::ServiceName;
+use crate::resolve::backends::{Backends, Traffic};
+use crate::resolve::context::Context;
+use crate::resolve::filters::RuleFault;
+use crate::resolve::filters::rewrites::RedirectTo;
+use crate::resolve::grants::Referrer;
+use crate::resolve::syntax::regexes::Regexes;
+use crate::status::{Reason, Verdict};
+use crate::world::ObjectKey;
+
+/// The rule of a route of some kind.
+pub(crate) trait Rule: Sized + 'static {
+    /// The rule once everything is checked.
+    type Checked;
+
+    /// The rules that the API's schema puts in the place of an absent `rules`.
+    const DEFAULT: &'static [Self];
+
+    /// Returns the rule's name; empty if it has none.
+    fn name(&self) -> &str;
+
+    /// Returns the number of matches for which the rule counts in the limit of all rules.
+    fn matches(&self) -> usize;
+
+    /// Checks the rule at place `index` of its route. `unknown` is the reason why the rule must not be served as it is
+    /// read: it has unknown fields that may protect something.
+    fn check<'w>(
+        &'w self,
+        index: usize,
+        unknown: Option<String>,
+        cx: &mut RuleContext<'_, 'w, '_>,
+    ) -> Result<RuleOutcome<'w, Self::Checked>, RuleFault>;
+
+    /// Puts the checked rules of a route together.
+    fn all(checked: Vec<Self::Checked>) -> Rules;
+}
+
+/// The outcome of the check of a rule that is valid.
+pub(crate) struct RuleOutcome<'w, C> {
+    pub(crate) checked: C,
+    pub(crate) unsupported: Option<Unsupported>,
+    pub(crate) references: References<'w>,
+}
+
+/// Observations on the references of a rule.
+#[derive(Debug, Default)]
+pub(crate) struct References<'w> {
+    /// Reasons and messages of the references that are invalid.
+    pub(crate) faults: Vec<(Reason, String)>,
+    /// Services with policies that the traffic heeds.
+    pub(crate) policed: BTreeSet<ServiceName<'w>>,
+}
+
+impl References<'_> {
+    pub(crate) fn verdict(&self) -> Verdict {
+        let mut verdict = Verdict::default();
+        for (reason, message) in &self.faults {
+            verdict.refuse(*reason, message);
+        }
+        verdict
+    }
+}
+
+/// A part of a rule that is not supported, so that its requests, or a backend's share of them, get an error.
+#[derive(Debug)]
+pub(crate) struct Unsupported {
+    pub(crate) message: String,
+    /// True if the rest of the rule is served as it was asked for.
+    pub(crate) stands: bool,
+    /// The consequence for the requests, to be appended to the message.
+    pub(crate) follows: String,
+}
+
+/// The rules of a route that are served.
+#[derive(Debug)]
+pub(crate) enum Rules {
+    /// Of an HTTPRoute or GRPCRoute.
+    Requests(Vec<CheckedRule>),
+    /// Of a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
+    Connections(Shares),
+}
+
+/// A rule of an HTTPRoute or GRPCRoute that can be served.
+#[derive(Debug)]
+pub(crate) struct CheckedRule {
+    /// Place of the rule in the route.
+    pub(crate) index: usize,
+    pub(crate) matches: Vec<RouteMatch>,
+    pub(crate) action: Action,
+    pub(crate) request_headers: Option<schema::HeaderModifier>,
+    pub(crate) response_headers: Option<schema::HeaderModifier>,
+    pub(crate) cors: Option<schema::Cors>,
+}
+
+/// The action on a request.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Forward(schema::Forward),
+    /// A redirect, which depends on the listener.
+    Redirect(RedirectTo),
+    /// An answer of this status.
+    Respond(u32),
+}
+
+/// The backends of the connections or datagrams of a rule.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    /// Shares of connections that are passed on with the client's own bytes.
+    pub(crate) passed: Vec<WeightedBackend>,
+    /// Shares of connections of which a listener terminates TLS. Of TLSRoutes only.
+    pub(crate) terminated: Option<Terminated>,
+}
+
+/// The backends of connections of which a listener terminates TLS.
+#[derive(Debug)]
+pub(crate) struct Terminated {
+    pub(crate) backends: Vec<WeightedBackend>,
+    /// Verdict on the references for these connections: a backend may need a policy that says TLS.
+    pub(crate) resolved: Verdict,
+}
+
+impl CheckedRule {
+    /// Returns the number of times that each of its matches is evaluated for a request.
+    pub(crate) fn looks(&self) -> u64 {
+        let answer = match self.action {
+            Action::Forward(_) => Answer::Forwarded,
+            Action::Redirect(_) => Answer::Redirected,
+            Action::Respond(_) => Answer::Direct,
+        };
+        answer.looks(self.cors.is_some())
+    }
+}
+
+impl Rules {
+    /// Returns an error if all regular expressions together cost more than one route may.
+    pub(crate) fn affordable(&self) -> Result<(), String> {
+        let Self::Requests(rules) = self else {
+            return Ok(());
+        };
+        let cost = rules
+            .iter()
+            .map(|rule| {
+                let own = rule.matches.iter().map(|it| it.instructions);
+                own.fold(0, u64::saturating_add)
+                    .saturating_mul(rule.looks())
+            })
+            .fold(0, u64::saturating_add);
+        if cost <= MOST_OF_ROUTE {
+            return Ok(());
+        }
+        Err(format!(
+            "spec.rules: the regular expressions of all matches have {cost} instructions once compiled; at most \
+             {MOST_OF_ROUTE} are allowed, because one request may be compared with all of them: use fewer or simpler ones"
+        ))
+    }
+
+    /// Returns the verdict on the references where a listener terminates TLS, if the route has one of its own there.
+    pub(crate) fn resolved_where_terminated(&self) -> Option<&Verdict> {
+        match self {
+            Self::Requests(_) => None,
+            Self::Connections(shares) => shares.terminated.as_ref().map(|there| &there.resolved),
+        }
+    }
+}
+
+/// The route of the rules that are checked, and the values that they are checked against.
+pub(crate) struct RuleContext<'a, 'w, 'o> {
+    pub(crate) referrer: Referrer<'w>,
+    pub(crate) traffic: Traffic,
+    /// True if a listener of the route terminates TLS. Of TLSRoutes only.
+    pub(crate) terminates_tls: bool,
+    pub(crate) object: &'a ObjectKey,
+    /// Provenance of the route.
+    pub(crate) route: &'a str,
+    pub(crate) cx: &'a mut Context<'w, 'o>,
+    pub(crate) backends: &'a mut Backends<'w>,
+    pub(crate) regexes: &'a mut Regexes,
+}

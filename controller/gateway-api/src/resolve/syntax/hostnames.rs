@@ -1,0 +1,195 @@
+//! Hostnames of listeners and routes: validity, coverage, intersection, specificity.
+//!
+//! Ports and schemes are no part of a hostname. A wildcard covers any number of labels, at least one
+//! (Gateway API, `HTTPRouteSpec.hostnames`).
+
+use std::net::IpAddr;
+
+use super::names;
+
+/// A set of hosts in lower case: all, those below a suffix, or exactly one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Hostname(String);
+
+impl Hostname {
+    /// Returns the hostname of all hosts.
+    pub(crate) fn any() -> Self {
+        Self(String::new())
+    }
+
+    /// Reads a hostname as the API writes it; empty means all. The error says what was expected.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self::any());
+        }
+        check(text.strip_prefix("*.").unwrap_or(text), text)?;
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Returns the hostname as the API writes it; empty for all.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the hostname as a virtual host's domain: `*` for all.
+    pub(crate) fn domain(&self) -> &str {
+        if self.0.is_empty() { "*" } else { &self.0 }
+    }
+
+    /// Returns the key in maps: an exact name as it is, a wildcard from its dot, empty for all. The key of a wider hostname
+    /// is a suffix of the key of a narrower one.
+    pub(crate) fn key(&self) -> &str {
+        self.0.strip_prefix('*').unwrap_or(&self.0)
+    }
+
+    /// Returns the keys of all hostnames that cover this one, itself included, narrowest first.
+    pub(crate) fn covering_keys(&self) -> impl Iterator<Item = &str> {
+        let key = self.key();
+        let dots = key
+            .char_indices()
+            .skip(1)
+            .filter(|(_, c)| *c == '.')
+            .filter_map(move |(at, _)| key.get(at..));
+        std::iter::once(key)
+            .chain(dots)
+            .chain((!key.is_empty()).then_some(""))
+    }
+
+    /// Returns true if every host of `other` is one of this.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        covers(&self.0, &other.0)
+    }
+
+    /// Returns the hosts that both have; none if there are none.
+    pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
+        if self.covers(other) {
+            Some(other.clone())
+        } else if other.covers(self) {
+            Some(self.clone())
+        } else {
+            None
+        }
+    }
+
+    /// Returns true if the hostname names exactly one host.
+    pub(crate) fn is_exact(&self) -> bool {
+        !self.0.is_empty() && !self.is_wildcard()
+    }
+
+    fn is_wildcard(&self) -> bool {
+        self.0.starts_with('*')
+    }
+
+    /// Returns a rank; greater is more specific: one host before many, then the longer name.
+    pub(crate) fn specificity(&self) -> (bool, usize) {
+        (self.is_exact(), self.0.len())
+    }
+}
+
+/// Returns true if every host of the hostname `narrow` is one of `wide`, both as the API writes them.
+pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
+    match wide.strip_prefix('*') {
+        Some(suffix) => {
+            let key = narrow.strip_prefix('*').unwrap_or(narrow);
+            key.ends_with(suffix) && (key.len() > suffix.len() || narrow.starts_with('*'))
+        }
+        None => wide.is_empty() || wide == narrow,
+    }
+}
+
+/// Checks a hostname without a wildcard, as redirects and rewrites need it (`PreciseHostname`).
+pub(crate) fn check_precise(text: &str) -> Result<(), String> {
+    check(text, text)
+}
+
+fn check(name: &str, original: &str) -> Result<(), String> {
+    if name.parse::<IpAddr>().is_ok() {
+        return Err(format!(
+            "{original:?} is an IP address; a DNS name is expected"
+        ));
+    }
+    if name.bytes().any(|b| b.is_ascii_uppercase()) {
+        return Err(format!(
+            "{original:?} has upper-case letters; write it in lower case"
+        ));
+    }
+    if !names::is_dns_subdomain(name) {
+        return Err(format!(
+            "{original:?} is not a DNS name (labels of a-z, 0-9 and '-', at most 253 characters; a \
+             wildcard only as the whole first label)"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Hostname {
+        Hostname::parse(text).expect("valid")
+    }
+
+    #[test]
+    fn valid_and_invalid_hostnames() {
+        for good in ["", "a", "example.com", "*.example.com", "1.example"] {
+            assert!(Hostname::parse(good).is_ok(), "{good}");
+        }
+        let long = "a".repeat(64);
+        for bad in [
+            "*",
+            "*.",
+            "a.*.b",
+            "*a.b",
+            "1.2.3.4",
+            "::1",
+            "*.1.2.3.4",
+            "a..b",
+            ".a",
+            "a.",
+            "a_b",
+            "-a",
+            "a:80",
+            "a b",
+            "é.com",
+            "EXAMPLE.com",
+            "*.Example.com",
+            &long,
+        ] {
+            assert!(Hostname::parse(bad).is_err(), "{bad}");
+        }
+        let why = Hostname::parse("*.Example.com").expect_err("invalid");
+        assert!(why.contains("lower case"), "{why}");
+    }
+
+    #[test]
+    fn intersections() {
+        for (a, b, both) in [
+            ("", "", Some("")),
+            ("", "*.x.com", Some("*.x.com")),
+            ("a.x.com", "a.x.com", Some("a.x.com")),
+            ("a.x.com", "*.x.com", Some("a.x.com")),
+            ("a.b.x.com", "*.x.com", Some("a.b.x.com")),
+            ("*.b.x.com", "*.x.com", Some("*.b.x.com")),
+            ("*.x.com", "*.x.com", Some("*.x.com")),
+            ("x.com", "*.x.com", None),
+            ("ax.com", "*.x.com", None),
+            ("a.x.com", "b.x.com", None),
+            ("*.x.com", "*.y.com", None),
+        ] {
+            let both = both.map(host);
+            assert_eq!(host(a).intersect(&host(b)), both, "{a} and {b}");
+            assert_eq!(host(b).intersect(&host(a)), both, "{b} and {a}");
+        }
+    }
+
+    #[test]
+    fn covering_keys_are_those_of_all_wider_hostnames() {
+        let keys: Vec<String> = host("a.b.c").covering_keys().map(str::to_owned).collect();
+        assert_eq!(keys, ["a.b.c", ".b.c", ".c", ""]);
+        let keys: Vec<String> = host("*.b.c").covering_keys().map(str::to_owned).collect();
+        assert_eq!(keys, [".b.c", ".c", ""]);
+        assert_eq!(host("").covering_keys().count(), 1);
+        assert_eq!(host("*.b.c").key(), ".b.c");
+    }
+}

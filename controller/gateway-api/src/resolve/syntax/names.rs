@@ -1,0 +1,94 @@
+//! Syntax of names and values, as the API server checks it where there is one.
+//!
+//! On a host there is no API server, so nothing here may be taken as already checked.
+
+/// `^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.…)*$`, at most 253 characters, labels at most 63.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 253 && text.split('.').all(is_dns_label)
+}
+
+/// Checks the namespace and name of an object. Names become provenance, so no name may look like a part of another.
+pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
+    if !is_dns_label(namespace) {
+        return Err(format!(
+            "namespace {namespace:?} is not a label of a-z, 0-9 and '-', at most 63 characters"
+        ));
+    }
+    if !is_dns_subdomain(name) {
+        return Err(format!(
+            "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.', at most 253 characters"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns a kind as messages name it: with its group, unless that is the core group.
+pub(crate) fn group_kind(group: &str, kind: &str) -> String {
+    if group.is_empty() {
+        kind.to_owned()
+    } else {
+        format!("{group}/{kind}")
+    }
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let bytes = label.as_bytes();
+    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
+    let edge = |b: Option<&u8>| b.is_some_and(|b| *b != b'-');
+    bytes.len() <= 63 && bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
+}
+
+/// Returns true for the name of a header or query parameter: a token of RFC 9110 of at most 256 characters.
+pub(crate) fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 256
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+/// Returns true for text that may stand in the value of a header: no control characters but tab.
+pub(crate) fn is_field_value(text: &str) -> bool {
+    text.chars().all(|c| c == '\t' || !c.is_control())
+}
+
+/// Returns true for a path in which each character is allowed, escapes included.
+pub(crate) fn is_path(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let fine = match byte {
+            b'%' => {
+                let mut hex = || bytes.next().is_some_and(|b| b.is_ascii_hexdigit());
+                hex() && hex()
+            }
+            b => b.is_ascii_alphanumeric() || b"-/._~!$&'()*+,;=:@".contains(&b),
+        };
+        if !fine {
+            return false;
+        }
+    }
+    true
+}
+
+/// Returns the number as a port; none if it is out of range.
+pub(crate) fn port(number: i32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|port| *port > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_values_paths_and_ports() {
+        assert!(
+            is_token("X-Request-Id") && !is_token("") && !is_token(":path") && !is_token("a b")
+        );
+        assert!(is_field_value("a\tb é") && !is_field_value("a\nb") && !is_field_value("\0"));
+        assert!(is_path("/a%20b/c") && !is_path("/a%2") && !is_path("/a?b") && !is_path("/é"));
+        assert_eq!(
+            (port(0), port(65_535), port(65_536), port(-1)),
+            (None, Some(65_535), None, None)
+        );
+    }
+}

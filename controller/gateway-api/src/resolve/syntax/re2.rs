@@ -1,0 +1,348 @@
+//! Syntax of Rust's `regex` that RE2 does not know, or reads differently.
+//!
+//! One expression that RE2 refuses costs the whole route table, and one that it reads differently matches
+//! other requests than its author was told. Envoy gives RE2 bytes (Latin-1), so a character beyond ASCII is
+//! several to it. The proxy has the last word; the list of `tests/tests/regexes.rs` is compared with it.
+
+use regex_syntax::ast::parse::Parser;
+use regex_syntax::ast::{
+    AssertionKind, Ast, ClassSetItem, ClassUnicode, ClassUnicodeKind, Flag, FlagsItemKind,
+    GroupKind, HexLiteralKind, Literal, LiteralKind, Repetition, RepetitionKind, RepetitionRange,
+    Visitor, visit,
+};
+
+/// Most repetitions of a part, where repetitions of repetitions are multiplied.
+const MOST_REPETITIONS: u32 = 1000;
+
+/// The classes that RE2 knows by `\p{...}`: general categories, and the scripts that anybody asks for.
+const UNICODE_CLASSES: &[&str] = &[
+    "Any",
+    "C",
+    "Cc",
+    "Cf",
+    "Co",
+    "L",
+    "Ll",
+    "Lm",
+    "Lo",
+    "Lt",
+    "Lu",
+    "M",
+    "Mc",
+    "Me",
+    "Mn",
+    "N",
+    "Nd",
+    "Nl",
+    "No",
+    "P",
+    "Pc",
+    "Pd",
+    "Pe",
+    "Pf",
+    "Pi",
+    "Po",
+    "Ps",
+    "S",
+    "Sc",
+    "Sk",
+    "Sm",
+    "So",
+    "Z",
+    "Zl",
+    "Zp",
+    "Zs",
+    "Arabic",
+    "Armenian",
+    "Bengali",
+    "Common",
+    "Cyrillic",
+    "Devanagari",
+    "Ethiopic",
+    "Georgian",
+    "Greek",
+    "Gujarati",
+    "Gurmukhi",
+    "Han",
+    "Hangul",
+    "Hebrew",
+    "Hiragana",
+    "Inherited",
+    "Kannada",
+    "Katakana",
+    "Khmer",
+    "Lao",
+    "Latin",
+    "Malayalam",
+    "Mongolian",
+    "Myanmar",
+    "Oriya",
+    "Sinhala",
+    "Tamil",
+    "Telugu",
+    "Thai",
+    "Tibetan",
+];
+
+/// Returns an error about a part that RE2 would refuse, or read differently. An expression that does not parse is left to
+/// its compiler.
+pub(crate) fn check(pattern: &str) -> Result<(), String> {
+    match Parser::new().parse(pattern) {
+        Ok(ast) => visit(&ast, Differences::new(pattern)),
+        Err(_) => Ok(()),
+    }
+}
+
+struct Differences<'p> {
+    pattern: &'p str,
+    /// Rest of [`MOST_REPETITIONS`] inside of the surrounding repetitions.
+    left: Vec<u32>,
+}
+
+impl<'p> Differences<'p> {
+    fn new(pattern: &'p str) -> Self {
+        Self {
+            pattern,
+            left: vec![MOST_REPETITIONS],
+        }
+    }
+
+    fn repetition(&mut self, repetition: &Repetition) -> Result<(), String> {
+        let Repetition {
+            span: _,
+            op,
+            greedy: _,
+            ast,
+        } = repetition;
+        let written = self.pattern.get(op.span.start.offset..op.span.end.offset);
+        let written = written.unwrap_or_default();
+        match &**ast {
+            Ast::Repetition(_) => {
+                return Err(format!(
+                    "repeats a repetition with {written:?}; put what is repeated in a group"
+                ));
+            }
+            Ast::Literal(literal) if !literal.c.is_ascii() && is_verbatim(literal) => {
+                return Err(format!(
+                    "repeats the character {:?}, which is several bytes; put it in a group",
+                    literal.c
+                ));
+            }
+            _ => {}
+        }
+        let times = match &op.kind {
+            RepetitionKind::ZeroOrOne | RepetitionKind::ZeroOrMore | RepetitionKind::OneOrMore => 1,
+            RepetitionKind::Range(range) => {
+                // `{,5}` and `{ 5 }` are plain text to RE2.
+                if written.starts_with("{,") || written.contains(char::is_whitespace) {
+                    return Err(format!(
+                        "has the repetition {written:?}; expected for instance {{0,5}}"
+                    ));
+                }
+                match range {
+                    RepetitionRange::Exactly(times)
+                    | RepetitionRange::AtLeast(times)
+                    | RepetitionRange::Bounded(_, times) => *times,
+                }
+            }
+        };
+        let left = self.left.last().copied().unwrap_or_default() / times.max(1);
+        if left == 0 {
+            return Err(format!(
+                "repeats more than {MOST_REPETITIONS} times, which RE2 refuses"
+            ));
+        }
+        self.left.push(left);
+        Ok(())
+    }
+}
+
+impl Visitor for Differences<'_> {
+    type Output = ();
+    type Err = String;
+
+    fn finish(self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), String> {
+        match ast {
+            Ast::Flags(set) => flags(&set.flags.items),
+            Ast::Group(group) => match &group.kind {
+                GroupKind::NonCapturing(set) => flags(&set.items),
+                GroupKind::CaptureName { name, .. } => capture_name(&name.name),
+                GroupKind::CaptureIndex(_) => Ok(()),
+            },
+            Ast::Assertion(assertion) => match assertion.kind {
+                AssertionKind::StartLine
+                | AssertionKind::EndLine
+                | AssertionKind::StartText
+                | AssertionKind::EndText
+                | AssertionKind::WordBoundary
+                | AssertionKind::NotWordBoundary => Ok(()),
+                AssertionKind::WordBoundaryStart
+                | AssertionKind::WordBoundaryEnd
+                | AssertionKind::WordBoundaryStartAngle
+                | AssertionKind::WordBoundaryEndAngle
+                | AssertionKind::WordBoundaryStartHalf
+                | AssertionKind::WordBoundaryEndHalf => Err(
+                    r"has a start or end of a word, which RE2 does not know; expected \b"
+                        .to_owned(),
+                ),
+            },
+            Ast::Literal(it) => literal(it),
+            Ast::ClassUnicode(class) => unicode_class(class),
+            Ast::Repetition(it) => self.repetition(it),
+            Ast::Empty(_)
+            | Ast::Dot(_)
+            | Ast::ClassPerl(_)
+            | Ast::ClassBracketed(_)
+            | Ast::Alternation(_)
+            | Ast::Concat(_) => Ok(()),
+        }
+    }
+
+    fn visit_post(&mut self, ast: &Ast) -> Result<(), String> {
+        if matches!(ast, Ast::Repetition(_)) {
+            self.left.pop();
+        }
+        Ok(())
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), String> {
+        match item {
+            ClassSetItem::Literal(it) => class_literal(it),
+            ClassSetItem::Range(range) => {
+                class_literal(&range.start).and_then(|()| class_literal(&range.end))
+            }
+            ClassSetItem::Unicode(class) => unicode_class(class),
+            ClassSetItem::Bracketed(_) => {
+                Err("has a class inside of a class, which RE2 does not know".to_owned())
+            }
+            ClassSetItem::Empty(_)
+            | ClassSetItem::Ascii(_)
+            | ClassSetItem::Perl(_)
+            | ClassSetItem::Union(_) => Ok(()),
+        }
+    }
+
+    fn visit_class_set_binary_op_pre(
+        &mut self,
+        _: &regex_syntax::ast::ClassSetBinaryOp,
+    ) -> Result<(), String> {
+        Err("combines classes with &&, -- or ~~, which RE2 does not know".to_owned())
+    }
+}
+
+fn unicode_class(class: &ClassUnicode) -> Result<(), String> {
+    let name = match &class.kind {
+        ClassUnicodeKind::OneLetter(letter) => letter.to_string(),
+        ClassUnicodeKind::Named(name) => name.clone(),
+        ClassUnicodeKind::NamedValue { name, value, .. } => format!("{name}={value}"),
+    };
+    if UNICODE_CLASSES.contains(&name.as_str()) {
+        Ok(())
+    } else {
+        Err(format!(
+            "has the character class {name:?}; expected a general category or a script, for instance Lu or Greek"
+        ))
+    }
+}
+
+fn flags(items: &[regex_syntax::ast::FlagsItem]) -> Result<(), String> {
+    for item in items {
+        let flag = match item.kind {
+            FlagsItemKind::Negation
+            | FlagsItemKind::Flag(
+                Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed,
+            ) => continue,
+            FlagsItemKind::Flag(Flag::Unicode) => 'u',
+            FlagsItemKind::Flag(Flag::CRLF) => 'R',
+            FlagsItemKind::Flag(Flag::IgnoreWhitespace) => 'x',
+        };
+        return Err(format!(
+            "has the flag {flag}, which RE2 does not know; expected i, m, s or U"
+        ));
+    }
+    Ok(())
+}
+
+fn capture_name(name: &str) -> Result<(), String> {
+    if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        Ok(())
+    } else {
+        Err(format!(
+            "has a group {name:?}; expected a name of letters, digits and '_'"
+        ))
+    }
+}
+
+fn literal(it: &Literal) -> Result<(), String> {
+    match &it.kind {
+        LiteralKind::HexFixed(kind) | LiteralKind::HexBrace(kind) => match kind {
+            HexLiteralKind::X if u32::from(it.c) <= 0xff => Ok(()),
+            HexLiteralKind::X => {
+                Err(r"has \x of more than one byte; write the character itself".to_owned())
+            }
+            HexLiteralKind::UnicodeShort | HexLiteralKind::UnicodeLong => {
+                Err(r"has \u or \U, which RE2 does not know; write the character itself".to_owned())
+            }
+        },
+        LiteralKind::Verbatim
+        | LiteralKind::Meta
+        | LiteralKind::Superfluous
+        | LiteralKind::Octal
+        | LiteralKind::Special(_) => Ok(()),
+    }
+}
+
+/// Checks a literal in a class, where RE2 compares bytes.
+fn class_literal(it: &Literal) -> Result<(), String> {
+    if !it.c.is_ascii() && is_verbatim(it) {
+        return Err(format!(
+            "has the character {:?} in a class, where it is several bytes; expected alternatives: (a|b)",
+            it.c
+        ));
+    }
+    literal(it)
+}
+
+fn is_verbatim(it: &Literal) -> bool {
+    matches!(it.kind, LiteralKind::Verbatim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_multiply() {
+        for good in [
+            "a{1000}",
+            "(a{100}){10}",
+            "(a*){1000}",
+            "(a{3}|b{900})",
+            "(a{0}){1000}",
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "a{1001}",
+            "(a{100}){11}",
+            "(a{0,500}){0,3}",
+            "((a{11}){10}){10}",
+        ] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_no_characters() {
+        for good in ["é", "(?:é)+", "a(é|ü)b"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["é+", "[éü]", "[a-é]", r"\x{100}"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Regular expressions: checked for the syntax of RE2 and for a bounded size.
+//!
+//! The proxy has the last word; the check tells the author early and keeps out expressions that would stall it. The cost
+//! of all expressions of a route together is bounded in `routes::rules`, that of a virtual host in `tables::candidates`.
+
+use std::collections::HashMap;
+
+use regex_syntax::ParserBuilder;
+use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
+
+use super::re2;
+
+/// Outcomes of earlier checks, for a Resolver that is used again. Without them the outcome is the same.
+#[derive(Debug, Default)]
+pub(crate) struct Regexes {
+    known: HashMap<String, (Result<u64, String>, u64)>,
+    round: u64,
+}
+
+impl Regexes {
+    /// Checks an expression, and counts its instructions; the error completes the sentence "value x ...".
+    pub(crate) fn check(&mut self, pattern: &str) -> Result<u64, String> {
+        if let Some((verdict, round)) = self.known.get_mut(pattern) {
+            *round = self.round;
+            return verdict.clone();
+        }
+        let verdict = check(pattern);
+        self.known
+            .insert(pattern.to_owned(), (verdict.clone(), self.round));
+        verdict
+    }
+
+    /// Ends a resolution, and forgets the expressions that it did not use.
+    pub(crate) fn finish(&mut self) {
+        let round = self.round;
+        self.known.retain(|_, (_, used)| *used == round);
+        self.round += 1;
+    }
+}
+
+fn check(pattern: &str) -> Result<u64, String> {
+    if pattern.is_empty() {
+        return Err("is empty; expected a regular expression".to_owned());
+    }
+    let size = expressions::instructions(pattern);
+    if let Some(size) = size.filter(|size| *size > MOST_INSTRUCTIONS) {
+        return Err(format!(
+            "has {size} instructions once compiled; at most {MOST_INSTRUCTIONS} are allowed, because every request is \
+             compared with it: repeat less"
+        ));
+    }
+    // Byte classes are tried first: they are closer to RE2, whose \d and \w are ASCII.
+    let parse = |unicode| {
+        ParserBuilder::new()
+            .unicode(unicode)
+            .utf8(false)
+            .build()
+            .parse(pattern)
+            .map(drop)
+            .map_err(|why| why.to_string())
+    };
+    parse(false).or_else(|_| parse(true)).map_err(|text| {
+        // The last line is the message; those before it draw the expression.
+        let last = text.lines().last().unwrap_or_default().trim();
+        format!("is not a regular expression that is supported (RE2): {last}")
+    })?;
+    re2::check(pattern)?;
+    // An expression that is accepted was parsed, and so has a size.
+    Ok(size.unwrap_or(MOST_INSTRUCTIONS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken() {
+        for good in [
+            "/a/[0-9]+",
+            ".*",
+            "^/v(1|2)$",
+            r"\d{3}",
+            r"\p{Greek}",
+            "(?i)abc",
+        ] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "(",
+            r"(a)\1",
+            "(?=a)",
+            "a{1001}",
+            "(((a{900}){900}){900})",
+            "[ab]*a[ab]{900}c[ab]{900}",
+            "[z-a]",
+        ] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_used_is_remembered() {
+        let mut regexes = Regexes::default();
+        let _ = regexes.check("a");
+        regexes.finish();
+        let _ = regexes.check("b");
+        regexes.finish();
+        assert_eq!(regexes.known.keys().collect::<Vec<_>>(), ["b"]);
+    }
+}

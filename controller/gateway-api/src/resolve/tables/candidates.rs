@@ -1,0 +1,98 @@
+//! Matches that are candidates for the routes of a virtual host, and the cost of their expressions, which is bounded.
+
+use std::collections::{BTreeMap, HashSet};
+
+use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
+use sesame_proto::schema;
+use sesame_proto::schema::route::Action as RouteAction;
+
+use super::placed::PlacedListener;
+use crate::resolve::routes::CheckedRoute;
+use crate::resolve::routes::matches::RouteMatch;
+use crate::resolve::routes::precedence::Order;
+use crate::resolve::routes::rules::{Action, CheckedRule};
+
+/// One match of one rule of one route, for one virtual host.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub(super) route: &'a CheckedRoute<'a>,
+    pub(super) rule: &'a CheckedRule,
+    pub(crate) route_match: &'a RouteMatch,
+}
+
+impl Candidate<'_> {
+    /// Returns the route of the snapshot; `match_` is the place of the match in its rule.
+    pub(super) fn to_schema(self, match_: usize, listener: &PlacedListener<'_>) -> schema::Route {
+        let RouteMatch {
+            path,
+            method,
+            headers,
+            query_params,
+            grpc,
+            instructions: _,
+        } = self.route_match;
+        let CheckedRule {
+            index,
+            matches: _,
+            action,
+            request_headers,
+            response_headers,
+            cors,
+        } = self.rule;
+        schema::Route {
+            name: format!("{}/rules/{index}/matches/{match_}", self.route.provenance),
+            path: Some(schema::PathMatch {
+                kind: Some(path.clone()),
+            }),
+            method: method.clone(),
+            headers: headers.clone(),
+            query_params: query_params.clone(),
+            action: Some(match action {
+                Action::Forward(forward) => RouteAction::Forward(forward.clone()),
+                Action::Redirect(redirect) => {
+                    RouteAction::Redirect(redirect.on(listener.scheme(), listener.port))
+                }
+                Action::Respond(status) => {
+                    RouteAction::DirectResponse(schema::DirectResponse { status: *status })
+                }
+            }),
+            request_headers: request_headers.clone(),
+            response_headers: response_headers.clone(),
+            cors: cors.clone(),
+            grpc: grpc.is_some(),
+        }
+    }
+}
+
+/// Returns the routes whose expressions have no room in a virtual host beside those of older ones, each with its cost and
+/// the cost of those that have room. A route is left out as a whole: without some of its matches it would be another route.
+pub(super) fn unaffordable(candidates: &[(Order, Candidate<'_>)]) -> BTreeMap<usize, (u64, u64)> {
+    let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
+    // A route may have a match for two hostnames that cover the domain: it is there once.
+    let mut seen: HashSet<(usize, usize, usize)> = HashSet::new();
+    for (
+        order,
+        Candidate {
+            rule, route_match, ..
+        },
+    ) in candidates
+    {
+        if route_match.instructions > 0 && seen.insert((order.route, order.rule, order.match_)) {
+            let cost = rule.looks().saturating_mul(route_match.instructions);
+            let of_route = costs.entry(order.route).or_default();
+            *of_route = of_route.saturating_add(cost);
+        }
+    }
+    let mut total = 0_u64;
+    costs.retain(|_, cost| {
+        let room = total.saturating_add(*cost) <= MOST_OF_VIRTUAL_HOST;
+        if room {
+            total = total.saturating_add(*cost);
+        }
+        !room
+    });
+    costs
+        .into_iter()
+        .map(|(route, cost)| (route, (cost, total)))
+        .collect()
+}

@@ -1,0 +1,63 @@
+//! Requests and connections that a valid route loses to others, which go before it.
+//!
+//! The route is accepted all the same, since nothing is wrong with it. No author is told what another namespace has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::resolve::routes::Routes;
+use crate::status::Reason;
+
+/// Number of losses that a message names.
+const MAX_SHOWN: usize = 4;
+
+/// The place of a route among all, and that of one of its parents.
+type Place = (usize, usize);
+
+/// The losses of routes through each of their parents.
+#[derive(Debug, Default)]
+pub(crate) struct Displaced(BTreeMap<Place, BTreeSet<(Reason, String)>>);
+
+impl Displaced {
+    /// Adds a loss of the route through one of its parents.
+    pub(super) fn add(
+        &mut self,
+        route: usize,
+        parent: Option<usize>,
+        reason: Reason,
+        message: String,
+    ) {
+        let key = (route, parent.unwrap_or_default());
+        self.0.entry(key).or_default().insert((reason, message));
+    }
+
+    /// Returns one reason and one message for each parent of a route that has losses.
+    pub(crate) fn messages(&self) -> BTreeMap<Place, (Reason, String)> {
+        let one = |losses: &BTreeSet<(Reason, String)>| {
+            let (reason, _) = losses.first()?;
+            let messages: Vec<&str> = losses.iter().map(|(_, message)| message.as_str()).collect();
+            // As many as fit into a message that people read.
+            let shown = messages.get(..MAX_SHOWN).unwrap_or(&messages).join("; ");
+            let message = match messages.len().saturating_sub(MAX_SHOWN) {
+                0 => shown,
+                more => format!("{shown}; and {more} more"),
+            };
+            Some((*reason, message))
+        };
+        self.0
+            .iter()
+            .filter_map(|(place, losses)| Some((*place, one(losses)?)))
+            .collect()
+    }
+}
+
+/// Returns the words in which the author of route `loser` may read of the route that goes before it.
+pub(super) fn winner(winner: usize, loser: usize, routes: &Routes<'_>) -> String {
+    let (Some(winner), Some(loser)) = (routes.get(winner), routes.get(loser)) else {
+        return "another route".to_owned();
+    };
+    if winner.object.name.namespace == loser.object.name.namespace {
+        winner.object.to_string()
+    } else {
+        format!("a {} of another namespace", winner.object.kind)
+    }
+}

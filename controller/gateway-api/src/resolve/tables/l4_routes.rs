@@ -1,0 +1,112 @@
+//! Routes of the connections and datagrams of one listener.
+//!
+//! A server name belongs to the most specific listener of the port that covers it, and there to the route
+//! with the most specific hostname, the oldest of several. Where there are no server names, the oldest
+//! route has everything.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use sesame_proto::schema;
+
+use super::displaced::{self, Displaced};
+use crate::resolve::attachments::Attachment;
+use crate::resolve::parents::listeners::Host;
+use crate::resolve::routes::Routes;
+use crate::resolve::routes::rules::Rules;
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::status::Reason;
+
+/// Returns the routes by TLS server name. `terminates` is true if the listener terminates TLS; `owns` says that a hostname
+/// belongs to the listener.
+pub(crate) fn by_server_name(
+    attachments: &[Attachment<'_>],
+    routes: &Routes<'_>,
+    terminates: bool,
+    owns: impl Fn(&Hostname) -> bool,
+    displaced: &mut Displaced,
+) -> Vec<schema::L4Route> {
+    let mut hosts: Vec<(&Attachment<'_>, &Host)> = attachments
+        .iter()
+        .flat_map(|attachment| attachment.hosts.iter().map(move |host| (attachment, host)))
+        .filter(|(_, host)| owns(&host.domain))
+        .collect();
+    hosts.sort_by_key(|(attachment, host)| (Reverse(host.rank), attachment.route));
+    let mut taken: HashMap<&str, (usize, &Host)> = HashMap::new();
+    let mut by_route: BTreeMap<usize, Vec<&Hostname>> = BTreeMap::new();
+    for (attachment, host) in hosts {
+        let Attachment { route, parent, .. } = attachment;
+        let (winner, of_winner) = *taken.entry(host.domain.key()).or_insert_with(|| {
+            by_route.entry(*route).or_default().push(&host.domain);
+            (*route, host)
+        });
+        // That a wildcard is for what nobody names is its author's wish.
+        if winner != *route && of_winner.rank == host.rank {
+            displaced.add(
+                *route,
+                Some(*parent),
+                Reason::OtherRoute,
+                format!(
+                    "connections for server name {:?} do not come here: {} has the same, and is older",
+                    host.domain.domain(),
+                    displaced::winner(winner, *route, routes)
+                ),
+            );
+        }
+    }
+    by_route
+        .into_iter()
+        .filter_map(|(route, mut hostnames)| {
+            hostnames.sort_unstable();
+            let hostnames = hostnames.iter().map(|name| name.domain().to_owned());
+            to_schema(route, hostnames.collect(), routes, terminates)
+        })
+        .collect()
+}
+
+/// Returns the oldest route, which gets everything.
+pub(crate) fn oldest(
+    attachments: &[Attachment<'_>],
+    routes: &Routes<'_>,
+    displaced: &mut Displaced,
+) -> Vec<schema::L4Route> {
+    let first = attachments.first();
+    for loser in attachments.iter().skip(1) {
+        let winner = first.map_or(loser.route, |winner| winner.route);
+        displaced.add(
+            loser.route,
+            Some(loser.parent),
+            Reason::OtherRoute,
+            format!(
+                "nothing comes here: a listener sends everything to one route, and {} is older",
+                displaced::winner(winner, loser.route, routes)
+            ),
+        );
+    }
+    first
+        .and_then(|attachment| to_schema(attachment.route, Vec::new(), routes, false))
+        .into_iter()
+        .collect()
+}
+
+fn to_schema(
+    route: usize,
+    hostnames: Vec<String>,
+    routes: &Routes<'_>,
+    terminated: bool,
+) -> Option<schema::L4Route> {
+    let route = routes.get(route)?;
+    let Rules::Connections(shares) = &route.rules else {
+        return None;
+    };
+    let backends = if terminated {
+        &shares.terminated.as_ref()?.backends
+    } else {
+        &shares.passed
+    };
+    Some(schema::L4Route {
+        name: format!("{}/rules/0", route.provenance),
+        hostnames,
+        backends: backends.clone(),
+    })
+}

@@ -1,0 +1,172 @@
+//! Ports, listeners and route tables of one Gateway's snapshot.
+//!
+//! A request belongs to the listener with the most specific hostname that covers it, and to no other
+//! (listener isolation). All HTTP listeners of a port share a table in which each hostname of a listener is a
+//! virtual host, with or without routes. An HTTPS listener, which the SNI picks, has its own table; requests
+//! there that belong to another HTTPS or TLS listener of the port are answered with 421.
+
+mod candidates;
+pub(crate) mod displaced;
+pub(crate) mod findings;
+mod l4_routes;
+mod placed;
+pub(crate) mod shadowed;
+mod taken_hostnames;
+mod virtual_hosts;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use sesame_proto::schema;
+use sesame_proto::schema::route::Action;
+
+use self::displaced::Displaced;
+use self::findings::Findings;
+use self::placed::{HostnameOwners, PlacedListener, http_table};
+use self::virtual_hosts::VirtualHosts;
+use super::attachments::AttachedListener;
+use super::routes::Routes;
+use super::syntax::hostnames::Hostname;
+
+/// The ports and route tables of one Gateway.
+pub(crate) struct Tables {
+    pub(crate) ports: Vec<schema::Port>,
+    pub(crate) route_tables: Vec<schema::RouteTable>,
+}
+
+/// Builds all ports and route tables of the listeners that are served, and adds to `findings`.
+pub(crate) fn build<'a>(
+    listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
+    routes: &Routes<'_>,
+    findings: &mut Findings,
+) -> Tables {
+    let mut tables = Tables {
+        ports: Vec::new(),
+        route_tables: Vec::new(),
+    };
+    for ((transport, port), placed) in by_port(listeners) {
+        let of = |protocols: &[schema::Protocol]| -> Vec<&PlacedListener<'_>> {
+            placed
+                .iter()
+                .filter(|placed| protocols.contains(&placed.protocol))
+                .collect()
+        };
+        let http = of(&[schema::Protocol::Http]);
+        let by_server_name = of(&[schema::Protocol::Https, schema::Protocol::Tls]);
+        let owners = HostnameOwners::new(&by_server_name);
+        tables.ports.push(schema::Port {
+            transport,
+            port: port.into(),
+            listeners: placed
+                .iter()
+                .map(|placed| to_schema(placed, &owners, routes, &mut findings.displaced))
+                .collect(),
+        });
+        for family in [&http, &by_server_name] {
+            taken_hostnames::find(family, &mut findings.displaced);
+        }
+
+        if !http.is_empty() {
+            let owners = HostnameOwners::new(&http);
+            let mut hosts = VirtualHosts::default();
+            for listener in &http {
+                hosts.add_listener(listener, &owners, routes, findings);
+            }
+            tables.route_tables.push(hosts.into_table(http_table(port)));
+        }
+        // A client may take a connection to one of them for requests to any other whose certificate it was shown, also to
+        // one that passes TLS through.
+        for listener in of(&[schema::Protocol::Https]) {
+            let mut hosts = VirtualHosts::default();
+            hosts.add_listener(listener, &owners, routes, findings);
+            hosts.add_misdirected(listener, &by_server_name);
+            tables
+                .route_tables
+                .push(hosts.into_table(listener.route_table()));
+        }
+    }
+    tables.route_tables.sort_by(|a, b| a.name.cmp(&b.name));
+    tables
+}
+
+/// Returns the listeners that are served, by transport and port; the most specific hostname first.
+fn by_port<'a>(
+    listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
+) -> BTreeMap<(i32, u16), Vec<PlacedListener<'a>>> {
+    let mut by_port: BTreeMap<(i32, u16), Vec<PlacedListener<'_>>> = BTreeMap::new();
+    for AttachedListener {
+        listener,
+        attachments,
+    } in listeners.filter(|attached| attached.listener.is_served())
+    {
+        let (Some(protocol), Some(port), Some(hostname)) =
+            (listener.protocol, listener.port, &listener.hostname)
+        else {
+            continue;
+        };
+        let transport = match protocol {
+            schema::Protocol::RawUdp => schema::Transport::Udp,
+            _ => schema::Transport::Tcp,
+        };
+        by_port
+            .entry((transport.into(), port))
+            .or_default()
+            .push(PlacedListener {
+                listener,
+                attachments,
+                protocol,
+                port,
+                hostname,
+            });
+    }
+    for placed in by_port.values_mut() {
+        placed.sort_by_key(|placed| {
+            (
+                Reverse(placed.hostname.specificity()),
+                placed.listener.provenance.as_str(),
+            )
+        });
+    }
+    by_port
+}
+
+/// Returns the listener of the snapshot. `owners` are the listeners of the port that server names are shared out among.
+fn to_schema(
+    placed: &PlacedListener<'_>,
+    owners: &HostnameOwners<'_>,
+    routes: &Routes<'_>,
+    displaced: &mut Displaced,
+) -> schema::Listener {
+    schema::Listener {
+        name: placed.listener.provenance.clone(),
+        protocol: placed.protocol.into(),
+        hostname: placed.hostname.as_str().to_owned(),
+        route_table: placed.route_table(),
+        tls: placed.listener.tls.clone(),
+        l4_routes: match placed.protocol {
+            schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
+            schema::Protocol::Tls => {
+                let terminates = placed.listener.tls.is_some();
+                let owns = |domain: &Hostname| owners.owns(placed.hostname, domain);
+                l4_routes::by_server_name(placed.attachments, routes, terminates, owns, displaced)
+            }
+            schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
+                l4_routes::oldest(placed.attachments, routes, displaced)
+            }
+        },
+    }
+}
+
+/// Adds the names of the Backends that a virtual host sends to.
+pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
+    for route in &host.routes {
+        if let Some(Action::Forward(forward)) = &route.action {
+            let weighted = forward
+                .backends
+                .iter()
+                .map(|backend| backend.backend.as_str());
+            let mirrored = forward.mirrors.iter().map(|mirror| mirror.backend.as_str());
+            names.extend(weighted.chain(mirrored).filter(|name| !name.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Served listeners of one Gateway, and the hostnames of a port that requests are shared out among.
+
+use std::collections::HashSet;
+
+use sesame_proto::schema;
+
+use crate::resolve::attachments::Attachment;
+use crate::resolve::listeners::CheckedListener;
+use crate::resolve::syntax::hostnames::Hostname;
+
+/// A served listener with everything that its tables are made from.
+pub(crate) struct PlacedListener<'a> {
+    pub(crate) listener: &'a CheckedListener<'a>,
+    pub(crate) attachments: &'a [Attachment<'a>],
+    pub(crate) protocol: schema::Protocol,
+    pub(crate) port: u16,
+    pub(crate) hostname: &'a Hostname,
+}
+
+impl PlacedListener<'_> {
+    /// Returns the name of the listener's route table; empty if it has none.
+    pub(crate) fn route_table(&self) -> String {
+        match self.protocol {
+            schema::Protocol::Http => http_table(self.port),
+            schema::Protocol::Https => format!("https/{}/{}", self.port, self.listener.provenance),
+            schema::Protocol::Tls | schema::Protocol::RawTcp | schema::Protocol::RawUdp => {
+                String::new()
+            }
+        }
+    }
+
+    /// Returns the scheme of its requests.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.protocol == schema::Protocol::Https {
+            "https"
+        } else {
+            "http"
+        }
+    }
+}
+
+/// Returns the name of the route table that all HTTP listeners of a port share.
+pub(crate) fn http_table(port: u16) -> String {
+    format!("http/{port}")
+}
+
+/// The hostnames of the listeners that requests are shared out among.
+pub(crate) struct HostnameOwners<'a>(HashSet<&'a str>);
+
+impl<'a> HostnameOwners<'a> {
+    pub(crate) fn new(listeners: &[&PlacedListener<'a>]) -> Self {
+        Self(
+            listeners
+                .iter()
+                .map(|listener| listener.hostname.key())
+                .collect(),
+        )
+    }
+
+    /// Returns true if all hosts of `domain` that no narrower listener has belong to `listener`.
+    pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
+        // A hostname that is alone has all that it covers.
+        self.0.len() == 1
+            || domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
+    }
+}

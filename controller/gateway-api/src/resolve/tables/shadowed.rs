@@ -1,0 +1,195 @@
+//! Matches that no request reaches, because others come first wherever they are.
+//!
+//! A match is evaluated in every virtual host of every listener that its route attaches to: only a match that is hidden
+//! in all of them is told. A comparison of two resolutions needs the hidden matches of each virtual host.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::candidates::Candidate;
+use crate::resolve::context::Problems;
+use crate::resolve::routes::Routes;
+use crate::resolve::routes::matches::RouteMatch;
+use crate::resolve::routes::precedence::Order;
+use crate::world::ObjectKey;
+
+/// The place of a match: its route, its rule in the route, and its place in the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    route: usize,
+    rule: usize,
+    match_: usize,
+}
+
+impl Place {
+    fn of(order: &Order) -> Self {
+        let Order {
+            hostname: _,
+            rank: _,
+            route,
+            rule,
+            match_,
+        } = *order;
+        Self {
+            route,
+            rule,
+            match_,
+        }
+    }
+}
+
+/// The matches that were seen so far.
+#[derive(Debug, Default)]
+pub(crate) struct Shadowed {
+    reached: Vec<Place>,
+    /// Each hidden match with the match that comes first.
+    hidden: BTreeMap<Place, Place>,
+    by_host: Option<ByHost>,
+}
+
+/// The matches that are hidden in each virtual host.
+#[derive(Debug, Default)]
+struct ByHost {
+    /// Number of virtual hosts before this one.
+    host: usize,
+    /// Number of the virtual host, the hidden match, and the match that hides it.
+    hidden: Vec<(usize, Place, Place)>,
+}
+
+/// A match by its route, the place of its rule, and its place in the rule.
+type Match = (ObjectKey, usize, usize);
+
+/// The hidden matches of each virtual host: its number in the order in which they are built, the hidden match, and the
+/// match that hides it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Hidden(Vec<(usize, Match, Match)>);
+
+impl Shadowed {
+    /// Returns a collector that also keeps the hidden matches of each virtual host.
+    pub(crate) fn by_host() -> Self {
+        Self {
+            by_host: Some(ByHost::default()),
+            ..Self::default()
+        }
+    }
+
+    /// Begins the next virtual host.
+    fn next_host(&mut self) {
+        if let Some(ByHost { host, .. }) = &mut self.by_host {
+            *host += 1;
+        }
+    }
+
+    /// Adds a match that requests can reach.
+    fn reached(&mut self, place: Place) {
+        self.reached.push(place);
+    }
+
+    /// Adds a match of which all requests go to `winner` in this virtual host.
+    fn hidden(&mut self, place: Place, winner: Place) {
+        self.hidden.entry(place).or_insert(winner);
+        if let Some(ByHost { host, hidden }) = &mut self.by_host {
+            hidden.push((*host, place, winner));
+        }
+    }
+
+    /// Returns the hidden matches of each virtual host, if they were kept.
+    pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
+        let of = |place: Place| {
+            let route = routes.get(place.route)?;
+            Some((route.object.clone(), place.rule, place.match_))
+        };
+        let noted = self.by_host.take().unwrap_or_default().hidden;
+        let named = noted
+            .into_iter()
+            .filter_map(|(host, place, winner)| Some((host, of(place)?, of(winner)?)));
+        Hidden(named.collect())
+    }
+
+    /// Adds a problem for each route about the first of its matches that is never reached.
+    pub(crate) fn tell(self, routes: &Routes<'_>, problems: &mut Problems) {
+        let Self {
+            reached,
+            hidden,
+            by_host: _,
+        } = self;
+        if hidden.is_empty() {
+            return;
+        }
+        let reached: HashSet<Place> = reached.into_iter().collect();
+        let mut by_route: BTreeMap<usize, Vec<(Place, Place)>> = BTreeMap::new();
+        for (place, winner) in hidden {
+            if !reached.contains(&place) {
+                by_route
+                    .entry(place.route)
+                    .or_default()
+                    .push((place, winner));
+            }
+        }
+        for (route, lost) in by_route {
+            let (Some(loser), Some((first, winner))) = (routes.get(route), lost.first()) else {
+                continue;
+            };
+            let Some(before) = routes.get(winner.route) else {
+                continue;
+            };
+            let Place { rule, match_, .. } = winner;
+            let who = if winner.route == route {
+                format!("rules[{rule}].matches[{match_}] of this route")
+            } else if before.object.name.namespace == loser.object.name.namespace {
+                format!("rules[{rule}].matches[{match_}] of {}", before.object)
+            } else {
+                // The routes of one namespace are not for the authors of another to know.
+                "a route of another namespace".to_owned()
+            };
+            let Place { rule, match_, .. } = first;
+            let others = match lost.len() {
+                1 => String::new(),
+                count => format!("; nor are {} other matches of the route", count - 1),
+            };
+            problems.add(
+                loser.object.clone(),
+                format!(
+                    "rules[{rule}].matches[{match_}] is never reached: its requests go to {who}, which comes first{others}"
+                ),
+            );
+        }
+    }
+}
+
+/// Returns the sorted candidates without those that an earlier one hides completely: equal matches, all of GRPCRoutes after
+/// one that takes every gRPC request, and all after one that takes every request.
+pub(crate) fn reachable<'a>(
+    candidates: Vec<(Order, Candidate<'a>)>,
+    shadowed: &mut Shadowed,
+) -> Vec<(Order, Candidate<'a>)> {
+    let mut seen: HashMap<&RouteMatch, Place> = HashMap::new();
+    let mut takes_all: Option<Place> = None;
+    let mut takes_all_grpc: Option<Place> = None;
+    let several = candidates.len() > 1;
+    shadowed.next_host();
+    let mut kept = Vec::with_capacity(candidates.len());
+    for (order, candidate) in candidates {
+        let place = Place::of(&order);
+        let grpc = candidate.route_match.grpc.is_some();
+        let before = takes_all
+            .or(takes_all_grpc.filter(|_| grpc))
+            .or_else(|| seen.get(candidate.route_match).copied());
+        if let Some(winner) = before {
+            shadowed.hidden(place, winner);
+            continue;
+        }
+        if several {
+            seen.insert(candidate.route_match, place);
+        }
+        if candidate.route_match.is_all() {
+            if grpc {
+                takes_all_grpc = Some(place);
+            } else {
+                takes_all = Some(place);
+            }
+        }
+        shadowed.reached(place);
+        kept.push((order, candidate));
+    }
+    kept
+}

@@ -1,0 +1,100 @@
+//! Hostnames that listeners of ListenerSets take from routes of listeners of higher precedence.
+//!
+//! A more specific hostname takes its requests wherever it comes from. That one object shares out its hostnames among its
+//! own listeners is its author's wish; that the listener of another object takes one is told.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::displaced::Displaced;
+use super::placed::PlacedListener;
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::status::Reason;
+
+/// Adds the routes of the listeners of one port that lose hostnames to listeners of ListenerSets of lower precedence.
+pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
+    let takers: Vec<Taker<'_, '_>> = listeners
+        .iter()
+        .filter(|listener| listener.listener.rank > 0)
+        .map(|listener| Taker::of(listener))
+        .collect();
+    if takers.is_empty() {
+        return;
+    }
+    let exact: HashMap<&str, &Taker<'_, '_>> = takers
+        .iter()
+        .map(|taker| (taker.listener.hostname.key(), taker))
+        .collect();
+    let all: HashSet<&str> = listeners
+        .iter()
+        .map(|listener| listener.hostname.key())
+        .collect();
+    for loser in listeners {
+        let behind: Vec<&Taker<'_, '_>> = takers
+            .iter()
+            .filter(|taker| taker.goes_behind(loser))
+            .collect();
+        if behind.is_empty() {
+            continue;
+        }
+        for attachment in loser.attachments {
+            let mut lost: BTreeSet<&Hostname> = BTreeSet::new();
+            for host in attachment.hosts {
+                let domain = &host.domain;
+                if domain.is_exact() {
+                    let owner = domain.covering_keys().find(|key| all.contains(key));
+                    let nearest = owner.and_then(|key| exact.get(key));
+                    let taker = nearest.filter(|taker| taker.takes_from(loser, attachment.route));
+                    lost.extend(taker.map(|taker| taker.listener.hostname));
+                } else {
+                    let takers = behind.iter().filter(|taker| {
+                        domain.intersect(taker.listener.hostname).is_some()
+                            && taker.takes_from(loser, attachment.route)
+                    });
+                    lost.extend(takers.map(|taker| taker.listener.hostname));
+                }
+            }
+            for hostname in lost {
+                displaced.add(
+                    attachment.route,
+                    Some(attachment.parent),
+                    Reason::HostnameTaken,
+                    format!(
+                        "requests for hostname {:?} on port {} do not come here: a ListenerSet has a listener for it, \
+                         which is more specific than listener {:?}",
+                        hostname.domain(),
+                        loser.port,
+                        loser.listener.spec.name
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// A listener of a ListenerSet, and the routes that attach to it.
+struct Taker<'p, 'a> {
+    listener: &'p PlacedListener<'a>,
+    routes: HashSet<usize>,
+}
+
+impl<'p, 'a> Taker<'p, 'a> {
+    fn of(listener: &'p PlacedListener<'a>) -> Self {
+        let attachments = listener.attachments.iter();
+        Self {
+            listener,
+            routes: attachments.map(|attachment| attachment.route).collect(),
+        }
+    }
+
+    /// Returns true if its owner has lower precedence than that of the other, and its hostname is one that the other covers.
+    fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
+        self.listener.listener.rank > other.listener.rank
+            && self.listener.hostname != other.hostname
+            && other.hostname.covers(self.listener.hostname)
+    }
+
+    /// Returns true if it takes requests that the route would have from the other listener.
+    fn takes_from(&self, other: &PlacedListener<'_>, route: usize) -> bool {
+        self.goes_behind(other) && !self.routes.contains(&route)
+    }
+}

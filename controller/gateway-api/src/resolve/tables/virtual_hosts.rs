@@ -1,0 +1,198 @@
+//! Virtual hosts of one route table: the routes of each, in their order.
+//!
+//! Every hostname of a listener and every hostname of its routes that no narrower listener has is one.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
+use sesame_proto::schema;
+use sesame_proto::schema::route::Action as RouteAction;
+
+use super::candidates::{Candidate, unaffordable};
+use super::findings::Findings;
+use super::placed::{HostnameOwners, PlacedListener};
+use super::shadowed;
+use crate::resolve::attachments::Attachment;
+use crate::resolve::parents::listeners::Host;
+use crate::resolve::routes::Routes;
+use crate::resolve::routes::matches::RouteMatch;
+use crate::resolve::routes::precedence::{MatchRank, Order};
+use crate::resolve::routes::rules::Rules;
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::status::Reason;
+
+/// The virtual hosts of one table so far, in its order.
+#[derive(Default)]
+pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
+
+/// The order of domains: exact ones by name, then wildcards from the most specific, `*` last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum DomainOrder {
+    Exact(String),
+    Wildcard(Reverse<usize>, String),
+    Any,
+}
+
+impl DomainOrder {
+    fn of(domain: &Hostname) -> Self {
+        let text = domain.as_str();
+        if domain.is_exact() {
+            Self::Exact(text.to_owned())
+        } else if text.is_empty() {
+            Self::Any
+        } else {
+            Self::Wildcard(Reverse(text.split('.').count()), text.to_owned())
+        }
+    }
+}
+
+impl VirtualHosts {
+    fn insert(&mut self, domain: &Hostname, routes: Vec<schema::Route>) {
+        let host = schema::VirtualHost {
+            domain: domain.domain().to_owned(),
+            routes,
+        };
+        self.0.insert(DomainOrder::of(domain), host);
+    }
+
+    /// Adds the listener's own hostname and every domain of its routes that belongs to it.
+    pub(crate) fn add_listener(
+        &mut self,
+        listener: &PlacedListener<'_>,
+        owners: &HostnameOwners<'_>,
+        routes: &Routes<'_>,
+        findings: &mut Findings,
+    ) {
+        let mut by_domain: HashMap<&str, Vec<(&Host, &Attachment)>> = HashMap::new();
+        let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
+        domains.insert(listener.hostname.key(), listener.hostname);
+        for attachment in listener.attachments {
+            for host in attachment.hosts {
+                by_domain
+                    .entry(host.domain.key())
+                    .or_default()
+                    .push((host, attachment));
+                domains.insert(host.domain.key(), &host.domain);
+            }
+        }
+        for domain in domains.into_values() {
+            if !owners.owns(listener.hostname, domain) {
+                continue;
+            }
+            let covering = domain
+                .covering_keys()
+                .filter_map(|key| by_domain.get(key))
+                .flatten();
+            let mut candidates = Vec::new();
+            for (host, attachment) in covering {
+                let Some(route) = routes.get(attachment.route) else {
+                    continue;
+                };
+                let Rules::Requests(rules) = &route.rules else {
+                    continue;
+                };
+                for rule in rules {
+                    for (i, route_match) in rule.matches.iter().enumerate() {
+                        let order = Order {
+                            hostname: Reverse(host.rank),
+                            rank: MatchRank::of(route_match),
+                            route: attachment.route,
+                            rule: rule.index,
+                            match_: i,
+                        };
+                        candidates.push((
+                            order,
+                            Candidate {
+                                route,
+                                rule,
+                                route_match,
+                            },
+                        ));
+                    }
+                }
+            }
+            candidates.sort_unstable_by_key(|(order, _)| *order);
+            let unaffordable = unaffordable(&candidates);
+            if !unaffordable.is_empty() {
+                candidates.retain(|(order, _)| !unaffordable.contains_key(&order.route));
+                let (port, attachments) = (listener.port, listener.attachments);
+                for (route, (own, before)) in unaffordable {
+                    let at = attachments.iter().find(|it| it.route == route);
+                    findings.displaced.add(
+                        route,
+                        at.map(|it| it.parent),
+                        Reason::TooManyExpressions,
+                        format!(
+                            "none of its matches is served for hostname {:?} on port {port}: its regular expressions \
+                             have {own} instructions once compiled, those of older routes there {before}; together at \
+                             most {MOST_OF_VIRTUAL_HOST} are allowed",
+                            domain.domain()
+                        ),
+                    );
+                }
+            }
+            let reachable = shadowed::reachable(candidates, &mut findings.shadowed);
+            let routes = reachable
+                .iter()
+                .map(|(order, candidate)| candidate.to_schema(order.match_, listener))
+                .collect();
+            self.insert(domain, routes);
+        }
+    }
+
+    /// Adds an answer of 421 for each hostname of other HTTPS and TLS listeners of the port, unless a wider domain has one.
+    pub(crate) fn add_misdirected(
+        &mut self,
+        listener: &PlacedListener<'_>,
+        all: &[&PlacedListener<'_>],
+    ) {
+        let mut nearest: HashMap<String, bool> = self
+            .0
+            .values()
+            .map(|host| (domain_key(&host.domain).to_owned(), false))
+            .collect();
+        // The least specific comes first, so that a domain that covers another is there before it.
+        for other in all.iter().rev() {
+            let domain = other.hostname;
+            if domain == listener.hostname {
+                continue;
+            }
+            let covered = domain
+                .covering_keys()
+                .find_map(|key| nearest.get(key))
+                .copied();
+            if covered == Some(true) {
+                continue;
+            }
+            nearest.insert(domain.key().to_owned(), true);
+            self.insert(domain, vec![misdirected(other)]);
+        }
+    }
+
+    pub(crate) fn into_table(self, name: String) -> schema::RouteTable {
+        schema::RouteTable {
+            name,
+            virtual_hosts: self.0.into_values().collect(),
+        }
+    }
+}
+
+/// Returns [`Hostname::key`] of a virtual host's domain.
+fn domain_key(domain: &str) -> &str {
+    domain.strip_prefix('*').unwrap_or(domain)
+}
+
+/// Returns the route that answers 421 for requests of another listener.
+fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
+    schema::Route {
+        name: other.listener.provenance.clone(),
+        path: Some(schema::PathMatch {
+            kind: Some(RouteMatch::all().path),
+        }),
+        action: Some(RouteAction::DirectResponse(schema::DirectResponse {
+            status: 421,
+        })),
+        ..schema::Route::default()
+    }
+}

@@ -1,0 +1,159 @@
+//! CA certificates from ConfigMaps: looked up, permitted, read and checked, each ConfigMap once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls_pki_types::CertificateDer;
+use sesame_proto::schema::TrustBundle;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::pem;
+use crate::api::{ConfigMap, NamespacedName, ObjectRef};
+use crate::resolve::context::Context;
+use crate::resolve::grants::{Referrer, Target};
+use crate::resolve::syntax::names;
+use crate::status::Reason;
+
+/// The certificates, each as canonical PEM, or the fault of the ConfigMap.
+type Parsed = Result<Arc<[String]>, String>;
+
+/// The source of the certificates, and the certificates; or the fault of the reference.
+type Found = Result<(String, Arc<[String]>), (Reason, String)>;
+
+/// The bundle of several references together.
+#[derive(Debug, Default)]
+pub(crate) struct Combined {
+    /// None if no reference is valid.
+    pub(crate) bundle: Option<TrustBundle>,
+    /// Faults of the references that are not valid; each message starts with the reference, as `caCertificateRefs[0]: `.
+    pub(crate) faults: Vec<(Reason, String)>,
+}
+
+/// The namespaces that references may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All namespaces from which a ReferenceGrant permits it.
+    Granted,
+    /// The referrer's namespace only.
+    OwnNamespace,
+}
+
+/// The bundles that were read so far.
+#[derive(Default)]
+pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str), Parsed>);
+
+impl<'w> CaBundles<'w> {
+    /// Returns the certificates of all references, each once, in their order. The bundle is named after their sources, so that
+    /// the same references make the same bundle.
+    pub(crate) fn combine(
+        &mut self,
+        referrer: Referrer<'w>,
+        references: &'w [ObjectRef],
+        reach: Reach,
+        cx: &Context<'w, '_>,
+    ) -> Combined {
+        let mut combined = Combined::default();
+        let mut names = Vec::new();
+        let mut certificates: Vec<String> = Vec::new();
+        for (i, reference) in references.iter().enumerate() {
+            let elsewhere = reference.namespace.as_deref().filter(|namespace| {
+                reach == Reach::OwnNamespace && *namespace != referrer.namespace
+            });
+            let found = match elsewhere {
+                Some(namespace) => Err((
+                    Reason::InvalidCaCertificateRef,
+                    format!(
+                        "namespace {namespace:?} must not be named; expected a ConfigMap of namespace {:?}",
+                        referrer.namespace
+                    ),
+                )),
+                None => self.get(referrer, reference, cx),
+            };
+            match found {
+                Ok((name, found)) => {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                    for certificate in found.iter() {
+                        if !certificates.contains(certificate) {
+                            certificates.push(certificate.clone());
+                        }
+                    }
+                }
+                Err((reason, why)) => combined
+                    .faults
+                    .push((reason, format!("caCertificateRefs[{i}]: {why}"))),
+            }
+        }
+        combined.bundle = (!certificates.is_empty()).then(|| TrustBundle {
+            name: names.join("+"),
+            pem: certificates.concat(),
+        });
+        combined
+    }
+
+    /// Returns the certificates that `reference` of `referrer` names, and the name of their source.
+    fn get(
+        &mut self,
+        referrer: Referrer<'w>,
+        reference: &'w ObjectRef,
+        cx: &Context<'w, '_>,
+    ) -> Found {
+        let ObjectRef {
+            group,
+            kind,
+            name,
+            namespace,
+        } = reference;
+        let group = group.as_deref().unwrap_or_default();
+        let kind = kind.as_deref().unwrap_or_default();
+        if !group.is_empty() || kind != "ConfigMap" {
+            return Err((
+                Reason::InvalidCaCertificateKind,
+                format!(
+                    "{} {name:?} is not supported; expected a ConfigMap of the core group",
+                    names::group_kind(group, kind)
+                ),
+            ));
+        }
+        let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
+        let target = Target {
+            group: "",
+            kind: "ConfigMap",
+            namespace,
+            name,
+        };
+        cx.grants
+            .check(referrer, target)
+            .map_err(|why| (Reason::RefNotPermitted, why))?;
+        let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
+        names::check_object(namespace, name).map_err(invalid)?;
+        let key = NamespacedName::new(namespace, name);
+        let Some(map) = cx.world.config_maps.get(namespace, name) else {
+            return Err(invalid(format!("ConfigMap {key} does not exist")));
+        };
+        let parsed = self
+            .0
+            .entry((&map.metadata.namespace, &map.metadata.name))
+            .or_insert_with(|| parse(map));
+        let certificates = parsed
+            .clone()
+            .map_err(|why| invalid(format!("ConfigMap {key} {why}")))?;
+        Ok((format!("ConfigMap/{key}"), certificates))
+    }
+}
+
+/// Reads and checks one ConfigMap. The error completes the sentence "ConfigMap x ...".
+fn parse(map: &ConfigMap) -> Parsed {
+    let text = map.data.get("ca.crt").ok_or("has no key ca.crt")?;
+    let certificates = pem::certificates(text.as_bytes()).map_err(|why| format!("ca.crt {why}"))?;
+    let one = |(i, certificate): (usize, &CertificateDer<'_>)| {
+        let (rest, _) = X509Certificate::from_der(certificate)
+            .map_err(|_| format!("ca.crt certificate {i} is malformed"))?;
+        // Old tools append data to a certificate that is no part of it.
+        let length = certificate.len() - rest.len();
+        let certificate = certificate.get(..length).unwrap_or_default();
+        Ok(pem::encode_certificates(&[certificate.into()]))
+    };
+    certificates.iter().enumerate().map(one).collect()
+}

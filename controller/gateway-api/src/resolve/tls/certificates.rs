@@ -1,0 +1,309 @@
+//! Key pairs from Secrets: looked up, permitted, read and checked.
+//!
+//! A private key leaves only as a [`KeyPair`]; no error and no `Debug` output has any part of one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rustls_pki_types::CertificateDer;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::KeyRef;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::pem;
+use super::private_keys::{self, PrivateKey};
+use crate::api::{NamespacedName, ObjectRef, Secret};
+use crate::resolve::context::Context;
+use crate::resolve::grants::{Referrer, Target};
+use crate::resolve::syntax::hostnames::Hostname;
+use crate::resolve::syntax::names;
+use crate::world::LastGoodKeys;
+
+/// The type of a Secret with a key pair.
+const TLS_SECRET: &str = "kubernetes.io/tls";
+
+/// A checked key pair.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    pub(crate) key: KeyRef,
+    pub(crate) pair: Arc<KeyPair>,
+    /// The kind of its key, if it is one that Envoy is known to refuse.
+    pub(crate) refused_kind: Option<String>,
+    /// DNS names of the leaf, lower case.
+    dns_names: Vec<String>,
+}
+
+impl Certificate {
+    /// Returns true if the leaf is for the hostname; a wildcard in a certificate stands for one label.
+    pub(crate) fn covers(&self, hostname: &Hostname) -> bool {
+        let name = hostname.as_str();
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        name.is_empty()
+            || self.dns_names.iter().any(|san| {
+                san == name
+                    || san
+                        .strip_prefix("*.")
+                        .is_some_and(|suffix| parent == Some(suffix))
+            })
+    }
+}
+
+/// A key pair that can be served.
+pub(crate) struct Usable {
+    pub(crate) certificate: Arc<Certificate>,
+    /// The fault of the Secret, where this is the last good key pair of it.
+    pub(crate) fault: Option<Fault>,
+}
+
+/// The fault of a reference to a key pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) not_permitted: bool,
+    pub(crate) message: String,
+}
+
+type Parsed = Result<Arc<Certificate>, String>;
+
+/// Key pairs that were parsed before, for a Resolver that is used again. The same Secret gives the same result without them.
+/// Those that a resolution does not use are forgotten after it.
+#[derive(Debug, Default)]
+pub(crate) struct CertificateCache {
+    entries: HashMap<NamespacedName, (Arc<Secret>, Parsed)>,
+}
+
+/// The key pairs of one resolution.
+pub(crate) struct Certificates<'w, 'c> {
+    cache: &'c mut CertificateCache,
+    seen: HashMap<(&'w str, &'w str), Parsed>,
+    /// The last good pairs of Secrets that are broken; none where there is no pair that is still valid.
+    kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
+    by_name: BTreeMap<String, Arc<Certificate>>,
+}
+
+impl<'w, 'c> Certificates<'w, 'c> {
+    pub(crate) fn new(cache: &'c mut CertificateCache) -> Self {
+        Self {
+            cache,
+            seen: HashMap::new(),
+            kept: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the key pair that `reference` of `referrer` names. A Secret that is broken has its last good one, as long as it
+    /// exists and may be referred to.
+    pub(crate) fn get(
+        &mut self,
+        referrer: Referrer<'w>,
+        reference: &'w ObjectRef,
+        cx: &Context<'w, '_>,
+    ) -> Result<Usable, Fault> {
+        let ObjectRef {
+            group,
+            kind,
+            name,
+            namespace,
+        } = reference;
+        let invalid = |message: String| Fault {
+            not_permitted: false,
+            message,
+        };
+        let group = group.as_deref().unwrap_or_default();
+        let kind = kind.as_deref().unwrap_or("Secret");
+        if !group.is_empty() || kind != "Secret" {
+            return Err(invalid(format!(
+                "{} {name:?} is not supported; expected a Secret of the core group",
+                names::group_kind(group, kind)
+            )));
+        }
+        let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
+        let target = Target {
+            group: "",
+            kind: "Secret",
+            namespace,
+            name,
+        };
+        cx.grants.check(referrer, target).map_err(|message| Fault {
+            not_permitted: true,
+            message,
+        })?;
+        names::check_object(namespace, name).map_err(invalid)?;
+        let key = NamespacedName::new(namespace, name);
+        let why = match cx.world.secrets.get(namespace, name) {
+            Some(secret) => match self.parse(&key, secret) {
+                Ok(certificate) => {
+                    return Ok(Usable {
+                        certificate,
+                        fault: None,
+                    });
+                }
+                Err(why) => why,
+            },
+            None if cx.world.last_good.is_unread(&key) => format!("Secret {key} cannot be read"),
+            None => return Err(invalid(format!("Secret {key} does not exist"))),
+        };
+        let Some(certificate) = self.keep(&key, &cx.world.last_good) else {
+            return Err(invalid(why));
+        };
+        let end = certificate.key.not_after;
+        let end =
+            Timestamp::from_second(end).map_or_else(|_| end.to_string(), |end| end.to_string());
+        let fault = invalid(format!(
+            "{why}; its last good certificate, which expires at {end}, goes on being served until the Secret is mended or \
+             deleted"
+        ));
+        Ok(Usable {
+            certificate,
+            fault: Some(fault),
+        })
+    }
+
+    /// Returns the last good pair of a Secret.
+    fn keep(&mut self, key: &NamespacedName, last_good: &LastGoodKeys) -> Option<Arc<Certificate>> {
+        if let Some(kept) = self.kept.get(key) {
+            return kept.clone();
+        }
+        let kept = last_good.get(key).and_then(|pair| {
+            let certificate = check(key, &pair.certificate_chain, &pair.private_key).ok()?;
+            Some(Arc::new(certificate))
+        });
+        if let Some(certificate) = &kept {
+            self.by_name
+                .insert(certificate.key.name.clone(), Arc::clone(certificate));
+        }
+        self.kept.insert(key.clone(), kept.clone());
+        kept
+    }
+
+    fn parse(&mut self, key: &NamespacedName, secret: &'w Arc<Secret>) -> Parsed {
+        let name = (
+            secret.metadata.namespace.as_str(),
+            secret.metadata.name.as_str(),
+        );
+        if let Some(parsed) = self.seen.get(&name) {
+            return parsed.clone();
+        }
+        let parsed = match self.cache.entries.remove(key) {
+            Some((known, parsed)) if Arc::ptr_eq(&known, secret) || known == *secret => parsed,
+            _ => parse(key, secret)
+                .map(Arc::new)
+                .map_err(|why| format!("Secret {key} {why}")),
+        };
+        if let Ok(certificate) = &parsed {
+            self.by_name
+                .insert(certificate.key.name.clone(), Arc::clone(certificate));
+        }
+        self.cache
+            .entries
+            .insert(key.clone(), (Arc::clone(secret), parsed.clone()));
+        self.seen.insert(name, parsed.clone());
+        parsed
+    }
+
+    /// Returns a key pair that [`Self::get`] returned, by the name of its `KeyRef`.
+    pub(crate) fn named(&self, name: &str) -> Option<&Certificate> {
+        self.by_name.get(name).map(AsRef::as_ref)
+    }
+
+    /// Forgets the pairs that this resolution did not use, and returns those that are good.
+    pub(crate) fn finish(self) -> LastGoodKeys {
+        let Self {
+            cache, seen, kept, ..
+        } = self;
+        cache
+            .entries
+            .retain(|key, _| seen.contains_key(&(key.namespace.as_str(), key.name.as_str())));
+        let good = seen.iter().filter_map(|((namespace, name), parsed)| {
+            let pair = &parsed.as_ref().ok()?.pair;
+            Some((NamespacedName::new(namespace, name), Arc::clone(pair)))
+        });
+        let kept = kept
+            .into_iter()
+            .filter_map(|(key, kept)| Some((key, Arc::clone(&kept?.pair))));
+        good.chain(kept).collect()
+    }
+}
+
+/// Reads and checks one Secret. The error completes the sentence "Secret x ...".
+fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
+    if secret.type_ != TLS_SECRET {
+        return Err(format!(
+            "has type {:?}; expected {TLS_SECRET:?} with tls.crt and tls.key",
+            secret.type_
+        ));
+    }
+    let part = |name: &str| {
+        secret
+            .get(name)
+            .filter(|bytes| !bytes.is_empty())
+            .ok_or_else(|| format!("has no {name}"))
+    };
+    check(key, part("tls.crt")?, part("tls.key")?)
+}
+
+/// Checks that both parts can be read, and that the key belongs to the leaf. All else is for Envoy to judge: it accepts
+/// pairs that other implementations do not, and has reasons of its own.
+fn check(key: &NamespacedName, chain: &[u8], private_key: &[u8]) -> Result<Certificate, String> {
+    let chain = pem::certificates(chain).map_err(|why| format!("tls.crt {why}"))?;
+    let private_key = pem::private_key(private_key).map_err(|why| format!("tls.key {why}"))?;
+    let mut certificates = Vec::with_capacity(chain.len());
+    for (i, der) in chain.iter().enumerate() {
+        let (rest, certificate) = X509Certificate::from_der(der)
+            .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
+        certificates.push((certificate, der.len() - rest.len()));
+    }
+    let (leaf, _) = certificates.first().ok_or("tls.crt is empty")?;
+    let read = PrivateKey::read(&private_key).map_err(|why| format!("tls.key {why}"))?;
+    if !read.belongs_to(leaf.public_key()) {
+        let owner = certificates
+            .iter()
+            .position(|(certificate, _)| read.belongs_to(certificate.public_key()));
+        return Err(match owner {
+            Some(owner) => format!(
+                "tls.key belongs to certificate {owner} of tls.crt, not to the first; the leaf must come first"
+            ),
+            None => "tls.key does not belong to the first certificate of tls.crt, nor to another one there".to_owned(),
+        });
+    }
+    let chain: Vec<CertificateDer<'_>> = chain
+        .iter()
+        .zip(&certificates)
+        .filter_map(|(der, (_, length))| der.get(..*length))
+        .map(CertificateDer::from)
+        .collect();
+
+    let name = format!("Secret/{key}");
+    let pair = KeyPair {
+        name: name.clone(),
+        certificate_chain: pem::encode_certificates(&chain).into_bytes(),
+        private_key: pem::encode_private_key(&private_key).into_bytes(),
+    };
+    Ok(Certificate {
+        key: KeyRef {
+            name,
+            digest: pair.digest(),
+            serial: leaf.tbs_certificate.serial.to_str_radix(16),
+            not_after: leaf.validity().not_after.timestamp(),
+        },
+        pair: Arc::new(pair),
+        refused_kind: private_keys::refused_kind(leaf.public_key()),
+        dns_names: dns_names(leaf),
+    })
+}
+
+fn dns_names(leaf: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(names)) = leaf.subject_alternative_name() else {
+        return Vec::new();
+    };
+    names
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,169 @@
+//! Validation of the clients of HTTPS listeners (`Gateway.spec.tls.frontend`).
+//!
+//! The default is for every HTTPS listener; a configuration for a port replaces it there. A bad reference harms only the
+//! listeners that it applies to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sesame_proto::schema::{TlsTermination, TrustBundle};
+
+use super::ca_bundles::{CaBundles, Combined, Reach};
+use crate::api::{
+    FrontendTls, FrontendTlsConfig, FrontendTlsPort, FrontendTlsValidation, FrontendValidationMode,
+};
+use crate::resolve::context::Context;
+use crate::resolve::grants::Referrer;
+use crate::status::{Reason, Verdict};
+
+/// The validation on each port.
+#[derive(Debug, Default)]
+pub(crate) struct FrontendValidation {
+    default: Outcome,
+    ports: HashMap<u16, Outcome>,
+    /// True if some port lets clients in without a valid certificate.
+    pub(crate) insecure: bool,
+}
+
+/// One validation, with its references looked up.
+#[derive(Debug, Default)]
+struct Outcome {
+    unsupported: Option<String>,
+    faults: Vec<(Reason, String)>,
+    /// None if clients are not validated, or if no reference is valid.
+    bundle: Option<TrustBundle>,
+    wanted: bool,
+    insecure_fallback: bool,
+}
+
+impl FrontendValidation {
+    pub(crate) fn resolve<'w>(
+        referrer: Referrer<'w>,
+        frontend: Option<&'w FrontendTls>,
+        bundles: &mut CaBundles<'w>,
+        cx: &Context<'w, '_>,
+    ) -> Self {
+        let Some(FrontendTls { default, per_port }) = frontend else {
+            return Self::default();
+        };
+        let default = Outcome::resolve("spec.tls.frontend.default", referrer, default, bundles, cx);
+        let mut ports: HashMap<u16, Outcome> = HashMap::new();
+        for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
+            let at = format!("spec.tls.frontend.perPort[{i}]");
+            // A port out of range has no listener either.
+            let Ok(port) = u16::try_from(*port) else {
+                continue;
+            };
+            let outcome = Outcome::resolve(&at, referrer, tls, bundles, cx);
+            ports
+                .entry(port)
+                .and_modify(|first| {
+                    first.unsupported = Some(format!("{at}.port {port} is listed twice"));
+                })
+                .or_insert(outcome);
+        }
+        let insecure =
+            default.insecure_fallback || ports.values().any(|outcome| outcome.insecure_fallback);
+        Self {
+            default,
+            ports,
+            insecure,
+        }
+    }
+
+    /// Adds the validation on the port to the termination and verdicts of an HTTPS listener.
+    pub(crate) fn apply(
+        &self,
+        port: u16,
+        accepted: &mut Verdict,
+        resolved: &mut Verdict,
+        termination: &mut TlsTermination,
+    ) {
+        let Outcome {
+            unsupported,
+            faults,
+            bundle,
+            wanted,
+            insecure_fallback,
+        } = self.ports.get(&port).unwrap_or(&self.default);
+        for (reason, message) in faults {
+            resolved.refuse(*reason, message);
+        }
+        if let Some(message) = unsupported {
+            accepted.refuse(Reason::UnsupportedValue, message);
+        }
+        match bundle {
+            Some(bundle) => {
+                termination.client_trust_bundle.clone_from(&bundle.name);
+                termination.client_insecure_fallback = *insecure_fallback;
+            }
+            None if *wanted => {
+                let messages: Vec<&str> =
+                    faults.iter().map(|(_, message)| message.as_str()).collect();
+                accepted.refuse(
+                    Reason::NoValidCaCertificate,
+                    format!(
+                        "no CA certificate to validate clients with: {}",
+                        messages.join("; ")
+                    ),
+                );
+            }
+            None => {}
+        }
+    }
+
+    /// Returns all trust bundles by name.
+    pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
+        std::iter::once(&self.default)
+            .chain(self.ports.values())
+            .filter_map(|outcome| outcome.bundle.as_ref())
+            .map(|bundle| (bundle.name.as_str(), bundle))
+            .collect()
+    }
+}
+
+impl Outcome {
+    fn resolve<'w>(
+        at: &str,
+        referrer: Referrer<'w>,
+        config: &'w FrontendTlsConfig,
+        bundles: &mut CaBundles<'w>,
+        cx: &Context<'w, '_>,
+    ) -> Self {
+        let FrontendTlsConfig { validation } = config;
+        let Some(FrontendTlsValidation {
+            ca_certificate_refs,
+            mode,
+        }) = validation
+        else {
+            return Self::default();
+        };
+        let mut outcome = Self {
+            wanted: true,
+            ..Self::default()
+        };
+        match mode {
+            None | Some(FrontendValidationMode::AllowValidOnly) => {}
+            Some(FrontendValidationMode::AllowInsecureFallback) => outcome.insecure_fallback = true,
+            Some(FrontendValidationMode::Other(other)) => {
+                outcome.unsupported = Some(format!(
+                    "{at}.validation.mode {other:?} is unknown; expected AllowValidOnly or AllowInsecureFallback"
+                ));
+            }
+        }
+        let count = ca_certificate_refs.len();
+        if !(1..=16).contains(&count) {
+            outcome.unsupported = Some(format!(
+                "{at}.validation.caCertificateRefs has {count} entries; 1 to 16 are allowed"
+            ));
+            return outcome;
+        }
+        let Combined { bundle, faults } =
+            bundles.combine(referrer, ca_certificate_refs, Reach::Granted, cx);
+        outcome.bundle = bundle;
+        outcome.faults = faults
+            .into_iter()
+            .map(|(reason, why)| (reason, format!("{at}.validation.{why}")))
+            .collect();
+        outcome
+    }
+}

@@ -1,0 +1,7 @@
+//! Key pairs and CA certificates: found by reference, read and checked; and how clients of a Gateway are validated.
+
+pub(crate) mod ca_bundles;
+pub(crate) mod certificates;
+pub(crate) mod client_validation;
+pub(crate) mod pem;
+pub(crate) mod private_keys;

@@ -1,0 +1,117 @@
+//! PEM: reading the text of a Secret or ConfigMap, and writing the canonical form.
+//!
+//! Only certificates and the one private key leave here, re-encoded, so nothing else that the text holds reaches a proxy,
+//! and equal keys are equal bytes. Errors never quote the text.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::pem::{Error, PemObject as _};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Most bytes of a text: more than any real chain or bundle has. It bounds the work that a hostile object can cause.
+const MAX_BYTES: usize = 512 * 1024;
+const MAX_CERTIFICATES: usize = 512;
+
+/// Old labels of certificates. The second has more than the certificate, which is cut off when it is read.
+const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
+
+/// Returns all certificates of a PEM text, in order; at least one.
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = text(pem)?;
+    let mut found = Vec::new();
+    for item in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = item.map_err(|why| broken(&why))?;
+        if found.len() == MAX_CERTIFICATES {
+            return Err(format!("holds more than {MAX_CERTIFICATES} certificates"));
+        }
+        found.push(certificate);
+    }
+    if found.is_empty() {
+        return Err("holds no PEM certificate".to_owned());
+    }
+    Ok(found)
+}
+
+/// Returns the first private key of a PEM text.
+pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    let pem = text(pem)?;
+    let has = |marker: &[u8]| pem.windows(marker.len()).any(|part| part == marker);
+    if has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED") {
+        return Err(
+            "is encrypted with a password, which nobody can ask for; store the key without one (openssl pkey)"
+                .to_owned(),
+        );
+    }
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|why| match why {
+        Error::NoItemsFound => "holds no PEM private key".to_owned(),
+        why => broken(&why),
+    })
+}
+
+/// Returns the text as it is parsed: without a byte order mark, with today's labels.
+fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    if pem.len() > MAX_BYTES {
+        return Err(format!(
+            "has {} bytes; at most {MAX_BYTES} are read",
+            pem.len()
+        ));
+    }
+    let pem = pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem);
+    // Bytes that are not UTF-8 stand outside of the sections, or break them.
+    let text = String::from_utf8_lossy(pem);
+    if !OLD_LABELS.iter().any(|label| text.contains(label)) {
+        return Ok(Cow::Borrowed(pem));
+    }
+    let renamed = OLD_LABELS.iter().fold(text.into_owned(), |text, label| {
+        text.replace(label, " CERTIFICATE-----")
+    });
+    Ok(Cow::Owned(renamed.into_bytes()))
+}
+
+/// Returns a message about a PEM text that quotes none of it.
+fn broken(why: &Error) -> String {
+    match why {
+        Error::MissingSectionEnd { .. } => {
+            "is cut off, or not in lines: a PEM section has no END line".to_owned()
+        }
+        Error::Base64Decode(_) => "has a PEM section that is not base64".to_owned(),
+        _ => "is not valid PEM".to_owned(),
+    }
+}
+
+/// Returns the certificates as PEM.
+pub(crate) fn encode_certificates(certificates: &[CertificateDer<'_>]) -> String {
+    let mut text = String::new();
+    for certificate in certificates {
+        encode("CERTIFICATE", certificate, &mut text);
+    }
+    text
+}
+
+/// Returns a private key as PEM, under the label of its own encoding.
+pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
+    let label = match key {
+        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+        _ => "PRIVATE KEY",
+    };
+    let mut text = String::new();
+    encode(label, key.secret_der(), &mut text);
+    text
+}
+
+/// Appends a section as RFC 7468 has it, with lines of 64 characters.
+fn encode(label: &str, der: &[u8], text: &mut String) {
+    text.push_str("-----BEGIN ");
+    text.push_str(label);
+    text.push_str("-----\n");
+    for line in der.chunks(48) {
+        STANDARD.encode_string(line, text);
+        text.push('\n');
+    }
+    text.push_str("-----END ");
+    text.push_str(label);
+    text.push_str("-----\n");
+}

@@ -1,0 +1,187 @@
+//! Private keys, and the check that one belongs to a certificate, by a comparison of public keys.
+//!
+//! Nothing else is judged here: kinds and sizes of keys are for the proxy to judge, so a key of an unknown kind is accepted.
+//! No error has any part of a key.
+
+use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
+use ring::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+};
+use rustls_pki_types::PrivateKeyDer;
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+const RSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
+const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+const P256: &str = "1.2.840.10045.3.1.7";
+const P384: &str = "1.3.132.0.34";
+const P521: &str = "1.3.132.0.35";
+
+/// The parts of a private key that tell its public key.
+pub(crate) enum PrivateKey<'k> {
+    Rsa {
+        modulus: &'k [u8],
+        exponent: &'k [u8],
+    },
+    Ec {
+        scalar: &'k [u8],
+        /// The point, which not every key has.
+        public: Option<&'k [u8]>,
+    },
+    Ed25519 {
+        seed: &'k [u8],
+    },
+    /// A key of an unknown kind.
+    Other,
+}
+
+impl<'k> PrivateKey<'k> {
+    /// Reads a key. The error completes the sentence "tls.key …".
+    pub(crate) fn read(key: &'k PrivateKeyDer<'_>) -> Result<Self, String> {
+        match key {
+            PrivateKeyDer::Pkcs1(key) => Self::rsa(key.secret_pkcs1_der()),
+            PrivateKeyDer::Sec1(key) => Self::ec(key.secret_sec1_der()),
+            PrivateKeyDer::Pkcs8(key) => {
+                let info = PrivateKeyInfoRef::try_from(key.secret_pkcs8_der())
+                    .map_err(|_| malformed("PKCS#8 (PRIVATE KEY)"))?;
+                let inner = info.private_key.as_bytes();
+                match info.algorithm.oid {
+                    RSA => Self::rsa(inner),
+                    EC => Self::ec(inner),
+                    // An octet string within one.
+                    ED25519 => match inner {
+                        [4, 32, seed @ ..] if seed.len() == 32 => Ok(Self::Ed25519 { seed }),
+                        _ => Err(malformed("Ed25519")),
+                    },
+                    _ => Ok(Self::Other),
+                }
+            }
+            _ => Ok(Self::Other),
+        }
+    }
+
+    fn rsa(der: &'k [u8]) -> Result<Self, String> {
+        let key = pkcs1::RsaPrivateKeyRef::try_from(der).map_err(|_| malformed("RSA"))?;
+        Ok(Self::Rsa {
+            modulus: key.modulus.as_bytes(),
+            exponent: key.public_exponent.as_bytes(),
+        })
+    }
+
+    fn ec(der: &'k [u8]) -> Result<Self, String> {
+        let key = sec1::EcPrivateKey::try_from(der).map_err(|_| malformed("ECDSA"))?;
+        Ok(Self::Ec {
+            scalar: key.private_key,
+            public: key.public_key,
+        })
+    }
+
+    /// Returns true if it is the key of a certificate with this public key. A key without its public key, of a kind for which
+    /// that cannot be computed here, is accepted: the proxy refuses it if it does not belong.
+    pub(crate) fn belongs_to(&self, certificate: &SubjectPublicKeyInfo<'_>) -> bool {
+        let Ok(public) = certificate.parsed() else {
+            return true;
+        };
+        match (self, public) {
+            (Self::Rsa { modulus, exponent }, PublicKey::RSA(public)) => {
+                number(modulus) == number(public.modulus)
+                    && number(exponent) == number(public.exponent)
+            }
+            (
+                Self::Ec {
+                    public: Some(own), ..
+                },
+                PublicKey::EC(public),
+            ) => same_point(own, public.data()),
+            (Self::Ec { scalar, .. }, PublicKey::EC(public)) => {
+                let curve = certificate.algorithm.parameters.as_ref();
+                let curve = curve.and_then(|curve| curve.as_oid().ok());
+                let curve = curve.map(|curve| curve.to_id_string()).unwrap_or_default();
+                computes(&curve, scalar, public.data())
+            }
+            (Self::Ed25519 { seed }, PublicKey::Unknown(public)) => {
+                certificate.algorithm.algorithm.to_id_string() == ED25519.to_string()
+                    && Ed25519KeyPair::from_seed_and_public_key(seed, public).is_ok()
+            }
+            (Self::Other, _) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Returns the kind of a public key that Envoy is known to refuse, since its own message says little; none for any other.
+pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
+    let algorithm = certificate.algorithm.algorithm.to_id_string();
+    let Ok(oid) = ObjectIdentifier::new(&algorithm) else {
+        return Some(algorithm);
+    };
+    match (oid, certificate.parsed()) {
+        (RSA, Ok(PublicKey::RSA(public))) => {
+            let modulus = number(public.modulus);
+            let zeros = modulus.first().map_or(0, |byte| byte.leading_zeros());
+            let bits = (modulus.len() * 8).saturating_sub(zeros as usize);
+            (bits < 2048).then(|| format!("RSA of {bits} bits"))
+        }
+        (EC, _) => {
+            let curve = certificate.algorithm.parameters.as_ref();
+            match curve.and_then(|curve| curve.as_oid().ok()) {
+                Some(curve) => {
+                    let curve = curve.to_id_string();
+                    let known = [P256, P384, P521].contains(&curve.as_str());
+                    (!known).then(|| format!("ECDSA on the curve {curve}"))
+                }
+                None => Some("ECDSA on a curve that is spelt out instead of named".to_owned()),
+            }
+        }
+        (ED25519, _) => None,
+        (RSA_PSS, _) => Some("RSA for PSS only".to_owned()),
+        _ => Some(format!("of the algorithm {algorithm}")),
+    }
+}
+
+fn malformed(kind: &str) -> String {
+    format!("holds a malformed {kind} private key; is it cut off?")
+}
+
+/// Returns a number without leading zeros.
+fn number(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    bytes.get(zeros..).unwrap_or_default()
+}
+
+/// Returns true if two points of one curve, each of which may be compressed, are the same.
+fn same_point(a: &[u8], b: &[u8]) -> bool {
+    let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
+        let (form, rest) = point.split_first()?;
+        match form {
+            2 | 3 => Some((rest.to_vec(), form & 1)),
+            4 => {
+                let (x, y) = rest.split_at_checked(rest.len() / 2)?;
+                Some((x.to_vec(), y.last()? & 1))
+            }
+            _ => None,
+        }
+    };
+    if a.first() == b.first() {
+        return a == b;
+    }
+    halves(a).is_some_and(|a| Some(a) == halves(b))
+}
+
+/// Returns true if the private number makes the point, on the two curves on which that can be computed here; also on others,
+/// and for points that are compressed.
+fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
+    let algorithm = match (curve, point.len()) {
+        (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,
+        (P384, 97) => &ECDSA_P384_SHA384_ASN1_SIGNING,
+        _ => return true,
+    };
+    #[allow(
+        clippy::disallowed_types,
+        reason = "the function has to be ready to sign; its answer does not depend on it"
+    )]
+    let random = ring::rand::SystemRandom::new();
+    EcdsaKeyPair::from_private_key_and_public_key(algorithm, scalar, point, &random).is_ok()
+}

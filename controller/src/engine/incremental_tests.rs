@@ -1,0 +1,164 @@
+//! Routes that are resolved with their neighbours alone get what a whole resolution gives them.
+
+#[path = "../../gateway-api/src/resolve/tests/any_routes.rs"]
+mod any_routes;
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::bundles::Bundles;
+use super::cluster_state::tests::observed;
+use super::cluster_state::{ClusterState, Effect};
+use crate::publish::{Bundle, Desired};
+use crate::serve::Metrics;
+use crate::watch::{Input, WatchEvent, WatchedObject};
+use any_routes::{OBJECTS, any_place, any_rules, version};
+use sesame_gateway_api::decode;
+use sesame_gateway_api::resolve::incremental::{
+    PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
+};
+use sesame_gateway_api::resolve::{self, Options, Resolver};
+use sesame_gateway_api::status::Statuses;
+use sesame_gateway_api::world::Kind;
+
+fn state() -> ClusterState {
+    let mut state = ClusterState::default();
+    for document in decode::split(OBJECTS) {
+        take(&mut state, WatchEvent::Applied(observed(document.text)));
+    }
+    state
+}
+
+fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
+    let (WatchEvent::Applied(object) | WatchEvent::Deleted(object)) = &event else {
+        panic!("one object at a time");
+    };
+    let kind = object.object.as_ref().expect("an object").kind();
+    state.take(Input::Watched { kind, event }, &Metrics::new())
+}
+
+/// Everything that a whole resolution says.
+fn whole(state: &ClusterState, bundles: &mut Bundles) -> (Vec<Bundle>, Statuses) {
+    let resolution = resolve::resolve(state.world(), &Options::default());
+    let statuses = resolution.statuses;
+    let (desired, _) = bundles.build(resolution.gateways, &statuses, &BTreeSet::new(), state);
+    (published(desired.values()), statuses)
+}
+
+fn published<'o>(desired: impl Iterator<Item = &'o Desired>) -> Vec<Bundle> {
+    let bundle = |desired: &Desired| match desired {
+        Desired::Publish(bundle) => Bundle::clone(bundle),
+        Desired::Retain => panic!("both Gateways are published"),
+    };
+    desired.map(bundle).collect()
+}
+
+fn route(name: &str, kind: &str, spec: &str) -> WatchedObject {
+    observed(&format!(
+        "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: {name}}}, spec: {spec}}}"
+    ))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn routes_that_change_get_what_a_whole_resolution_gives_them(
+        places in prop::collection::vec(any_place(), 6),
+        batches in prop::collection::vec(
+            prop::collection::vec((0..40_usize, 0..6_usize, any_place(), any_rules()), 1..4),
+            1..12,
+        ),
+    ) {
+        let mut state = state();
+        for (name, place) in places.iter().enumerate() {
+            take(&mut state, WatchEvent::Applied(observed(&version(name, place, &[]))));
+        }
+        let (mut bundles, mut resolver) = (Bundles::default(), Resolver::default());
+        let (_, mut said) = whole(&state, &mut bundles);
+        state.note_resolved();
+        for batch in batches {
+            let mut before = PreviousRoutes::new();
+            let mut world_changed = false;
+            for (event, name, other_place, rules) in batch {
+                let place = if event == 1 { &other_place } else { &places[name] };
+                let route = observed(&version(name, place, &rules));
+                let event = match event {
+                    0 => WatchEvent::Deleted(route),
+                    _ => WatchEvent::Applied(route),
+                };
+                let effect = take(&mut state, event);
+                world_changed |= effect.world_changed;
+                for route in effect.routes {
+                    before.entry(route.key()).or_insert(route);
+                }
+            }
+            let delta = if world_changed {
+                None
+            } else {
+                resolve_routes(state.world(), &before, &mut resolver, &Options::default())
+            };
+            let desired = delta.and_then(|RouteDelta { route_tables, statuses }| {
+                let now = |change: RouteStatusChange| (change.route, change.after);
+                said.routes.extend(statuses.into_iter().map(now));
+                bundles.change_hosts(&route_tables)
+            });
+            let published_now = if let Some(desired) = desired {
+                published(desired.values())
+            } else {
+                let (published_now, statuses) = whole(&state, &mut bundles);
+                said = statuses;
+                published_now
+            };
+            state.note_resolved();
+            let (expected, statuses) = whole(&state, &mut Bundles::default());
+            prop_assert_eq!(&published_now, &expected);
+            prop_assert_eq!(&said, &statuses);
+        }
+    }
+}
+
+fn change(state: &mut ClusterState, spec: &str) -> Option<RouteDelta> {
+    let effect = take(state, WatchEvent::Applied(route("a", "HTTPRoute", spec)));
+    assert!(!effect.world_changed);
+    let before: PreviousRoutes = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
+    state.note_resolved();
+    let options = Options::default();
+    resolve_routes(state.world(), &before, &mut Resolver::default(), &options)
+}
+
+#[test]
+fn a_change_of_rules_is_one_of_their_virtual_hosts_and_one_of_backends_is_everybodys() {
+    let mut state = state();
+    let spec = |path: &str, service: &str| {
+        format!(
+            "{{parentRefs: [{{name: edge}}], hostnames: [a.example.com], rules: [{{matches: [{{path: {{value: {path}}}}}], \
+             backendRefs: [{{name: {service}, port: 80}}]}}]}}"
+        )
+    };
+    take(
+        &mut state,
+        WatchEvent::Applied(route("a", "HTTPRoute", &spec("/", "s0"))),
+    );
+    let other = "{parentRefs: [{name: edge}], hostnames: [b.example.com], rules: [{backendRefs: [{name: s1, port: 80}]}]}";
+    take(
+        &mut state,
+        WatchEvent::Applied(route("b", "HTTPRoute", other)),
+    );
+    state.note_resolved();
+    let delta = change(&mut state, &spec("/a", "s0")).expect("it is told");
+    assert!(delta.statuses.is_empty(), "{delta:?}");
+    let [(gateway, delta)] = delta.route_tables.as_slice() else {
+        panic!("one Gateway: {delta:?}");
+    };
+    assert_eq!(gateway.name, "edge");
+    let hosts = delta.hosts().iter();
+    let domains: Vec<&str> = hosts.map(|host| host.after.domain.as_str()).collect();
+    assert_eq!(domains, ["a.example.com"]);
+    assert!(change(&mut state, &spec("/a", "s1")).is_none());
+    let and_none = spec("/a", "s1, port: 80}, {name: none");
+    let delta = change(&mut state, &and_none).expect("it is told");
+    assert_eq!((delta.route_tables.len(), delta.statuses.len()), (1, 1));
+    assert_eq!(state.world().count(Kind::HttpRoute), 2);
+}

@@ -1,0 +1,95 @@
+//! Route tables in an encoded snapshot, read and patched without being decoded.
+//!
+//! It must never guess: where the bytes are not as expected there is no outcome, and the caller makes the whole anew.
+
+use std::collections::HashMap;
+
+use prost::Message as _;
+
+use crate::delta::{ChangedHost, RouteTableDelta};
+use crate::wire::numbers::route_table::{self, VIRTUAL_HOSTS};
+use crate::wire::numbers::{snapshot, virtual_host};
+use crate::wire::{append, append_messages, contents, each, first};
+
+/// An encoded route table.
+#[derive(Debug)]
+pub struct EncodedTable<'a> {
+    /// The table's name.
+    pub name: &'a str,
+    /// The table's virtual hosts, in their order.
+    pub hosts: Vec<EncodedHost<'a>>,
+}
+
+/// An encoded virtual host.
+#[derive(Debug, PartialEq)]
+pub struct EncodedHost<'a> {
+    /// The virtual host's domain.
+    pub domain: &'a str,
+    /// The whole virtual host.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> EncodedTable<'a> {
+    /// Returns the domains of the table's virtual hosts, in their order.
+    pub fn domains(&self) -> impl Iterator<Item = &'a str> {
+        self.hosts.iter().map(|host| host.domain)
+    }
+}
+
+/// Returns the tables of an encoded snapshot that holds nothing else.
+pub(super) fn tables(encoded: &[u8]) -> Option<Vec<EncodedTable<'_>>> {
+    let tables = contents(encoded, snapshot::ROUTE_TABLES)?;
+    let table = |table| {
+        let (mut name, mut hosts) = ("", Vec::new());
+        each(table, |field, bytes| {
+            match field {
+                route_table::NAME => name = std::str::from_utf8(bytes).ok()?,
+                VIRTUAL_HOSTS => hosts.push(host(bytes)?),
+                _ => return None,
+            }
+            Some(())
+        })?;
+        Some(EncodedTable { name, hosts })
+    };
+    tables.into_iter().map(table).collect()
+}
+
+fn host(bytes: &[u8]) -> Option<EncodedHost<'_>> {
+    let (field, domain, _) = first(bytes)?;
+    let domain = std::str::from_utf8(domain).ok()?;
+    (field == virtual_host::DOMAIN).then_some(EncodedHost { domain, bytes })
+}
+
+/// Returns the tables after the changes; none where a virtual host is not there as it was before, or twice.
+pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
+    // None stands for a host that has found its place.
+    let mut changed: HashMap<(&str, &str), Option<&ChangedHost>> = HashMap::new();
+    for host in delta.hosts() {
+        let place = (host.table.as_str(), host.before.domain.as_str());
+        if changed.insert(place, Some(host)).is_some() {
+            return None;
+        }
+    }
+    let mut bytes = Vec::with_capacity(encoded.len() + encoded.len() / 64);
+    let mut content = Vec::new();
+    for EncodedTable { name, hosts } in tables(encoded)? {
+        content.clear();
+        if !name.is_empty() {
+            append(route_table::NAME, name.as_bytes(), &mut content);
+        }
+        for EncodedHost { domain, bytes } in hosts {
+            match changed.get_mut(&(name, domain)) {
+                Some(host) => {
+                    let ChangedHost { before, after, .. } = host.take()?;
+                    if before.encode_to_vec() != bytes {
+                        return None;
+                    }
+                    append_messages(VIRTUAL_HOSTS, [after], &mut content);
+                }
+                None => append(VIRTUAL_HOSTS, bytes, &mut content),
+            }
+        }
+        append(snapshot::ROUTE_TABLES, &content, &mut bytes);
+    }
+    changed.values().all(Option::is_none).then_some(bytes)
+}

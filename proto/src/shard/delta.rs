@@ -1,0 +1,209 @@
+//! The difference between two versions of a configuration, read from the shards that have changed alone.
+//!
+//! It must never vouch for anything: whoever applies the difference has to prove the revision of the outcome. Where more
+//! than virtual hosts has changed there is no difference, and the whole is to be joined.
+
+use std::collections::BTreeSet;
+
+use super::join::unpack_named;
+use super::{MAX_SNAPSHOT_BYTES, check_digest};
+use crate::delta::RouteTableDelta;
+use crate::schema::{ShardRef, Snapshot};
+
+/// Number of shards that may change at most: with more, joining all is hardly more work.
+pub const MAX_CHANGED_SHARDS: usize = 16;
+
+/// The difference between two versions of a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardDelta {
+    /// The virtual hosts that have changed.
+    pub route_tables: RouteTableDelta,
+    /// Bytes of memory that the values of all shards take after the change.
+    pub size: u64,
+}
+
+/// Returns the difference between a configuration that was joined from `before`, and takes `size` bytes of memory, and the
+/// one of `after`; `stored` returns shards by their digest. None if anything but virtual hosts in their places has changed,
+/// or a shard is missing or is not what its digest says.
+pub fn delta<'s>(
+    before: &[ShardRef],
+    size: u64,
+    after: &[ShardRef],
+    stored: impl Fn(&str) -> Option<&'s [u8]>,
+) -> Option<ShardDelta> {
+    let names: BTreeSet<&str> = after.iter().map(|shard| shard.name.as_str()).collect();
+    if before.len() != after.len() || names.len() != after.len() {
+        return None;
+    }
+    let open = |shard: &ShardRef| {
+        let bytes = stored(&shard.sha256)?;
+        check_digest(shard, bytes).ok()?;
+        unpack_named(shard, bytes).ok()
+    };
+    let mut delta = ShardDelta {
+        route_tables: RouteTableDelta::default(),
+        size,
+    };
+    let changed = before
+        .iter()
+        .zip(after)
+        .filter(|(b, a)| b.sha256 != a.sha256);
+    for (count, (before, after)) in changed.enumerate() {
+        if count == MAX_CHANGED_SHARDS {
+            return None;
+        }
+        let (before, less) = open(before)?;
+        let (after, more) = open(after)?;
+        delta.size = delta.size.checked_sub(less)?.checked_add(more)?;
+        delta.route_tables.extend(between(before, after)?);
+    }
+    (delta.size <= MAX_SNAPSHOT_BYTES).then_some(delta)
+}
+
+/// Returns the difference between two versions of a shard.
+fn between(mut before: Snapshot, mut after: Snapshot) -> Option<RouteTableDelta> {
+    let old = std::mem::take(&mut before.route_tables);
+    let new = std::mem::take(&mut after.route_tables);
+    if before != after {
+        return None;
+    }
+    RouteTableDelta::between(old, new)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use prost::Message as _;
+
+    use super::*;
+    use crate::delta::ChangedHost;
+    use crate::digest::sha256;
+    use crate::schema::{Backend, EndpointSet, Route, RouteTable, VirtualHost};
+    use crate::shard::pack;
+
+    fn host(domain: &str, route: &str) -> VirtualHost {
+        VirtualHost {
+            domain: domain.to_owned(),
+            routes: vec![Route {
+                name: route.to_owned(),
+                ..Route::default()
+            }],
+        }
+    }
+
+    fn piece(hosts: &[VirtualHost]) -> Snapshot {
+        Snapshot {
+            route_tables: vec![RouteTable {
+                name: "http/80".to_owned(),
+                virtual_hosts: hosts.to_vec(),
+            }],
+            backends: vec![Backend::default()],
+            ..Snapshot::default()
+        }
+    }
+
+    /// Stored shards of these pieces, by their digest too.
+    fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
+        let mut shards = BTreeMap::new();
+        let references = pieces.iter().enumerate().map(|(index, piece)| {
+            let bytes = pack("config", &piece.encode_to_vec()).unwrap().to_vec();
+            let sha256 = sha256(&bytes);
+            shards.insert(sha256.clone(), bytes);
+            ShardRef {
+                name: format!("config-{index}"),
+                sha256,
+                size: 0,
+            }
+        });
+        (references.collect(), shards)
+    }
+
+    fn changed(before: &[Snapshot], after: &[Snapshot], size: u64) -> Option<ShardDelta> {
+        let (before, mut shards) = stored(before);
+        let (after, more) = stored(after);
+        shards.extend(more);
+        delta(&before, size, &after, |sha256| {
+            shards.get(sha256).map(Vec::as_slice)
+        })
+    }
+
+    #[test]
+    fn changed_virtual_hosts_are_found_and_the_memory_that_they_take() {
+        let before = [
+            piece(&[host("a", "1")]),
+            piece(&[host("b", "1"), host("c", "1")]),
+        ];
+        let mut after = before.clone();
+        after[1] = piece(&[host("b", "1"), host("c", "longer")]);
+        let change = ChangedHost {
+            table: "http/80".to_owned(),
+            before: host("c", "1"),
+            after: host("c", "longer"),
+        };
+        let expected = ShardDelta {
+            route_tables: [change].into_iter().collect(),
+            size: 1_000_005,
+        };
+        assert_eq!(changed(&before, &after, 1_000_000), Some(expected));
+        let (grown, shrunk) = (MAX_SNAPSHOT_BYTES - 4, MAX_SNAPSHOT_BYTES - 5);
+        assert_eq!(changed(&before, &after, grown), None);
+        assert!(changed(&before, &after, shrunk).is_some());
+        assert_eq!(
+            changed(&before, &after, 0),
+            None,
+            "less than what they were"
+        );
+    }
+
+    #[test]
+    fn a_change_of_more_has_no_outcome() {
+        let first = piece(&[host("a", "1"), host("b", "1")]);
+        let before = [first.clone(), piece(&[host("c", "1")])];
+        let with = |change: &dyn Fn(&mut Snapshot)| {
+            let mut after = before.clone();
+            change(&mut after[0]);
+            after
+        };
+        let cases = [
+            with(&|s| s.gateway = "other".to_owned()),
+            with(&|s| s.backends.clear()),
+            with(&|s| s.endpoints.push(EndpointSet::default())),
+            with(&|s| s.route_tables[0].name = "http/81".to_owned()),
+            with(&|s| s.route_tables.clear()),
+            with(&|s| s.route_tables[0].virtual_hosts.swap(0, 1)),
+            with(&|s| s.route_tables[0].virtual_hosts.push(host("d", "1"))),
+            with(&|s| s.route_tables[0].virtual_hosts[0].domain = "d".to_owned()),
+        ];
+        for after in cases {
+            assert_eq!(changed(&before, &after, 1_000_000), None, "{after:?}");
+        }
+        assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
+
+        // With one name for two shards, one of them would be joined twice.
+        let (references, shards) = stored(&before);
+        let mut twice = references.clone();
+        twice[1].name.clone_from(&references[0].name);
+        let get = |sha256: &str| shards.get(sha256).map(Vec::as_slice);
+        assert!(delta(&references, 1000, &references, get).is_some());
+        assert_eq!(delta(&references, 1000, &twice, get), None);
+
+        let many = |route: &str| vec![piece(&[host("a", route)]); MAX_CHANGED_SHARDS + 1];
+        assert_eq!(changed(&many("1"), &many("2"), 1000), None);
+    }
+
+    #[test]
+    fn bytes_that_do_not_have_the_digest_are_not_looked_into() {
+        let (before, mut shards) = stored(&[piece(&[host("a", "1")])]);
+        let (after, more) = stored(&[piece(&[host("a", "2")])]);
+        let (third, mut garbage) = stored(&[piece(&[host("a", "3")])]);
+        shards.extend(more);
+        let bytes = garbage.remove(&third[0].sha256).unwrap();
+        for digest in [&before[0].sha256, &after[0].sha256] {
+            let mut shards = shards.clone();
+            shards.insert(digest.clone(), bytes.clone());
+            let get = |sha256: &str| shards.get(sha256).map(Vec::as_slice);
+            assert_eq!(delta(&before, 1000, &after, get), None);
+        }
+    }
+}
