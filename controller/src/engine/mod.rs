@@ -82,11 +82,6 @@ impl Engine {
             let input = match memory.pending.task(Instant::now()) {
                 Task::Wait(None) => self.inputs.recv().map_err(RecvTimeoutError::from),
                 Task::Wait(Some(time)) => self.inputs.recv_timeout(time),
-                Task::Refresh if !self.options.incremental => {
-                    pending.take_services();
-                    pending.note(Effect::world(), Instant::now());
-                    continue;
-                }
                 Task::Refresh => {
                     self.refresh(&mut memory);
                     continue;
@@ -114,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// Publishes the endpoints that have changed.
+    /// Publishes the endpoints that have changed, or has the world resolved if there is no fast path.
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,
@@ -122,7 +117,12 @@ impl Engine {
             pending,
             ..
         } = memory;
-        let sets = state.endpoint_sets(&pending.take_services(), &self.options);
+        let services = pending.take_services();
+        if !self.options.incremental {
+            pending.note(Effect::world(), Instant::now());
+            return;
+        }
+        let sets = state.endpoint_sets(&services, &self.options);
         match bundles.refresh(&sets) {
             Refresh::Same => {}
             Refresh::Changed(desired) => {
