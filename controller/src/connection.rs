@@ -29,16 +29,16 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and the source of its settings.
-pub(crate) struct Connection {
+pub(crate) struct ClusterConnection {
     pub(crate) client: Client,
     kubeconfig: Option<PathBuf>,
     fingerprint: u64,
 }
 
-impl Connection {
+impl ClusterConnection {
     /// Connects by the kubeconfig, if one is given, or else by whatever can be found.
     pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
-        let Found {
+        let ConnectionSettings {
             mut config,
             fingerprint,
             warnings,
@@ -82,14 +82,14 @@ fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
 }
 
 /// Settings to connect with.
-struct Found {
+struct ConnectionSettings {
     config: Config,
     /// Digest that tells one set of settings from another.
     fingerprint: u64,
     warnings: Vec<String>,
 }
 
-async fn read(kubeconfig: Option<&Path>) -> Result<Found> {
+async fn read(kubeconfig: Option<&Path>) -> Result<ConnectionSettings> {
     let mut hasher = DefaultHasher::new();
     let mut warnings = Vec::new();
     let config = if let Some(path) = kubeconfig {
@@ -109,7 +109,7 @@ async fn read(kubeconfig: Option<&Path>) -> Result<Found> {
     };
     config.cluster_url.hash(&mut hasher);
     config.root_cert.hash(&mut hasher);
-    Ok(Found {
+    Ok(ConnectionSettings {
         config,
         fingerprint: hasher.finish(),
         warnings,

@@ -51,7 +51,7 @@ struct Class {
 
 /// A class or a Gateway, by name.
 #[derive(Debug)]
-enum Object {
+enum ClassOrGateway {
     Class(String, Class),
     /// Gateway, and the class that it names.
     Gateway(NamespacedName, String),
@@ -99,10 +99,10 @@ impl Finalizer {
                     continue;
                 }
                 match self.write(&name, &usage, &finalizers).await {
-                    Ok(Object::Class(name, class)) => {
+                    Ok(ClassOrGateway::Class(name, class)) => {
                         usage.classes.insert(name, class);
                     }
-                    Ok(Object::Gateway(..)) => {}
+                    Ok(ClassOrGateway::Gateway(..)) => {}
                     Err(why) => {
                         tracing::warn!(
                             class = name,
@@ -118,14 +118,14 @@ impl Finalizer {
     fn watch(
         &self,
         kind: Kind,
-        events: UnboundedSender<(Kind, WatchEvent<Object>)>,
+        events: UnboundedSender<(Kind, WatchEvent<ClassOrGateway>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let api: Api<Received> =
             Api::all_with(self.client.clone(), &api_resource(kind, API_VERSION));
         let metrics = Arc::clone(&self.metrics);
         async move {
-            let take = |seen| events.send((kind, seen)).is_ok();
-            let keep = move |received: Received| Object::of(kind, &received);
+            let take = |event| events.send((kind, event)).is_ok();
+            let keep = move |received: Received| ClassOrGateway::of(kind, &received);
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind.as_str());
                 tracing::warn!(kind = kind.as_str(), %error, "a watch of GatewayClasses and their Gateways failed; it is started again");
@@ -142,7 +142,7 @@ impl Finalizer {
         name: &str,
         usage: &ClassUsage,
         finalizers: &[String],
-    ) -> Result<Object, String> {
+    ) -> Result<ClassOrGateway, String> {
         let version = usage.classes.get(name).map(|class| class.version.as_str());
         let resource = api_resource(Kind::GatewayClass, API_VERSION);
         let api: Api<Received> = Api::all_with(self.client.clone(), &resource);
@@ -154,14 +154,14 @@ impl Finalizer {
         let patch = Patch::Merge(&body);
         self.metrics.published(Kind::GatewayClass.as_str(), "patch");
         match tokio::time::timeout(TIMEOUT, api.patch(name, &parameters, &patch)).await {
-            Ok(Ok(stored)) => Ok(Object::of(Kind::GatewayClass, &stored)),
+            Ok(Ok(stored)) => Ok(ClassOrGateway::of(Kind::GatewayClass, &stored)),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer in {TIMEOUT:?}")),
         }
     }
 }
 
-impl Object {
+impl ClassOrGateway {
     fn of(kind: Kind, received: &Received) -> Self {
         let NamespacedName { namespace, name } = received.name();
         let text = |pointer: &str| {
@@ -190,8 +190,8 @@ impl Object {
 }
 
 impl ClassUsage {
-    fn take(&mut self, kind: Kind, seen: WatchEvent<Object>) {
-        match seen {
+    fn take(&mut self, kind: Kind, event: WatchEvent<ClassOrGateway>) {
+        match event {
             WatchEvent::Listed(all) => {
                 match kind {
                     Kind::Gateway => self.gateways.clear(),
@@ -203,18 +203,18 @@ impl ClassUsage {
                 }
             }
             WatchEvent::Applied(object) => self.put(object),
-            WatchEvent::Deleted(Object::Class(name, _)) => {
+            WatchEvent::Deleted(ClassOrGateway::Class(name, _)) => {
                 self.classes.remove(&name);
             }
-            WatchEvent::Deleted(Object::Gateway(name, _)) => {
+            WatchEvent::Deleted(ClassOrGateway::Gateway(name, _)) => {
                 self.gateways.remove(&name);
             }
         }
     }
 
-    fn put(&mut self, object: Object) {
+    fn put(&mut self, object: ClassOrGateway) {
         match object {
-            Object::Class(name, class) => {
+            ClassOrGateway::Class(name, class) => {
                 let number = |class: &Class| class.version.parse::<u64>().unwrap_or(0);
                 let known = self.classes.get(&name);
                 // The answer to a write may overtake the watch.
@@ -222,7 +222,7 @@ impl ClassUsage {
                     self.classes.insert(name, class);
                 }
             }
-            Object::Gateway(name, class) => {
+            ClassOrGateway::Gateway(name, class) => {
                 self.gateways.insert(name, class);
             }
         }

@@ -52,13 +52,13 @@ impl Backoff for Pauses {
 
 /// Next attempt at something that failed.
 #[derive(Clone, Debug)]
-pub(crate) struct Retry {
+pub(crate) struct NextAttempt {
     /// Time of the attempt.
     pub(crate) at: Instant,
     pauses: Pauses,
 }
 
-impl Retry {
+impl NextAttempt {
     /// Returns the attempt after a failure at `now`; `before` is the attempt that failed, if it was not the first.
     pub(crate) fn after(before: Option<&Self>, pauses: &Pauses, now: Instant) -> Self {
         let mut pauses = before.map_or(pauses, |before| &before.pauses).clone();

@@ -9,19 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use kube::Client;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::connection::Connection;
+use crate::connection::ClusterConnection;
 use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
 use crate::lead::Elector;
 use crate::provision::Provisioner;
-use crate::publish::{Publisher, Signing};
+use crate::publish::{DesiredPublications, Publisher, Signing};
 use crate::report::{Events, Expiring, Reporter};
 use crate::serve::{self, Metrics};
-use crate::statuses::GatewayProblems;
+use crate::statuses::{GatewayProblems, StatusChange};
 use crate::watch::References;
 use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
@@ -30,7 +31,7 @@ use sesame_gateway_api::resolve::Options;
 
 /// Settings of the process.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub(crate) struct ProcessSettings {
     pub(crate) options: Options,
     pub(crate) namespace: String,
     pub(crate) mode: Mode,
@@ -43,14 +44,14 @@ pub(crate) struct Settings {
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(settings: &Settings) -> Result<()> {
+pub(crate) fn run(settings: &ProcessSettings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("start the runtime")?;
     let outcome = runtime.block_on(async {
-        let mut stop = Stop::listen()?;
+        let mut stop = StopSignals::listen()?;
         while controller(settings.clone(), &mut stop).await? == End::Outdated {}
         Ok(())
     });
@@ -69,12 +70,12 @@ enum End {
 }
 
 /// The signals that tell the process to stop.
-struct Stop {
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Stop {
+impl StopSignals {
     fn listen() -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("wait for SIGTERM")?,
@@ -90,128 +91,38 @@ impl Stop {
     }
 }
 
-async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
-    let Settings {
-        options,
-        namespace,
-        mode,
-        kubeconfig,
-        signing,
-        listen,
-        lease_duration,
-        gateway_services,
-        host_addresses,
-    } = settings;
-    let connection = Connection::open(kubeconfig).await?;
-    let client = connection.client.clone();
-    let metrics = Arc::new(Metrics::new());
+async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result<End> {
+    let connection = ClusterConnection::open(settings.kubeconfig.clone()).await?;
+    let listen = settings.listen;
     let listener = serve::bind(listen)
         .await
         .with_context(|| format!("--listen {listen}"))?;
-
-    let (inputs, engine_inputs) = std::sync::mpsc::channel();
-    let (touch, touched) = mpsc::unbounded_channel();
-    let (references, wanted) = watch::channel(References::default());
-    let (desired, publications) = watch::channel(None);
-    let (statuses, changes) = mpsc::unbounded_channel();
     let (leading, is_leading) = watch::channel(false);
-    let (without_service, services_missing) = watch::channel(GatewayProblems::new());
-    let (failures, failed) = watch::channel(GatewayProblems::new());
     let (step_down, mut stopping) = watch::channel(false);
-    let (expiring, expires) = watch::channel(Expiring::new());
-
-    let controller_name = options.controller_name.clone();
-    let engine = Engine {
-        inputs: engine_inputs,
-        options,
-        mode,
-        references,
-        desired,
-        statuses,
-        metrics: Arc::clone(&metrics),
+    let base = Base {
+        client: connection.client.clone(),
+        namespace: settings.namespace.clone(),
+        controller_name: settings.options.controller_name.clone(),
+        identity: identity(),
+        leading: is_leading,
+        metrics: Arc::new(Metrics::new()),
     };
-    std::thread::Builder::new()
-        .name("engine".to_owned())
-        .spawn(move || engine.run())
-        .context("start the engine's thread")?;
-
+    let elector = Elector {
+        client: base.client.clone(),
+        namespace: base.namespace.clone(),
+        identity: base.identity.clone(),
+        duration: settings.lease_duration,
+        leading,
+        metrics: Arc::clone(&base.metrics),
+    };
     let mut tasks = JoinSet::new();
-    let ready = publications.clone();
-    tasks.spawn(serve::serve(listener, Arc::clone(&metrics), move || {
+    let resolved = start_resolution(&base, &settings, &mut tasks)?;
+    let ready = resolved.publications.clone();
+    let metrics = Arc::clone(&base.metrics);
+    tasks.spawn(serve::serve(listener, metrics, move || {
         ready.borrow().is_some()
     }));
-    let watches = Watches {
-        client: client.clone(),
-        namespace: namespace.clone(),
-        inputs: inputs.clone(),
-        touched: touch,
-        metrics: Arc::clone(&metrics),
-    };
-    watches.spawn(&mut tasks);
-    let fetcher = Fetcher {
-        client: client.clone(),
-        namespace: namespace.clone(),
-        references: wanted,
-        touched,
-        inputs,
-    };
-    tasks.spawn(fetcher.run());
-    if gateway_services {
-        let provisioner = Provisioner {
-            client: client.clone(),
-            desired: publications.clone(),
-            leading: is_leading.clone(),
-            without_service,
-            metrics: Arc::clone(&metrics),
-        };
-        tasks.spawn(provisioner.run());
-    }
-    let finalizer = Finalizer {
-        client: client.clone(),
-        controller_name: controller_name.clone(),
-        leading: is_leading.clone(),
-        metrics: Arc::clone(&metrics),
-    };
-    tasks.spawn(finalizer.run());
-    let publisher = Publisher {
-        client: client.clone(),
-        namespace: namespace.clone(),
-        desired: publications,
-        leading: is_leading.clone(),
-        failures,
-        metrics: Arc::clone(&metrics),
-        signing,
-    };
-    tasks.spawn(publisher.run());
-    let identity = identity();
-    let events = Events {
-        client: client.clone(),
-        instance: identity.clone(),
-        leading: is_leading.clone(),
-        expiring: expires,
-    };
-    tasks.spawn(events.run());
-    let reporter = Reporter {
-        client: client.clone(),
-        namespace: namespace.clone(),
-        controller_name,
-        host_addresses,
-        changes,
-        failures: failed,
-        without_service: services_missing,
-        leading: is_leading,
-        expiring,
-        metrics: Arc::clone(&metrics),
-    };
-    tasks.spawn(reporter.run());
-    let elector = Elector {
-        client,
-        namespace,
-        identity,
-        duration: lease_duration,
-        leading,
-        metrics,
-    };
+    start_writers(base, settings, resolved, &mut tasks);
     let election = elector.run(async move {
         // An error means that the sender is gone, which is an end too.
         let _ = stopping.wait_for(|stopping| *stopping).await;
@@ -239,6 +150,139 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     // The address has to be free again.
     tasks.shutdown().await;
     Ok(end)
+}
+
+/// Values that all parts share.
+struct Base {
+    client: Client,
+    namespace: String,
+    controller_name: String,
+    identity: String,
+    leading: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+}
+
+/// Channels over which the engine hands its outcomes to the writers.
+struct Outcomes {
+    publications: watch::Receiver<Option<Arc<DesiredPublications>>>,
+    statuses: mpsc::UnboundedReceiver<StatusChange>,
+}
+
+/// Starts the watches and the engine.
+fn start_resolution(
+    base: &Base,
+    settings: &ProcessSettings,
+    tasks: &mut JoinSet<()>,
+) -> Result<Outcomes> {
+    let (inputs, engine_inputs) = std::sync::mpsc::channel();
+    let (touch, touched) = mpsc::unbounded_channel();
+    let (references, wanted) = watch::channel(References::default());
+    let (desired, publications) = watch::channel(None);
+    let (changes, statuses) = mpsc::unbounded_channel();
+    let engine = Engine {
+        inputs: engine_inputs,
+        options: settings.options.clone(),
+        mode: settings.mode,
+        references,
+        desired,
+        statuses: changes,
+        metrics: Arc::clone(&base.metrics),
+    };
+    std::thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(move || engine.run())
+        .context("start the engine's thread")?;
+    let watches = Watches {
+        client: base.client.clone(),
+        namespace: base.namespace.clone(),
+        inputs: inputs.clone(),
+        touched: touch,
+        metrics: Arc::clone(&base.metrics),
+    };
+    watches.spawn(tasks);
+    let fetcher = Fetcher {
+        client: base.client.clone(),
+        namespace: base.namespace.clone(),
+        references: wanted,
+        touched,
+        inputs,
+    };
+    tasks.spawn(fetcher.run());
+    Ok(Outcomes {
+        publications,
+        statuses,
+    })
+}
+
+/// Starts everything that writes to the cluster while this replica leads.
+fn start_writers(
+    base: Base,
+    settings: ProcessSettings,
+    outcomes: Outcomes,
+    tasks: &mut JoinSet<()>,
+) {
+    let Base {
+        client,
+        namespace,
+        controller_name,
+        identity,
+        leading,
+        metrics,
+    } = base;
+    let Outcomes {
+        publications,
+        statuses,
+    } = outcomes;
+    let (without_service, services_missing) = watch::channel(GatewayProblems::new());
+    let (failures, failed) = watch::channel(GatewayProblems::new());
+    let (expiring, expires) = watch::channel(Expiring::new());
+    if settings.gateway_services {
+        let provisioner = Provisioner {
+            client: client.clone(),
+            desired: publications.clone(),
+            leading: leading.clone(),
+            without_service,
+            metrics: Arc::clone(&metrics),
+        };
+        tasks.spawn(provisioner.run());
+    }
+    let finalizer = Finalizer {
+        client: client.clone(),
+        controller_name: controller_name.clone(),
+        leading: leading.clone(),
+        metrics: Arc::clone(&metrics),
+    };
+    tasks.spawn(finalizer.run());
+    let publisher = Publisher {
+        client: client.clone(),
+        namespace: namespace.clone(),
+        desired: publications,
+        leading: leading.clone(),
+        failures,
+        metrics: Arc::clone(&metrics),
+        signing: settings.signing,
+    };
+    tasks.spawn(publisher.run());
+    let events = Events {
+        client: client.clone(),
+        instance: identity,
+        leading: leading.clone(),
+        expiring: expires,
+    };
+    tasks.spawn(events.run());
+    let reporter = Reporter {
+        client,
+        namespace,
+        controller_name,
+        host_addresses: settings.host_addresses,
+        changes: statuses,
+        failures: failed,
+        without_service: services_missing,
+        leading,
+        expiring,
+        metrics,
+    };
+    tasks.spawn(reporter.run());
 }
 
 /// Returns the name of this replica, which is unique even after a restart with the same host name and process id.

@@ -1,19 +1,19 @@
-//! The addresses that no endpoint may have: the host itself, its neighbours on the link, and what a cloud tells its
-//! machines there (credentials among it). Pure.
+//! Addresses that no endpoint may have: the host itself, its neighbours on the link, and the services there that give a
+//! cloud's machines their credentials. Pure.
 //!
-//! One table for the controller, which leaves them out of snapshots, and for the agent, which does not take a snapshot's
-//! word for it. An IPv6 address that stands for an IPv4 address is as good as that one, whoever translates it.
+//! The table is used by the controller, which leaves such endpoints out of snapshots, and by the agent, which does not trust
+//! a snapshot. An IPv6 address that stands for an IPv4 address must never pass where that one is refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses that are refused.
+/// A network whose addresses are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// As people write it.
+    /// The network as people write it.
     pub network: &'static str,
-    /// What is there.
+    /// The meaning of its addresses.
     pub what: &'static str,
-    /// Who says so.
+    /// The document that says so.
     pub source: &'static str,
     first: IpAddr,
     bits: u32,
@@ -54,7 +54,7 @@ const fn v6(
     }
 }
 
-/// All of them. The more general are behind.
+/// All refused networks; more general ones come later.
 #[rustfmt::skip]
 pub const TABLE: &[Refused] = &[
     v4("100.100.100.200/32", [100, 100, 100, 200], 32, "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
@@ -89,7 +89,7 @@ impl Refused {
     }
 }
 
-/// Why an endpoint may not have this address; none if it may.
+/// Returns the network for which an endpoint may not have this address; none if it may.
 pub fn refused(ip: IpAddr) -> Option<&'static Refused> {
     let of = |ip: IpAddr| TABLE.iter().find(|refused| refused.holds(ip));
     match ip {
@@ -98,7 +98,7 @@ pub fn refused(ip: IpAddr) -> Option<&'static Refused> {
     }
 }
 
-/// The IPv4 addresses that an IPv6 address may stand for. A prefix of a network's own (RFC 6052) cannot be known.
+/// Returns the IPv4 addresses that an IPv6 address may stand for. A prefix of a network's own (RFC 6052) cannot be known.
 fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let bits = u128::from(ip);
     let bytes = ip.octets();

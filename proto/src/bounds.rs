@@ -1,9 +1,9 @@
-//! How much memory a message takes once it is decoded, told from its bytes: what takes too much is refused before any
-//! value is built.
+//! The memory that a message takes once it is decoded, counted from its bytes: a message that takes too much is refused
+//! before any value is built.
 //!
 //! An element of a list takes two bytes where it is encoded and a hundred times that as a value, and bytes that repeat
-//! compress a thousandfold. So a limit on bytes is none on memory. The walk here follows the schema, builds nothing and
-//! ends at the first byte that is too much. It vouches for nothing else: what it lets through may still be malformed.
+//! compress a thousandfold. So a limit on bytes is no limit on memory. The walk here follows the schema, builds nothing and
+//! ends at the first byte that is too much. It vouches for nothing else: a message that it lets through may be malformed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -15,40 +15,40 @@ use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 
 use crate::schema::{DESCRIPTORS, Manifest, SIZES, Snapshot};
 
-/// What one allocation takes beside what it holds.
+/// Bytes that an allocation takes beside its content.
 const ALLOCATION: u64 = 16;
-/// Lists grow by doubling.
+/// Factor by which a list may be larger than its content, since lists grow by doubling.
 const GROWTH: u64 = 2;
-/// A message of which no size is known.
+/// Bytes that are counted for a message of unknown size.
 const UNKNOWN_SIZE: usize = 4096;
-/// The most that a manifest takes: one that names as many shards as it may, twice over.
+/// Bytes that a manifest may take at most: twice those of one that names as many shards as it may.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
 
-/// Why bytes were not decoded.
+/// Reasons for which bytes are not decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
     /// The values would be too many or too large.
     #[error("would take more than {limit} bytes of memory once decoded, which is the limit")]
     TooMuch {
-        /// What is allowed.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// They are not of the schema.
+    /// The bytes are not a message of the schema.
     #[error("cannot be decoded: {0}")]
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot, or a piece of one, that takes no more than `limit`; says what it takes.
+/// Decodes a snapshot, or a part of one, that takes no more than `limit` bytes; returns the bytes that it takes, too.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     decode(&SHAPES.snapshot, bytes, limit)
 }
 
-/// Decodes a manifest.
+/// Decodes a manifest, within the limit for all manifests.
 pub fn manifest(bytes: &[u8]) -> Result<Manifest, BoundsError> {
     Ok(decode(&SHAPES.manifest, bytes, MAX_MANIFEST)?.0)
 }
 
-/// What a snapshot, or a piece of one, would take; an error if it is more than `limit`.
+/// Returns the bytes that a snapshot, or a part of one, would take; an error if they are more than `limit`.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
     SHAPES.snapshot.measure(bytes, limit)
 }
@@ -62,12 +62,12 @@ pub(crate) fn decode<M: Message + Default>(
     Ok((M::decode(bytes)?, size))
 }
 
-/// What a message is made of, as far as it takes memory.
+/// The fields of a message, as far as they take memory.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    /// Of a value, without what it points to.
+    /// Bytes of a value, without those that it points to.
     size: u64,
-    /// By number; other fields take nothing, known or not.
+    /// The fields by number; a field that is not here takes nothing.
     fields: BTreeMap<u32, Field>,
 }
 
@@ -79,9 +79,9 @@ pub(crate) struct Field {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Of {
-    /// Strings and bytes.
+    /// A string, or bytes.
     Text,
-    /// Numbers, where they are repeated.
+    /// A number of a list.
     Numbers,
     Message(Arc<Shape>),
 }
@@ -112,7 +112,7 @@ impl Shape {
         }
     }
 
-    /// The schema has no message that can be in itself, so this ends.
+    /// Returns the shape of a message. No message of the schema can contain itself, so this ends.
     fn of(message: &MessageDescriptor) -> Self {
         let size = SIZES.iter().find(|(name, _)| *name == message.name());
         let fields = message.fields().filter_map(|field| {

@@ -1,4 +1,4 @@
-//! Canonical order and digests: when two snapshots are the same.
+//! Canonical order and digests, which tell that two snapshots are the same.
 //!
 //! Lists whose order means nothing are sorted by the keys that `snapshot.proto` names; lists whose order
 //! means something (routes, backends of a rule, headers) are left alone. The schema has no maps that could
@@ -12,12 +12,12 @@ use sha2::{Digest as _, Sha256};
 use crate::keys::hex;
 use crate::schema::{Backend, EndpointSet, Snapshot};
 
-/// Hex SHA-256.
+/// Returns the hex SHA-256 of the bytes.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Hex SHA-256 of parts that are behind one another.
+/// Returns the hex SHA-256 of the parts, one behind the other.
 pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -26,7 +26,7 @@ pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// What tells the Backends of one Service port apart: 16 hex digits over everything but the name.
+/// Returns the digest that tells the Backends of one Service port apart: 16 hex digits over everything but the name.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {
         name: String::new(),
@@ -37,7 +37,7 @@ pub fn backend(backend: &Backend) -> String {
     digest
 }
 
-/// Puts every list whose order means nothing into its canonical order.
+/// Sorts every list whose order means nothing into its canonical order.
 pub fn canonicalize(snapshot: &mut Snapshot) {
     let Snapshot {
         gateway: _,
@@ -69,14 +69,14 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
     trust_bundles.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
-/// Sorts the endpoints and drops repetitions.
+/// Sorts the endpoints of a set and drops repetitions.
 pub fn canonicalize_endpoints(set: &mut EndpointSet) {
     set.endpoints
         .sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
     set.endpoints.dedup();
 }
 
-/// The order of domains in a table: exact ones by name, then wildcards from the most specific, then `*`
+/// Returns a key that sorts the domains of a table: exact ones by name, then wildcards from the most specific, then `*`
 /// (or the empty hostname of a listener).
 pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     match domain {
@@ -89,7 +89,7 @@ pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     }
 }
 
-/// The revision: hex SHA-256 of the canonical snapshot without its endpoints, which live apart.
+/// Returns the revision: the hex SHA-256 of the canonical snapshot without its endpoints, which live apart.
 ///
 /// Two snapshots with the same revision render to the same listeners, route tables and clusters.
 pub fn revision(snapshot: &Snapshot) -> String {
@@ -101,7 +101,7 @@ pub fn revision(snapshot: &Snapshot) -> String {
     revision_of_canonical(&config)
 }
 
-/// The revision of a snapshot that is canonical and without its endpoints.
+/// Returns the revision of a snapshot that is canonical and without endpoints.
 pub(crate) fn revision_of_canonical(config: &Snapshot) -> String {
     sha256(&config.encode_to_vec())
 }

@@ -1,4 +1,4 @@
-//! What the regular expressions of a snapshot may cost: one measure, for who resolves a route and for who renders it.
+//! The cost of the regular expressions in a snapshot, and its limits: one measure for resolution and rendering.
 //!
 //! RE2 is linear in what it reads, times the size of its program where it cannot remember all states: `[ab]*a[ab]{900}c`
 //! looks at each byte of a long header 900 times, and a worker that does so serves nobody else. So the size of a program
@@ -25,16 +25,16 @@ pub const MOST_OF_VIRTUAL_HOST: u64 = 6_000;
 /// Instructions of all origins of a route together, which may have to be one expression: 64 of 253 characters.
 pub const MOST_OF_ORIGINS: u64 = 17_500;
 
-/// What RE2 adds to every program.
+/// Instructions that RE2 adds to every program.
 const ALWAYS: u64 = 5;
 /// Ranges of bytes of any category or script: the proxy gives RE2 bytes, so that no class has more than 256 members.
 const UNICODE_CLASS: u64 = 20;
 /// Ranges of bytes of `\w`, `\s`, `[:punct:]` and the like.
 const NAMED_CLASS: u64 = 4;
-/// Longer ones are not looked at.
+/// Bytes of the longest expression that is parsed.
 const MOST_BYTES: usize = 16 * 1024;
 
-/// The size of an expression's program, at least as RE2 counts it; none if it does not parse, or is far too long.
+/// Returns the size of an expression's program, at least as RE2 counts it; none if it does not parse or is far too long.
 pub fn instructions(pattern: &str) -> Option<u64> {
     if pattern.len() > MOST_BYTES {
         return None;
@@ -46,7 +46,7 @@ pub fn instructions(pattern: &str) -> Option<u64> {
     Some(counter.of(&ast).saturating_add(ALWAYS))
 }
 
-/// Whether some part of it may be told to ignore case.
+/// Returns true if some part of the expression may be told to ignore case.
 fn folds(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         group
@@ -90,7 +90,7 @@ impl Counter {
         }
     }
 
-    /// RE2 repeats the program of what is repeated.
+    /// Counts a repetition: RE2 repeats the program of the repeated part.
     fn repetition(&self, it: &Repetition) -> u64 {
         let one = self.of(&it.ast);
         let loops = |times: u32| {
@@ -134,7 +134,7 @@ fn literal(it: &Literal) -> u64 {
     }
 }
 
-/// Ranges of bytes in a class, those that touch taken together.
+/// Returns the number of byte ranges in a class; ranges that touch are one.
 fn ranges(set: &ClassSet) -> u64 {
     let mut written = Vec::new();
     let named = collect(set, &mut written);
@@ -150,7 +150,7 @@ fn ranges(set: &ClassSet) -> u64 {
     named.saturating_add(apart).max(1)
 }
 
-/// Collects what is written as characters; counts the ranges of what has a name.
+/// Collects the characters that a class is written with, and counts the ranges of classes that have a name.
 fn collect(set: &ClassSet, written: &mut Vec<(u32, u32)>) -> u64 {
     match set {
         ClassSet::Item(item) => collect_item(item, written),
@@ -186,19 +186,19 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// What a request is answered with, as far as it says how often its match is looked at.
+/// Kinds of answers to a request, as far as they say how often its match is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A backend's answer.
+    /// An answer of a backend.
     Forwarded,
-    /// A redirect: one for requests that name a port, and one for the others.
+    /// A redirect: one for requests that name a port, and one for those that do not.
     Redirected,
-    /// An answer of the proxy's own.
+    /// An answer of the proxy itself.
     Direct,
 }
 
 impl Answer {
-    /// How often a match is looked at. Where the proxy answers by itself, requests of other origins, and preflights,
+    /// Returns how often a match is evaluated. Where the proxy answers by itself, requests of other origins, and preflights,
     /// have routes of their own.
     pub fn looks(self, cors: bool) -> u64 {
         match (self, cors) {
@@ -210,8 +210,8 @@ impl Answer {
     }
 }
 
-/// Whether this is an expression that origins are allowed by: literal text in which at most one part is open.
-/// Of such RE2 remembers all states, so that they count for nothing in a sum.
+/// Returns true for an expression that allows origins: literal text in which at most one part is open. RE2 remembers all
+/// states of such expressions, so they count for nothing in a sum.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()
@@ -220,7 +220,7 @@ pub fn is_of_origins(pattern: &str) -> bool {
     open <= 1 && !pattern.contains(['(', ')', '{', '?', '|'])
 }
 
-/// The size of one expression that takes all these origins.
+/// Returns the size of one expression that takes all these origins.
 pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
     origins
         .iter()
@@ -233,7 +233,7 @@ pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
         .fold(ALWAYS, u64::saturating_add)
 }
 
-/// What the expressions of a route cost; as much as there is for one that cannot be counted.
+/// Returns the cost of all expressions of a route; the largest number if one of them cannot be counted.
 pub fn of_route(route: &Route) -> u64 {
     let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
         Some(path_match::Kind::Regex(pattern)) => instructions(pattern).unwrap_or(u64::MAX),

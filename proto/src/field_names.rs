@@ -1,21 +1,20 @@
-//! Names of HTTP fields that nobody who configures routes may write: one table, for who resolves a filter and for who
-//! renders it.
+//! Names of HTTP fields that no route may write: one table for resolution and rendering.
 //!
 //! A field that says where a message ends, or what a connection is used for, belongs to the two ends of that connection.
-//! One that a filter writes makes the proxy and a backend disagree on where a request ends: the rest of its body is then
-//! the next request on a connection that others share (request smuggling). This must stay a closed list of what is
-//! dangerous: every other name is its author's business.
+//! If a filter writes one, the proxy and a backend disagree on where a request ends: the rest of its body is then the next
+//! request on a connection that several clients share (request smuggling). This must stay a closed list of dangerous names:
+//! every other name is the author's own business.
 
 use std::fmt;
 
-/// Why a field is not to be written.
+/// Reasons for which a field must not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// It says which host a request is for.
+    /// The field names the host that a request is for.
     Host,
-    /// It begins with `:`, and is a part of the request or status line.
+    /// The name begins with `:`: the field is a part of the request or status line.
     Pseudo,
-    /// It says where a message ends, or holds for one connection only (RFC 9110, 7.6.1; RFC 9112, 6).
+    /// The field says where a message ends, or holds for one connection only (RFC 9110, 7.6.1; RFC 9112, 6).
     Connection,
 }
 
@@ -44,9 +43,9 @@ const OF_CONNECTIONS: &[&str] = &[
     "upgrade",
 ];
 
-/// Says why the field of this name is not to be written, whatever the case of its letters; none if it may be.
+/// Returns the reason for which the field of this name must not be written, in whatever case; none if it may be written.
 ///
-/// `_` counts as `-`: there are backends that know no difference.
+/// `_` counts as `-`, because some backends do not tell them apart.
 pub fn reserved(name: &str) -> Option<Reserved> {
     if name.starts_with(':') {
         return Some(Reserved::Pseudo);

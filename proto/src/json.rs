@@ -13,7 +13,7 @@ use crate::schema::{DESCRIPTORS, Snapshot};
 static POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).ok());
 
-/// The snapshot as a JSON object.
+/// Returns the snapshot as a JSON object.
 pub fn to_value(snapshot: &Snapshot) -> Value {
     message_to_value("sesame.snapshot.v1alpha1.Snapshot", snapshot).unwrap_or_default()
 }

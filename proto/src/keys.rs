@@ -11,22 +11,22 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 
-/// The most that key pairs may take once decoded: those of all the Secrets that one Gateway may have.
+/// Bytes of memory that decoded key pairs may take at most: those of all the Secrets that one Gateway may have.
 const MAX_DECODED_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A certificate chain and its private key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyPair {
-    /// `Secret/namespace/name`; equals `KeyRef.name`.
+    /// The name, `Secret/namespace/name`; equals `KeyRef.name`.
     pub name: String,
-    /// PEM, leaf first.
+    /// The certificates as PEM, leaf first.
     pub certificate_chain: Vec<u8>,
-    /// PEM.
+    /// The key as PEM.
     pub private_key: Vec<u8>,
 }
 
 impl KeyPair {
-    /// Hex SHA-256 over both parts with their lengths; equals `KeyRef.digest`.
+    /// Returns the hex SHA-256 over both parts with their lengths; equals `KeyRef.digest`.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for part in [&self.certificate_chain, &self.private_key] {
@@ -46,7 +46,7 @@ impl fmt::Debug for KeyPair {
     }
 }
 
-/// Lower-case hexadecimal.
+/// Returns the bytes in lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use fmt::Write as _;
     let mut text = String::with_capacity(bytes.len() * 2);
@@ -57,7 +57,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Key pairs as bytes, for a file of mode 0600 or a Secret. The caller guards them.
+/// Encodes key pairs, for a file of mode 0600 or a Secret. The caller guards the bytes.
 pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
     let pairs = keys
         .iter()
@@ -70,7 +70,7 @@ pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
     StoredKeys { pairs }.encode_to_vec()
 }
 
-/// The inverse of [`encode`].
+/// Decodes key pairs; the inverse of [`encode`].
 pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, BoundsError> {
     let (keys, _) = bounds::decode::<StoredKeys>(&SHAPE, bytes, MAX_DECODED_BYTES)?;
     Ok(keys

@@ -1,13 +1,19 @@
 //! The snapshot: one Gateway's resolved configuration, as a controller publishes it and an agent renders it.
 //!
-//! `schema` holds the types, built from `proto/snapshot.proto`; `digest` says when two snapshots are the
-//! same; `provenance` reads the names in one, and `dns_name` the names of objects; `keys` carries private keys beside
-//! (never in) a snapshot; `shard` and `directory` are how a snapshot is stored; `bounds` refuses what would take too much memory before it is decoded; `json` prints one;
-//! `field_names`, `expressions` and `addresses` are what a snapshot may not say, and is not trusted not to; `open` opens files
-//! that are trusted. This crate knows neither Kubernetes nor Envoy, and reads no clock.
+//! - `schema` holds the types, built from `proto/snapshot.proto`; `wire` encodes by hand where values would cost too much.
+//! - `provenance` reads and writes the names in a snapshot, and `dns_name` checks the names of objects.
+//! - `digest` tells that two snapshots are the same; `delta` is the difference of their route tables.
+//! - `shard` splits a snapshot into pieces that can be stored; `encoded` keeps one in memory; `json` prints one.
+//! - `keys` carries private keys beside a snapshot, never in it; `signature` signs what is published.
+//! - `bounds` refuses messages that would take too much memory, before they are decoded.
+//! - `field_names`, `expressions` and `addresses` are the limits of what a snapshot may say. Resolution keeps them, and
+//!   rendering checks them again.
+//!
+//! This crate must never know Kubernetes or Envoy, open a file or read a clock.
 
 pub mod addresses;
 pub mod bounds;
+pub mod delta;
 pub mod digest;
 pub mod dns_name;
 pub mod encoded;
@@ -15,7 +21,6 @@ pub mod expressions;
 pub mod field_names;
 pub mod json;
 pub mod keys;
-pub mod other_hosts;
 pub mod provenance;
 pub mod schema;
 pub mod shard;

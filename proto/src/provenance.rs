@@ -17,12 +17,12 @@ pub struct Provenance<'a> {
     /// Name of the object.
     pub name: &'a str,
     /// Part of the object.
-    pub part: Part<'a>,
+    pub part: ObjectPart<'a>,
 }
 
 /// Part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part<'a> {
+pub enum ObjectPart<'a> {
     /// The object itself.
     Whole,
     /// `listeners/NAME` of a Gateway or ListenerSet.
@@ -59,21 +59,11 @@ impl<'a> Provenance<'a> {
         Self::read(text).ok_or_else(|| NotProvenance(text.to_owned()))
     }
 
-    /// Returns the origin of a whole Gateway.
-    pub fn gateway(namespace: &'a str, name: &'a str) -> Self {
-        Self {
-            kind: "Gateway",
-            namespace,
-            name,
-            part: Part::Whole,
-        }
-    }
-
     /// Returns the object without its part.
     #[must_use]
     pub fn object(self) -> Self {
         Self {
-            part: Part::Whole,
+            part: ObjectPart::Whole,
             ..self
         }
     }
@@ -81,7 +71,7 @@ impl<'a> Provenance<'a> {
     /// Returns the name of the listener, if this is one.
     pub fn listener(&self) -> Option<&'a str> {
         match self.part {
-            Part::Listener(name) => Some(name),
+            ObjectPart::Listener(name) => Some(name),
             _ => None,
         }
     }
@@ -89,7 +79,7 @@ impl<'a> Provenance<'a> {
     /// Returns the index of the rule, if this is a rule or one of its matches.
     pub fn rule(&self) -> Option<usize> {
         match self.part {
-            Part::Rule(rule) | Part::Match { rule, .. } => Some(rule),
+            ObjectPart::Rule(rule) | ObjectPart::Match { rule, .. } => Some(rule),
             _ => None,
         }
     }
@@ -99,7 +89,9 @@ impl<'a> Provenance<'a> {
         let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
         let is_kind = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let named = is_kind && is_dns_label(namespace) && is_dns_subdomain(name);
-        let part = parts.next().map_or(Some(Part::Whole), Part::read)?;
+        let part = parts
+            .next()
+            .map_or(Some(ObjectPart::Whole), ObjectPart::read)?;
         named.then_some(Self {
             kind,
             namespace,
@@ -109,7 +101,7 @@ impl<'a> Provenance<'a> {
     }
 }
 
-impl<'a> Part<'a> {
+impl<'a> ObjectPart<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let (first, rest) = match text.split_once('/') {
             Some((first, rest)) => (first, Some(rest)),
@@ -151,14 +143,14 @@ impl fmt::Display for Provenance<'_> {
         } = self;
         write!(f, "{kind}/{namespace}/{name}")?;
         match part {
-            Part::Whole => Ok(()),
+            ObjectPart::Whole => Ok(()),
             part => write!(f, "/{part}"),
         }
     }
 }
 
 /// Prints what follows the object's name and a slash; nothing for the whole object.
-impl fmt::Display for Part<'_> {
+impl fmt::Display for ObjectPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole => Ok(()),
@@ -187,23 +179,26 @@ mod tests {
     fn parts_are_told_apart() {
         let part = |text| Provenance::parse(text).map(|provenance| provenance.part);
         for (text, expected) in [
-            ("Gateway/ns/edge.one", Part::Whole),
-            ("Gateway/ns/edge/listeners/http", Part::Listener("http")),
-            ("TCPRoute/ns/r/rules/0", Part::Rule(0)),
+            ("Gateway/ns/edge.one", ObjectPart::Whole),
+            (
+                "Gateway/ns/edge/listeners/http",
+                ObjectPart::Listener("http"),
+            ),
+            ("TCPRoute/ns/r/rules/0", ObjectPart::Rule(0)),
             (
                 "HTTPRoute/ns/r/rules/10/matches/2",
-                Part::Match { rule: 10, index: 2 },
+                ObjectPart::Match { rule: 10, index: 2 },
             ),
             (
                 "Service/ns/s/80",
-                Part::Port {
+                ObjectPart::Port {
                     number: 80,
                     variant: None,
                 },
             ),
             (
                 "Service/ns/s/53/UDP",
-                Part::Port {
+                ObjectPart::Port {
                     number: 53,
                     variant: Some("UDP"),
                 },
@@ -259,12 +254,12 @@ mod tests {
             (which, rule, index, number, word) in part(),
         ) {
             let part = match which {
-                0 => Part::Whole,
-                1 => Part::Listener(&word),
-                2 => Part::Rule(rule),
-                3 => Part::Match { rule, index },
-                4 => Part::Port { number, variant: None },
-                _ => Part::Port { number, variant: Some(&word) },
+                0 => ObjectPart::Whole,
+                1 => ObjectPart::Listener(&word),
+                2 => ObjectPart::Rule(rule),
+                3 => ObjectPart::Match { rule, index },
+                4 => ObjectPart::Port { number, variant: None },
+                _ => ObjectPart::Port { number, variant: Some(&word) },
             };
             let provenance = Provenance { kind: &kind, namespace: &namespace, name: &name, part };
             let printed = provenance.to_string();

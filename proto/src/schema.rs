@@ -8,8 +8,8 @@
 
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
-/// The descriptors of the schema, for printing snapshots as JSON.
+/// The encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
 pub(crate) static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
-/// How many bytes a value of each message takes, without what it points to.
+/// Bytes that a value of each message takes, without those that it points to.
 pub(crate) static SIZES: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/sizes.rs"));

@@ -1,4 +1,4 @@
-//! Shards: a snapshot in pieces small enough to store, and back.
+//! Shards: a snapshot split into pieces that are small enough to store, and joined again.
 //!
 //! Configuration shards are content-addressed: the name ends in the digest of the stored bytes, so a shard
 //! never changes and an edit rewrites only the piece it falls into (a virtual host and a backend go to a
@@ -6,7 +6,7 @@
 //! zstd-compressed partial `Snapshot`. Nothing is trusted on the way back: sizes are bounded before anything is
 //! decompressed, digests are compared and what the values will take is bounded before anything is decoded.
 
-mod changed;
+mod delta;
 mod join;
 mod live;
 mod splitter;
@@ -19,77 +19,77 @@ use crate::bounds;
 use crate::digest::canonicalize;
 use crate::schema::{Manifest, Snapshot};
 
-pub use self::changed::{Changed, MAX_CHANGED_SHARDS, changed_hosts};
+pub use self::delta::{MAX_CHANGED_SHARDS, ShardDelta, delta};
 pub use self::join::{
     Endpoints, Joined, check, check_digest, endpoint_sets, join, join_config, set_endpoints,
 };
-pub use self::splitter::{Refreshed, Splitter, split};
+pub use self::splitter::{RefreshedShards, Splitter, split};
 
-/// The version of the schema's meaning that this code writes and reads.
+/// Version of the schema's meaning that this code writes and reads.
 pub const FORMAT: u32 = 1;
-/// The most that one shard may take where it is stored: a ConfigMap holds 1 MiB with its metadata.
+/// Bytes of a stored shard at most: a ConfigMap holds 1 MiB with its metadata.
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
-/// The most that one shard may take once decompressed.
+/// Bytes of a decompressed shard at most.
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
-/// The most memory that the values of one shard may take.
+/// Bytes of memory that the values of one shard may take at most.
 pub const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
-/// The most memory that the values of all shards of a configuration may take, and those of all endpoint shards.
+/// Bytes of memory that the values of all configuration shards may take at most, and those of all endpoint shards.
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
-/// The most shards that one manifest may name.
+/// Number of shards that one manifest may name at most.
 pub const MAX_SHARDS: usize = 1024;
 
 /// A shard as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Lower-case letters, digits and `-`; 63 characters at most.
+    /// The name: lower-case letters, digits and `-`, 63 characters at most.
     pub name: String,
-    /// zstd-compressed.
+    /// The content, compressed with zstd.
     pub bytes: Bytes,
 }
 
-/// A snapshot in pieces.
+/// A snapshot that is split into shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sharded {
-    /// Names the pieces.
+    /// The manifest, which names the shards.
     pub manifest: Manifest,
-    /// All pieces, those of the configuration first.
+    /// All shards, those of the configuration first.
     pub shards: Vec<Shard>,
 }
 
-/// Why shards could not be made or put together.
+/// Reasons for which shards cannot be made or joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
-    /// A piece does not fit even alone.
+    /// A shard does not fit even by itself.
     #[error(
         "shard {name} takes {size} bytes, more than the {limit} that can be stored; split the Gateway's routes over several Gateways"
     )]
     TooLarge {
         /// The shard.
         name: String,
-        /// Its size.
+        /// Its size in bytes.
         size: usize,
-        /// What fits.
+        /// The limit in bytes.
         limit: usize,
     },
     /// The manifest is of a version that this code does not know.
     #[error("manifest format {found}, expected {FORMAT}; upgrade the reader")]
     Format {
-        /// What it says.
+        /// The version that it has.
         found: u32,
     },
     /// There are more shards than a manifest may name.
     #[error("{found} shards, more than the {MAX_SHARDS} that a manifest may name")]
     TooMany {
-        /// How many.
+        /// Their number.
         found: usize,
     },
-    /// A shard is called what no writer would call it.
+    /// A shard has a name that no writer gives.
     #[error("shard name {name:?} is not a plain name of letters, digits and \"-\"")]
     Name {
         /// The name.
         name: String,
     },
-    /// A named shard is not there.
+    /// A named shard is missing.
     #[error("shard {name} is missing")]
     Missing {
         /// The shard.
@@ -100,9 +100,9 @@ pub enum ShardError {
     Digest {
         /// The shard.
         name: String,
-        /// From the manifest.
+        /// The digest that the manifest names.
         expected: String,
-        /// Of the bytes.
+        /// The digest of the bytes.
         found: String,
     },
     /// A shard cannot be decompressed or decoded, or is larger than it may be.
@@ -110,21 +110,21 @@ pub enum ShardError {
     Malformed {
         /// The shard.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// The pieces do not make the revision that the manifest names.
+    /// The shards do not make the revision that the manifest names.
     #[error("the shards make revision {found}, the manifest says {expected}")]
     Revision {
-        /// From the manifest.
+        /// The revision that the manifest names.
         expected: String,
-        /// Of the pieces.
+        /// The revision of the shards.
         found: String,
     },
 }
 
-/// The endpoint shard `new` with what only `old` has: for the time in which readers may hold either the manifest of
-/// `old` or the next.
+/// Returns the endpoint shard `new` with the sets that only `old` has, for the time in which readers may hold either the
+/// manifest of `old` or the next.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot {
         endpoints: endpoint_sets(name, new)?.sets,
@@ -138,9 +138,9 @@ pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, Shar
     pack(name, &both.encode_to_vec())
 }
 
-/// How many shards hold so many bytes, of `target` each and `most` in all: a power of two, so that growth moves half of
-/// the names and an edit moves none.
-fn buckets(size: usize, target: usize, most: usize) -> usize {
+/// Returns the number of buckets that hold `size` bytes, of about `target` each, at most `most`: a power of two, so that
+/// growth moves half of the names and an edit moves none.
+fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
 
@@ -151,7 +151,7 @@ fn bucket(name: &str, count: usize) -> usize {
     usize::try_from(u32::from_be_bytes(head)).unwrap_or(0) % count
 }
 
-/// The stored bytes of a shard with this content.
+/// Returns the stored bytes of a shard with this content.
 fn pack(name: &str, plain: &[u8]) -> Result<Bytes, ShardError> {
     let bytes = zstd::bulk::compress(plain, 3).map_err(|error| ShardError::Malformed {
         name: name.to_owned(),

@@ -1,9 +1,9 @@
-//! Signatures over what a host takes from others: who may write there is not who decides what is served.
+//! Signatures of published content: the right to write where a host reads is not the right to decide what it serves.
 //!
-//! Two things are signed: a manifest, whose digests vouch for all of a revision, and an endpoint shard, which lives apart
-//! from it. A signature says of which Gateway, and which of its pieces, the content is, so that none serves in another's
-//! place; and it has a stamp that grows, so that none serves again after a later one. Several keys may sign one thing,
-//! and several be trusted: that is how one is replaced by another. No private key leaves this module.
+//! Manifests are signed, whose digests vouch for all of a revision, and endpoint shards, which live apart from them. A
+//! signature names the Gateway and the piece that its content is, so that no content is taken for another; and it has a
+//! stamp that grows, so that no content is taken again after a later one. Several keys may sign, and several may be trusted,
+//! which is how a key is replaced. A private key must never leave this module.
 
 use std::fmt;
 
@@ -14,42 +14,42 @@ use sha2::{Digest as _, Sha256};
 
 use crate::keys::hex;
 
-/// What a signature is of, so that none of another program's is taken for ours.
+/// Context of a signature, so that no signature of another program is taken for one of ours.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
-/// The version of the stored form.
+/// Version of the stored form.
 const VERSION: u8 = 1;
-/// The most keys that sign, or are trusted, at a time.
+/// Number of keys at most that sign, or are trusted, at a time.
 pub const MAX_KEYS: usize = 8;
-/// Of a public key, what says which it is.
+/// Bytes of a public key's digest that identify it.
 const ID: usize = 8;
 const SIGNATURE: usize = 64;
-/// What an Ed25519 public key begins with in its usual form (RFC 8410).
+/// First bytes of an Ed25519 public key in its usual form (RFC 8410).
 const PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// What is signed.
+/// A statement that is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
-    /// `Gateway/namespace/name`.
+    /// The Gateway, `Gateway/namespace/name`.
     pub gateway: &'a str,
-    /// Which piece of it.
+    /// The piece of it that is signed.
     pub piece: Piece<'a>,
-    /// Its bytes as they are stored.
+    /// The bytes of the piece as they are stored.
     pub content: &'a [u8],
 }
 
-/// A piece that is signed, with everything that is believed of it beside its content.
+/// A piece that is signed, with everything beside its content that is believed because of the signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// The manifest.
+    /// A manifest.
     Manifest {
-        /// The hosts that it is for; empty outside a cluster.
+        /// The fleet that it is for; empty outside a cluster.
         fleet: &'a str,
-        /// How many key Secrets there are; 0 outside a cluster.
+        /// The number of key Secrets; 0 outside a cluster.
         key_secrets: usize,
     },
-    /// Endpoints.
+    /// An endpoint shard.
     Endpoints {
         /// The name of the object or file.
         name: &'a str,
@@ -57,7 +57,7 @@ pub enum Piece<'a> {
 }
 
 impl Statement<'_> {
-    /// What the keys sign: no two statements have the same bytes.
+    /// Returns the bytes that the keys sign; no two statements have the same.
     fn message(&self, stamp: u64) -> Vec<u8> {
         let Self {
             gateway,
@@ -81,69 +81,69 @@ impl Statement<'_> {
     }
 }
 
-/// Why keys cannot be read.
+/// Reasons for which keys cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The file is something else.
+    /// The text holds no such keys.
     #[error("holds no {expected}; {how}")]
     None {
-        /// What was expected.
+        /// The expected content.
         expected: &'static str,
-        /// How to make one.
+        /// The command that makes one.
         how: &'static str,
     },
-    /// One of its keys cannot be used.
+    /// A key cannot be used.
     #[error("its key {number} is no Ed25519 key; {how}")]
     NotEd25519 {
-        /// Which, from 1.
+        /// Its number, from 1.
         number: usize,
-        /// How to make one.
+        /// The command that makes one.
         how: &'static str,
     },
-    /// There are more keys than anybody needs.
+    /// There are too many keys.
     #[error("holds more than {MAX_KEYS} keys")]
     TooMany,
 }
 
-/// Why content is not believed.
+/// Reasons for which content is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// There is none.
+    /// There is no signature.
     #[error("is not signed, and only what is signed is taken (--trusted-key)")]
     Missing,
-    /// What should be a signature is something else.
+    /// The signature is malformed.
     #[error("its signature is {length} bytes of something else")]
     Malformed {
-        /// How long it is.
+        /// Its length in bytes.
         length: usize,
     },
-    /// It is others who signed.
+    /// Nobody who is trusted has signed.
     #[error("is signed by key {signers}, and none of them is trusted here (trusted: {trusted})")]
     Stranger {
-        /// Who.
+        /// The keys that have signed.
         signers: String,
-        /// Who is trusted.
+        /// The trusted keys.
         trusted: String,
     },
-    /// It was signed, but not this.
+    /// The content is not what was signed.
     #[error(
         "its signature by key {key} is of other content, of another Gateway or of another piece"
     )]
     Wrong {
-        /// Who signed.
+        /// The key that has signed.
         key: String,
     },
-    /// A later one is known.
+    /// A later signature is known.
     #[error("is older than what was taken before (stamp {found}, before {known})")]
     Older {
         /// Its stamp.
         found: u64,
-        /// The one that was taken.
+        /// The stamp of the later one.
         known: u64,
     },
 }
 
-/// The keys of who publishes.
+/// The private keys of a publisher.
 pub struct SigningKeys(Vec<Ed25519KeyPair>);
 
 impl fmt::Debug for SigningKeys {
@@ -156,7 +156,7 @@ const HOW_PRIVATE: &str = "make one with `openssl genpkey -algorithm ed25519`";
 const HOW_PUBLIC: &str = "take it from the private key with `openssl pkey -in KEY -pubout`";
 
 impl SigningKeys {
-    /// All private keys of a PEM text (PKCS#8).
+    /// Reads all private keys of a PEM text (PKCS#8).
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         for (index, der) in PrivatePkcs8KeyDer::pem_slice_iter(pem).enumerate() {
@@ -181,7 +181,7 @@ impl SigningKeys {
         Ok(Self(keys))
     }
 
-    /// Their public keys.
+    /// Returns their public keys.
     pub fn trusted(&self) -> TrustedKeys {
         let keys = self.0.iter().map(|pair| {
             let mut public = [0; 32];
@@ -191,7 +191,7 @@ impl SigningKeys {
         TrustedKeys(keys.collect())
     }
 
-    /// The stored form of a signature by each key.
+    /// Signs with each key; returns the stored form of the signatures.
     pub fn sign(&self, statement: &Statement<'_>, stamp: u64) -> Vec<u8> {
         let message = statement.message(stamp);
         let mut stored = vec![VERSION];
@@ -203,7 +203,7 @@ impl SigningKeys {
         stored
     }
 
-    /// Whether this is a signature by each key and nobody else, and its stamp.
+    /// Returns the stamp of a signature by each key and nobody else; none if it is not one.
     pub fn verify_all(&self, statement: &Statement<'_>, stored: &[u8]) -> Option<u64> {
         let (stamp, signatures) = parse(stored).ok()?;
         let good = self.sign(statement, stamp) == stored && signatures.len() == self.0.len();
@@ -211,12 +211,12 @@ impl SigningKeys {
     }
 }
 
-/// The public keys of who is believed.
+/// The public keys of trusted publishers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedKeys(Vec<[u8; 32]>);
 
 impl TrustedKeys {
-    /// All public keys of a PEM text, in addition.
+    /// Adds all public keys of a PEM text.
     pub fn add_pem(&mut self, pem: &[u8]) -> Result<(), KeyError> {
         let before = self.0.len();
         for (index, der) in SubjectPublicKeyInfoDer::pem_slice_iter(pem).enumerate() {
@@ -243,12 +243,12 @@ impl TrustedKeys {
         Ok(())
     }
 
-    /// What says which keys they are.
+    /// Returns the identifiers of the keys as a list in text.
     pub fn names(&self) -> String {
         list(self.0.iter().map(|key| hex(&id(key))))
     }
 
-    /// Whether somebody who is trusted signed this; the stamp.
+    /// Returns the stamp of a signature by a trusted key.
     pub fn verify(
         &self,
         statement: &Statement<'_>,
@@ -276,7 +276,7 @@ impl TrustedKeys {
     }
 }
 
-/// Whether something with this stamp may follow what was taken before.
+/// Checks that content with this stamp may follow content with the known one.
 pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     match known {
         Some(known) if found < known => Err(SignatureError::Older { found, known }),
@@ -284,7 +284,7 @@ pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     }
 }
 
-/// The stamp, and who signed what.
+/// Parts of a stored signature: the stamp, and a signature by each key.
 type Parsed<'a> = (u64, Vec<([u8; ID], &'a [u8])>);
 
 fn parse(stored: &[u8]) -> Result<Parsed<'_>, SignatureError> {

@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use sesame_proto::delta::{ChangedHost, RouteTableDelta};
 use sesame_proto::digest::{canonicalize, revision};
 use sesame_proto::schema::{
     Backend, Edge, Endpoint, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Route,
     RouteTable, Snapshot, VirtualHost, WeightedBackend, path_match, route,
 };
-use sesame_proto::shard::{Refreshed, ShardError, Splitter, join, split};
+use sesame_proto::shard::{RefreshedShards, ShardError, Splitter, join, split};
 
 fn snapshot(hosts: usize) -> Snapshot {
     let mut snapshot = Snapshot {
@@ -134,30 +135,31 @@ proptest! {
                 }
             }
             match splitter.refresh(&changed).unwrap() {
-                Refreshed::Shards(shards) => {
+                RefreshedShards::Changed(shards) => {
                     for shard in shards {
                         let held = published.shards.iter_mut().find(|held| held.name == shard.name);
                         *held.expect("a shard that was there") = shard;
                     }
                 }
-                Refreshed::Whole => published = splitter.split(next.clone()).unwrap(),
+                RefreshedShards::Whole => published = splitter.split(next.clone()).unwrap(),
             }
             prop_assert_eq!(&published, &split(&next).unwrap());
 
             // Virtual hosts alone; sometimes so much longer that there are more shards.
             let longer = usize::from(edit % 5) * endpoints * 100;
             let hosts = next.route_tables[0].virtual_hosts.iter_mut();
-            let changed: Vec<_> = hosts
+            let delta: RouteTableDelta = hosts
                 .step_by(endpoints + 1)
                 .map(|host| {
+                    let before = host.clone();
                     host.routes[0].method = format!("N{edit}{}", "x".repeat(longer));
-                    ("http/80".to_owned(), host.clone())
+                    change("http/80", before, host.clone())
                 })
                 .collect();
             let expected = split(&next).unwrap();
-            let rerouted = splitter.reroute(changed).unwrap();
-            let rerouted = rerouted.unwrap_or_else(|| splitter.split(next.clone()).unwrap());
-            prop_assert_eq!(rerouted, expected);
+            let changed = splitter.change_hosts(&delta).unwrap();
+            let changed = changed.unwrap_or_else(|| splitter.split(next.clone()).unwrap());
+            prop_assert_eq!(changed, expected);
         }
     }
 
@@ -185,6 +187,14 @@ proptest! {
     }
 }
 
+fn change(table: &str, before: VirtualHost, after: VirtualHost) -> ChangedHost {
+    ChangedHost {
+        table: table.to_owned(),
+        before,
+        after,
+    }
+}
+
 #[test]
 fn a_virtual_host_that_is_not_there_needs_the_whole() {
     let mut splitter = Splitter::default();
@@ -196,8 +206,8 @@ fn a_virtual_host_that_is_not_there_needs_the_whole() {
         ..host.clone()
     };
     for (table, host) in [("http/80", none), ("http/81", host)] {
-        let rerouted = splitter.reroute(vec![(table.to_owned(), host)]);
-        assert_eq!(rerouted.unwrap(), None);
+        let delta = [change(table, host.clone(), host)].into_iter().collect();
+        assert_eq!(splitter.change_hosts(&delta).unwrap(), None);
         splitter.split(original.clone()).unwrap();
     }
 }
@@ -234,7 +244,8 @@ fn one_endpoint_of_thousands_rewrites_one_small_shard() {
             port: 8080,
         }],
     };
-    let Refreshed::Shards(changed) = splitter.refresh(std::slice::from_ref(&moved)).unwrap() else {
+    let RefreshedShards::Changed(changed) = splitter.refresh(std::slice::from_ref(&moved)).unwrap()
+    else {
         panic!("the number of shards stays");
     };
     assert_eq!(changed.len(), 1);
@@ -246,7 +257,7 @@ fn one_endpoint_of_thousands_rewrites_one_small_shard() {
     );
     assert_eq!(
         splitter.refresh(&[moved]).unwrap(),
-        Refreshed::Shards(Vec::new())
+        RefreshedShards::Changed(Vec::new())
     );
 }
 

@@ -135,7 +135,7 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// Whether Envoy takes the domain in a table that has those that were seen.
+/// Checks that Envoy takes the domain in a table that has the seen ones; the error is the reason.
 pub(super) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

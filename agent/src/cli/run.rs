@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use sesame_gateway_api::api::Network;
+use sesame_gateway_api::resolve;
 
 use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
@@ -96,6 +98,16 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     takeover_seconds: u64,
+    /// Resolve every change by itself where that is possible, or everything for every change: both give the same outcome.
+    #[arg(
+        long = "resolve",
+        env = "SESAME_RESOLVE",
+        hide = true,
+        action = clap::ArgAction::Set,
+        default_value = "incremental",
+        value_parser = PossibleValuesParser::new(["incremental", "full"]).map(|way| way == "incremental")
+    )]
+    incremental: bool,
 }
 
 pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
@@ -116,6 +128,7 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
         lame_duck_seconds,
         health_address,
         takeover_seconds,
+        incremental,
     } = args;
     let mut addresses = host.addresses.clone();
     if !address_pools.is_empty() {
@@ -135,7 +148,10 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<u8> {
     }
     run::run(RunOptions {
         source: source.source()?,
-        resolve: host.resolve_options(),
+        resolve: resolve::Options {
+            incremental,
+            ..host.resolve_options()
+        },
         limits: host.manifest_limits(),
         port_map: host.port_map,
         addresses,

@@ -1,11 +1,12 @@
-//! The engine of manifests: manifests in, what each Gateway wants out. One thread; all of its work is CPU-bound.
+//! The engine of manifests: turns manifests into the configuration of each Gateway. One thread, all of whose work is
+//! CPU-bound.
 //!
-//! It first hands over what was accepted before, so that Envoys start at once, then what the manifests say,
-//! then every change. A few routes that change are resolved with their neighbours alone, with the outcome of a whole
-//! resolution. It never waits for an Envoy.
+//! It first hands over the configurations that were accepted before, so that Envoys start at once, then those of the
+//! manifests, then every change. A few routes or endpoints that change are resolved by themselves, with the outcome of a whole
+//! resolution. It must never wait for an Envoy.
 
 mod classless;
-mod reroute;
+mod incremental;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::reroute::OtherStatus;
+use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::resolve::{Problem, Resolution, ResolvedGateway, Resolver};
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{LastGoodKeys, World};
@@ -30,34 +31,34 @@ use crate::source::problem::Severity;
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
-/// What the engine knows, newest only.
+/// The newest state of the source, for everybody who shows or serves it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// What each Gateway is to serve.
+    /// The configuration of each Gateway.
     pub(super) gateways: Targets,
     /// The objects that were resolved last; `None` until the manifests were read once. Statuses are resolved
     /// again when somebody asks: they take more memory than everything else, and are rarely asked for.
     pub(super) world: Option<World>,
-    /// Since when each condition has its status.
+    /// The time since when each condition has its status.
     pub(super) transitions: Arc<Transitions>,
     /// Everything wrong in the source.
     pub(super) problems: Arc<Vec<ProblemReport>>,
-    /// Whether the source could be read the last time.
+    /// True if the source could be read the last time.
     pub(super) available: bool,
-    /// Why what was accepted before is served instead of what the source says now.
+    /// The reason for which accepted configurations are served instead of those that the source says now.
     pub(super) held: Option<String>,
-    /// The Gateways that this is so of; none if it is so of all.
+    /// The Gateways that this applies to; none if it applies to all.
     pub(super) held_gateways: Option<Arc<BTreeSet<NamespacedName>>>,
-    /// Why the source is looked at now and then, rather than when something happens to it.
+    /// The reason for which the source is polled instead of watched.
     pub(super) polling: Option<String>,
-    /// Whether nothing of what is served is in the source any more, which waits for somebody to say that it is meant.
+    /// True if the source holds none of the served Gateways any more, which waits for somebody to accept it.
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
 }
 
 impl Known {
-    /// Returns why what was accepted before is served of this Gateway.
+    /// Returns the reason for which the accepted configuration of this Gateway is served.
     pub(super) fn held(&self, gateway: &NamespacedName) -> Option<&String> {
         let all_or_this = match &self.held_gateways {
             Some(some) => some.contains(gateway),
@@ -71,27 +72,27 @@ impl Known {
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
     pub(super) resolver: Resolver,
-    /// Of routes that change and their neighbours.
-    pub(super) of_neighbours: Resolver,
+    /// The resolver of incremental resolutions.
+    pub(super) incremental: Resolver,
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// What the last resolution found, beside the conditions, and where the objects were last.
+    /// The problems of the last resolution, and the last places of their objects.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
-    /// What is to happen when no Gateway is left.
+    /// The rules for a source that holds no Gateway any more.
     pub(super) withdrawal: Withdrawal,
-    /// To wait on in a thread.
+    /// The runtime that the thread waits on.
     pub(super) runtime: tokio::runtime::Handle,
 }
 
-/// What objects say now.
-enum Said {
-    /// Of everything.
-    All(Statuses, Vec<Problem>),
-    /// Of some routes; nothing else has changed.
-    Routes(Vec<OtherStatus>),
+/// Statuses after a resolution.
+enum ResolvedStatuses {
+    /// The statuses and problems of all objects.
+    Whole(Statuses, Vec<Problem>),
+    /// The statuses of routes that have changed; nothing else has.
+    Routes(Vec<RouteStatusChange>),
 }
 
 impl Engine {
@@ -111,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// The next change, also of what is held.
+    /// Waits for the next change of the source, or of the decision on a withdrawal.
     fn next(&mut self, watch: &mut Watch) -> Option<Change> {
         let Self {
             runtime,
@@ -126,7 +127,7 @@ impl Engine {
         })
     }
 
-    /// Wants what was accepted before, until the manifests say otherwise.
+    /// Serves the configurations that were accepted before, until the manifests are read.
     fn restore(&mut self) {
         let accepted = std::mem::take(&mut self.accepted);
         if accepted.is_empty() {
@@ -171,8 +172,8 @@ impl Engine {
             return;
         }
         let before = self.known.borrow().gateways.clone();
-        let (mut offers, said) = match self.reroute(scan, &before) {
-            Some((offers, statuses)) => (offers, Said::Routes(statuses)),
+        let (mut offers, statuses) = match self.resolve_changes(scan, &before) {
+            Some((offers, statuses)) => (offers, ResolvedStatuses::Routes(statuses)),
             None => self.resolve(),
         };
         let orphans = classless::orphans(self.manifests.world(), &before, &offers);
@@ -209,11 +210,11 @@ impl Engine {
         });
         // From here on nothing is in the way of a change.
         drop((before, offers));
-        self.note(said, now);
+        self.note(statuses, now);
         self.publish_problems(scan);
     }
 
-    fn resolve(&mut self) -> (Vec<GatewayRevision>, Said) {
+    fn resolve(&mut self) -> (Vec<GatewayRevision>, ResolvedStatuses) {
         let Resolution {
             gateways,
             statuses,
@@ -222,14 +223,14 @@ impl Engine {
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         self.manifests.keep(last_good);
         let offers = gateways.into_iter().map(GatewayRevision::from).collect();
-        (offers, Said::All(statuses, problems))
+        (offers, ResolvedStatuses::Whole(statuses, problems))
     }
 
-    /// Takes note of what was resolved.
-    fn note(&mut self, said: Said, now: Timestamp) {
+    /// Publishes the resolved world and the times of its conditions.
+    fn note(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
         let world = Some(self.manifests.world().clone());
-        match said {
-            Said::All(statuses, problems) => {
+        match statuses {
+            ResolvedStatuses::Whole(statuses, problems) => {
                 self.found = problems.into_iter().map(|found| (found, None)).collect();
                 let before = Arc::clone(&self.known.borrow().transitions);
                 let transitions = Arc::new(before.after(&statuses, now));
@@ -239,14 +240,14 @@ impl Engine {
                     known.transitions = transitions;
                 });
             }
-            Said::Routes(statuses) => self.known.send_modify(|known| {
+            ResolvedStatuses::Routes(statuses) => self.known.send_modify(|known| {
                 known.world = world;
                 Arc::make_mut(&mut known.transitions).follow(&statuses, now);
             }),
         }
     }
 
-    /// Says what is wrong now; logs what was not wrong before.
+    /// Publishes the present problems; logs those that are new.
     fn publish_problems(&mut self, scan: &ScanReport) {
         // A comment above moves an object; one that is gone, with what is held, stays where it was.
         for (problem, place) in &mut self.found {
@@ -290,7 +291,7 @@ impl Engine {
     }
 }
 
-/// Takes note of whether there is inotify for the source.
+/// Publishes the reason for which the source is polled, if it is.
 pub(super) fn note_polling(known: &watch::Sender<Known>, watch: &Watch) {
     known.send_if_modified(|known| {
         let now = watch.polling();

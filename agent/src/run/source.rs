@@ -98,7 +98,7 @@ fn start_manifests(dir: &Path, inputs: Inputs) -> anyhow::Result<()> {
     let engine = Engine {
         manifests: Manifests::with_limits(dir, last_good, limits),
         resolver: Resolver::default(),
-        of_neighbours: Resolver::default(),
+        incremental: Resolver::default(),
         resolve,
         host,
         known,

@@ -20,15 +20,15 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
 /// Largest number of connections at a time.
-const MOST: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// Time that a caller may take to send a request.
-const REQUEST: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that request and answer may take together, unless the answer is [`Lasting`].
-const WHOLE: Duration = Duration::from_secs(30);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of bytes that are kept of a request before it is understood.
-const BUFFER: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Time that every caller has for its request, however many callers there are.
-const GRACE: Duration = Duration::from_millis(50);
+const REQUEST_GRACE: Duration = Duration::from_millis(50);
 /// Pause after the system had no descriptor for a caller.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -135,15 +135,15 @@ impl Connections {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.forget(ended);
         }
-        while self.all.len() >= MOST {
+        while self.all.len() >= MAX_CONNECTIONS {
             let silent = self
                 .all
                 .iter()
                 .find(|connection| connection.stage.is_silent());
             let (task, until) = match silent {
-                Some(silent) => (Some(silent.task.clone()), silent.since + GRACE),
+                Some(silent) => (Some(silent.task.clone()), silent.since + REQUEST_GRACE),
                 // Each of them is answered, which takes a while at most.
-                None => (None, Instant::now() + WHOLE),
+                None => (None, Instant::now() + EXCHANGE_TIMEOUT),
             };
             tokio::select! {
                 biased;
@@ -216,15 +216,15 @@ async fn converse<B>(
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .keep_alive(false)
-        .header_read_timeout(REQUEST)
-        .max_buf_size(BUFFER)
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let overdue = async {
-        tokio::time::sleep(REQUEST).await;
+        tokio::time::sleep(REQUEST_TIMEOUT).await;
         if stage.is_silent() {
             return;
         }
-        tokio::time::sleep(WHOLE.saturating_sub(REQUEST)).await;
+        tokio::time::sleep(EXCHANGE_TIMEOUT.saturating_sub(REQUEST_TIMEOUT)).await;
         if stage.is_lasting() {
             std::future::pending::<()>().await;
         }

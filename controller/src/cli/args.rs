@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use sesame_files::open::{self, Rule};
@@ -13,7 +14,7 @@ use sesame_proto::signature::SigningKeys;
 
 use crate::engine::Mode;
 use crate::publish::Signing;
-use crate::run::Settings;
+use crate::run::ProcessSettings;
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve::Options;
 use sesame_published::names::DEFAULT_NAMESPACE;
@@ -94,6 +95,15 @@ struct Given {
     /// Log format, on standard error [default: text]
     #[arg(long, env = "SESAME_LOG_FORMAT")]
     log_format: Option<LogFormat>,
+    /// Resolve every change by itself where that is possible, or everything for every change: both give the same outcome.
+    #[arg(
+        long = "resolve",
+        env = "SESAME_RESOLVE",
+        hide = true,
+        value_parser = PossibleValuesParser::new(["incremental", "full"]).map(|way| way == "incremental")
+    )]
+    #[serde(skip)]
+    incremental: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -116,7 +126,7 @@ pub(super) enum LogFormat {
 
 impl RunArgs {
     /// Returns the settings, with the log filter and format.
-    pub(super) fn settings(self) -> Result<(String, LogFormat, Settings)> {
+    pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let file = match &self.config {
             Some(path) => read(path)?,
             None => Given::default(),
@@ -126,7 +136,7 @@ impl RunArgs {
 }
 
 impl Given {
-    fn over(self, file: Self) -> Result<(String, LogFormat, Settings)> {
+    fn over(self, file: Self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             controller_name,
             namespace,
@@ -140,6 +150,7 @@ impl Given {
             lease_seconds,
             log,
             log_format,
+            incremental,
         } = self;
         let namespace = namespace
             .or(file.namespace)
@@ -169,12 +180,13 @@ impl Given {
             .map(|network| network.parse().map_err(anyhow::Error::msg))
             .collect::<Result<Vec<Network>>>()
             .context("host-addresses")?;
-        let settings = Settings {
+        let settings = ProcessSettings {
             options: Options {
                 controller_name,
                 allow_local_endpoints: allow_local_endpoints
                     .or(file.allow_local_endpoints)
                     .unwrap_or(defaults.allow_local_endpoints),
+                incremental: incremental.unwrap_or(defaults.incremental),
             },
             namespace,
             mode: match mode.or(file.mode).unwrap_or(ModeArg::Multiple) {

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sesame_proto::delta::RouteTableDelta;
 use sesame_proto::schema::EndpointSet;
-use sesame_proto::shard::{Refreshed, Splitter};
+use sesame_proto::shard::{RefreshedShards, Splitter};
 
 use super::cluster_state::ClusterState;
 use crate::publish::{Bundle, Desired, DesiredPublications};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
-use sesame_gateway_api::resolve::reroute::GatewayHosts;
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL};
@@ -78,14 +78,17 @@ impl Bundles {
         (desired, unpublishable)
     }
 
-    /// Makes the same with these virtual hosts; none if only a whole resolution tells, which is to follow then.
-    pub(super) fn reroute(&mut self, hosts: Vec<GatewayHosts>) -> Option<DesiredPublications> {
-        for (name, hosts) in hosts {
-            let splitter = self.splitters.get_mut(&name)?;
-            let Some(Desired::Publish(bundle)) = self.desired.get_mut(&name) else {
+    /// Changes virtual hosts in the bundles; none if it takes a whole resolution, which is to follow then.
+    pub(super) fn change_hosts(
+        &mut self,
+        changed: &[(NamespacedName, RouteTableDelta)],
+    ) -> Option<DesiredPublications> {
+        for (name, delta) in changed {
+            let splitter = self.splitters.get_mut(name)?;
+            let Some(Desired::Publish(bundle)) = self.desired.get_mut(name) else {
                 return None;
             };
-            *bundle = Arc::new(bundle.rerouted(hosts, splitter)?);
+            *bundle = Arc::new(bundle.with_changed_hosts(delta, splitter)?);
         }
         Some(self.desired.clone())
     }
@@ -102,13 +105,13 @@ impl Bundles {
                 continue;
             };
             match splitter.refresh(sets) {
-                Ok(Refreshed::Shards(shards)) if shards.is_empty() => {}
-                Ok(Refreshed::Shards(shards)) => {
+                Ok(RefreshedShards::Changed(shards)) if shards.is_empty() => {}
+                Ok(RefreshedShards::Changed(shards)) => {
                     *bundle = Arc::new(bundle.with_endpoints(shards));
                     changed = true;
                 }
                 // A resolution tells which Gateway it is, and the reason.
-                Ok(Refreshed::Whole) | Err(_) => return Refresh::Whole,
+                Ok(RefreshedShards::Whole) | Err(_) => return Refresh::Whole,
             }
         }
         if changed {

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use sesame_proto::schema::EndpointSet;
 
 use super::relevant::Relevant;
-use super::slices::{self, ByService};
 use crate::serve::Metrics;
-use crate::watch::{Answer, Input, StoredStatus, WatchEvent, WatchedObject};
+use crate::watch::{FetchOutcome, Input, StoredStatus, WatchEvent, WatchedObject};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::{Options, reroute};
+use sesame_gateway_api::resolve::Options;
+use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, service_of};
 use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
 
 /// Effect of an input.
@@ -40,7 +40,7 @@ impl Effect {
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     world: World,
-    slices: ByService,
+    slices: SliceIndex,
     /// Objects that cannot be decoded, with the reason. If there was a good version before, the world still has it.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
@@ -128,13 +128,15 @@ impl ClusterState {
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
                     if key.kind == Kind::Secret {
-                        let unread = matches!(answer, Answer::Unreadable);
+                        let unread = matches!(answer, FetchOutcome::Unreadable);
                         self.world.last_good.set_unread(&key.name, unread);
                     }
                     match answer {
-                        Answer::Found(object) => self.replace(&key, Some(object), &mut effect),
-                        Answer::Missing => self.replace(&key, None, &mut effect),
-                        Answer::Unreadable => {}
+                        FetchOutcome::Found(object) => {
+                            self.replace(&key, Some(object), &mut effect);
+                        }
+                        FetchOutcome::Missing => self.replace(&key, None, &mut effect),
+                        FetchOutcome::Unreadable => {}
                     }
                 }
             }
@@ -221,23 +223,21 @@ impl ClusterState {
         let mut versions = before.iter().chain(&object);
         match key.kind {
             Kind::EndpointSlice if self.resolved => {
-                effect
-                    .services
-                    .extend(versions.filter_map(slices::service_of));
+                effect.services.extend(versions.filter_map(service_of));
             }
             Kind::Service if self.resolved => {
                 let relevant = self.relevant.get_or_init(|| Relevant::of(&self.world));
                 effect.world_changed |= versions.any(|object| relevant.holds(object));
             }
-            kind if self.resolved && reroute::is_of(kind) && versions.count() == 2 => {
+            kind if self.resolved && is_incremental(kind) && versions.count() == 2 => {
                 effect.routes.extend(before.clone());
             }
             _ => effect.world_changed = true,
         }
-        if let Some(service) = before.as_ref().and_then(slices::service_of) {
+        if let Some(service) = before.as_ref().and_then(service_of) {
             self.slices.remove(&service, &key.name.name);
         }
-        if let Some(service) = object.as_ref().and_then(slices::service_of) {
+        if let Some(service) = object.as_ref().and_then(service_of) {
             self.slices.insert(service, &key.name.name);
         }
         match object {
@@ -254,10 +254,11 @@ impl ClusterState {
         services: &BTreeSet<NamespacedName>,
         options: &Options,
     ) -> Vec<EndpointSet> {
-        services
-            .iter()
-            .flat_map(|service| self.slices.endpoint_sets(service, &self.world, options))
-            .collect()
+        let (sets, problems) = self.slices.endpoint_sets(services, &self.world, options);
+        for problem in &problems {
+            tracing::debug!(object = %problem.object, "{}", problem.message);
+        }
+        sets
     }
 }
 
@@ -368,7 +369,7 @@ pub(super) mod tests {
         assert!(!state.is_whole());
         let fetched = Input::Fetched {
             key,
-            answer: Answer::Missing,
+            answer: FetchOutcome::Missing,
         };
         assert!(state.take(fetched, &Metrics::new()).world_changed);
         assert!(state.is_whole(), "that there is none is an answer too");

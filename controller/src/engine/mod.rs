@@ -8,14 +8,13 @@
 
 mod bundles;
 mod cluster_state;
+#[cfg(test)]
+mod incremental_tests;
 mod pending;
 #[cfg(test)]
 mod refresh_tests;
 mod relevant;
-#[cfg(test)]
-mod reroute_tests;
 mod single;
-mod slices;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +32,9 @@ use crate::serve::Metrics;
 use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
 use crate::watch::{Input, References, references};
 use sesame_gateway_api::expiry::Expiry;
-use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
+use sesame_gateway_api::resolve::incremental::{
+    PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
+};
 use sesame_gateway_api::resolve::{Options, Resolver};
 use sesame_gateway_api::world::ObjectKey;
 
@@ -57,61 +58,37 @@ pub(crate) struct Engine {
     pub(crate) metrics: Arc<Metrics>,
 }
 
+/// Values that the engine goes on from.
+struct Memory {
+    state: ClusterState,
+    resolver: Resolver,
+    /// Resolver of changed routes with their neighbours.
+    incremental: Resolver,
+    bundles: Bundles,
+    pending: Pending,
+}
+
 impl Engine {
     /// Runs until all senders of inputs, or the receiver of statuses, are gone.
     pub(crate) fn run(self) {
-        let mut state = ClusterState::default();
-        let mut resolver = Resolver::default();
-        let mut of_neighbours = Resolver::default();
-        let mut bundles = Bundles::default();
-        let mut pending = Pending::new();
+        let mut memory = Memory {
+            state: ClusterState::default(),
+            resolver: Resolver::default(),
+            incremental: Resolver::default(),
+            bundles: Bundles::default(),
+            pending: Pending::new(),
+        };
         loop {
-            let input = match pending.task(Instant::now()) {
+            let input = match memory.pending.task(Instant::now()) {
                 Task::Wait(None) => self.inputs.recv().map_err(RecvTimeoutError::from),
                 Task::Wait(Some(time)) => self.inputs.recv_timeout(time),
                 Task::Refresh => {
-                    let services = pending.take_services();
-                    let sets = state.endpoint_sets(&services, &self.options);
-                    match bundles.refresh(&sets) {
-                        Refresh::Same => {}
-                        Refresh::Changed(desired) => {
-                            self.desired.send_replace(Some(Arc::new(desired)));
-                            pending.offered(Instant::now());
-                        }
-                        Refresh::Whole => pending.note(Effect::world(), Instant::now()),
-                    }
+                    self.refresh(&mut memory);
                     continue;
                 }
                 Task::Settle => {
-                    pending.look();
-                    if pending.unresolved {
-                        self.want(&mut state);
-                    }
-                    if !state.is_whole() {
-                        continue;
-                    }
-                    let mut outcome = None;
-                    let routes = std::mem::take(&mut pending.routes);
-                    if !pending.unresolved && !routes.is_empty() {
-                        let update =
-                            self.reroute(&state, &routes, &mut of_neighbours, &mut bundles);
-                        outcome = update.map(Resolved::Routes);
-                        pending.unresolved = outcome.is_none();
-                    }
-                    if pending.unresolved {
-                        let statuses = self.resolve(&mut state, &mut resolver, &mut bundles);
-                        outcome = Some(Resolved::World(statuses));
-                        pending.resolved(Instant::now());
-                    }
-                    if outcome.is_some() {
-                        state.note_resolved();
-                    }
-                    let change = StatusChange {
-                        stored: std::mem::take(&mut pending.stored),
-                        resolved: outcome,
-                    };
-                    let nothing = change.stored.is_empty() && change.resolved.is_none();
-                    if !nothing && self.statuses.send(change).is_err() {
+                    let change = self.settle(&mut memory);
+                    if change.is_some_and(|change| self.statuses.send(change).is_err()) {
                         return;
                     }
                     continue;
@@ -122,14 +99,76 @@ impl Engine {
                     // All inputs that have arrived already are one change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
-                        let effect = state.take(input, &self.metrics);
-                        pending.note(effect, Instant::now());
+                        let effect = memory.state.take(input, &self.metrics);
+                        memory.pending.note(effect, Instant::now());
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    /// Publishes the endpoints that have changed, or has the world resolved if there is no fast path.
+    fn refresh(&self, memory: &mut Memory) {
+        let Memory {
+            state,
+            bundles,
+            pending,
+            ..
+        } = memory;
+        let services = pending.take_services();
+        if !self.options.incremental {
+            pending.note(Effect::world(), Instant::now());
+            return;
+        }
+        let sets = state.endpoint_sets(&services, &self.options);
+        match bundles.refresh(&sets) {
+            Refresh::Same => {}
+            Refresh::Changed(desired) => {
+                self.desired.send_replace(Some(Arc::new(desired)));
+                pending.offered(Instant::now());
+            }
+            Refresh::Whole => pending.note(Effect::world(), Instant::now()),
+        }
+    }
+
+    /// Resolves all changes, unless objects are still missing; returns the change of statuses.
+    fn settle(&self, memory: &mut Memory) -> Option<StatusChange> {
+        let Memory {
+            state,
+            resolver,
+            incremental,
+            bundles,
+            pending,
+        } = memory;
+        pending.look();
+        if pending.unresolved {
+            self.want(state);
+        }
+        if !state.is_whole() {
+            return None;
+        }
+        let mut outcome = None;
+        let routes = std::mem::take(&mut pending.routes);
+        if !pending.unresolved && !routes.is_empty() {
+            let update = self.resolve_routes(state, &routes, incremental, bundles);
+            outcome = update.map(Resolved::Routes);
+            pending.unresolved = outcome.is_none();
+        }
+        if pending.unresolved {
+            outcome = Some(Resolved::World(self.resolve(state, resolver, bundles)));
+            pending.resolved(Instant::now());
+        }
+        if outcome.is_some() {
+            state.note_resolved();
+        }
+        let change = StatusChange {
+            stored: std::mem::take(&mut pending.stored),
+            resolved: outcome,
+        };
+        let nothing = change.stored.is_empty() && change.resolved.is_none();
+        (!nothing).then_some(change)
     }
 
     /// Has the objects read that the world refers to, and forgets those that it no longer refers to.
@@ -144,10 +183,10 @@ impl Engine {
     }
 
     /// Resolves changed routes with their neighbours alone; none if it takes a whole resolution.
-    fn reroute(
+    fn resolve_routes(
         &self,
         state: &ClusterState,
-        before: &Before,
+        before: &PreviousRoutes,
         resolver: &mut Resolver,
         bundles: &mut Bundles,
     ) -> Option<RouteStatusUpdate> {
@@ -156,15 +195,18 @@ impl Engine {
             return None;
         }
         let start = Instant::now();
-        let Rerouted { hosts, statuses } = reroute(state.world(), before, resolver, &self.options)?;
+        let RouteDelta {
+            route_tables,
+            statuses,
+        } = resolve_routes(state.world(), before, resolver, &self.options)?;
         let mut changed = BTreeMap::new();
-        if !hosts.is_empty() {
-            let desired = bundles.reroute(hosts)?;
+        if !route_tables.is_empty() {
+            let desired = bundles.change_hosts(&route_tables)?;
             changed = revisions(&desired);
             self.desired.send_replace(Some(Arc::new(desired)));
         }
-        self.metrics.rerouted(start.elapsed());
-        let now = |other: OtherStatus| (other.route, other.now);
+        self.metrics.resolved_routes(start.elapsed());
+        let now = |change: RouteStatusChange| (change.route, change.after);
         Some(RouteStatusUpdate {
             routes: statuses.into_iter().map(now).collect(),
             revisions: changed,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::cluster_state::Effect;
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::reroute::Before;
+use sesame_gateway_api::resolve::incremental::PreviousRoutes;
 use sesame_gateway_api::world::ObjectKey;
 
 /// Quiet time after which a change is resolved.
@@ -27,7 +27,7 @@ pub(super) struct Pending {
     /// True if the outcome of resolution may have changed.
     pub(super) unresolved: bool,
     /// Routes that have changed, as they were when they were last resolved.
-    pub(super) routes: Before,
+    pub(super) routes: PreviousRoutes,
     /// Statuses whose stored form has changed.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
     /// Services whose endpoints have changed.
@@ -56,7 +56,7 @@ impl Pending {
     pub(super) fn new() -> Self {
         Self {
             unresolved: true,
-            routes: Before::new(),
+            routes: PreviousRoutes::new(),
             stored: Vec::new(),
             services: BTreeSet::new(),
             arrived: None,

@@ -1,5 +1,8 @@
 //! Endpoints that are current without a resolution are those of a resolution.
 
+#[path = "../../gateway-api/src/resolve/tests/any_slices.rs"]
+mod any_slices;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,41 +14,11 @@ use super::cluster_state::tests::observed;
 use crate::publish::{Bundle, Desired, DesiredPublications};
 use crate::serve::Metrics;
 use crate::watch::{Input, WatchEvent, WatchedObject};
+use any_slices::{ADDRESSES, KINDS, OBJECTS, any_slice};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::{self, Options};
 use sesame_gateway_api::world::Kind;
-
-/// Two Gateways, whose routes share Services; ports of one number, of one name, and for datagrams.
-const OBJECTS: &str = r"
-{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
- spec: {controllerName: projectsesame.io/gateway-controller}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: edge},
- spec: {gatewayClassName: sesame, listeners: [{name: http, port: 80, protocol: HTTP}]}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: udp},
- spec: {gatewayClassName: sesame, listeners: [{name: dns, port: 53, protocol: UDP}, {name: http, port: 80, protocol: HTTP}]}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: web},
- spec: {parentRefs: [{name: edge}, {name: udp}], rules: [{backendRefs: [{name: s0, port: 80}, {name: s1, port: 53}]}]}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: api},
- spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: s0, port: 81}, {name: s2, port: 80}, {name: none, port: 80}]}]}}
----
-{apiVersion: gateway.networking.k8s.io/v1, kind: UDPRoute, metadata: {name: dns},
- spec: {parentRefs: [{name: udp}], rules: [{backendRefs: [{name: s1, port: 53}]}]}}
----
-{apiVersion: v1, kind: Service, metadata: {name: s0},
- spec: {ports: [{name: a, port: 80}, {name: b, port: 80}, {name: b, port: 81}]}}
----
-{apiVersion: v1, kind: Service, metadata: {name: s1},
- spec: {ports: [{name: a, port: 53, protocol: UDP}, {name: b, port: 53, protocol: TCP}]}}
----
-{apiVersion: v1, kind: Service, metadata: {name: s2}, spec: {ports: [{port: 80}]}}
----
-{apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
-";
 
 fn take(
     state: &mut ClusterState,
@@ -77,47 +50,8 @@ fn published(desired: &DesiredPublications) -> Vec<Arc<Bundle>> {
     desired.values().map(bundle).collect()
 }
 
-/// A slice of some Service: any ports, any addresses, whether ready or not.
 fn slice() -> impl Strategy<Value = (bool, WatchedObject)> {
-    let endpoint = (0..6_usize, 0..4_usize).prop_map(|(address, state)| {
-        let address = [
-            "10.0.0.1",
-            "10.0.0.2",
-            "127.0.0.1",
-            "10.0.0.3",
-            "no address",
-            "10.1.0.1",
-        ][address];
-        let conditions = [
-            "{}",
-            "{ready: true}",
-            "{ready: false}",
-            "{ready: false, serving: true, terminating: true}",
-        ][state];
-        format!("{{addresses: [\"{address}\"], conditions: {conditions}}}")
-    });
-    let port = (0..3_usize, 0..3_usize, 8000..8003).prop_map(|(name, protocol, number)| {
-        let (name, protocol) = (["\"\"", "a", "b"][name], ["\"\"", "TCP", "UDP"][protocol]);
-        format!("{{name: {name}, protocol: {protocol}, port: {number}}}")
-    });
-    let kind = prop::sample::select(vec!["IPv4", "IPv4", "IPv4", "FQDN"]);
-    (
-        any::<bool>(),
-        0..8_usize,
-        0..5_usize,
-        kind,
-        prop::collection::vec(endpoint, 0..40),
-        prop::collection::vec(port, 0..4),
-    )
-        .prop_map(|(there, name, service, kind, endpoints, ports)| {
-            let (endpoints, ports) = (endpoints.join(", "), ports.join(", "));
-            let yaml = format!(
-                "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: slice-{name}, \
-                 labels: {{kubernetes.io/service-name: s{service}}}}}, addressType: {kind}, \
-                 endpoints: [{endpoints}], ports: [{ports}]}}"
-            );
-            (there, observed(&yaml))
-        })
+    any_slice(ADDRESSES, KINDS).prop_map(|(there, yaml)| (there, observed(&yaml)))
 }
 
 proptest! {

@@ -14,7 +14,7 @@ pub(super) struct Relevant(HashSet<NamespacedName>);
 impl Relevant {
     /// Collects the references of all routes and policies, ours or not.
     pub(super) fn of(world: &World) -> Self {
-        let mut named = Named::default();
+        let mut named = ServiceNames::default();
         for route in &world.http_routes {
             named.routes(&route.metadata.namespace, &route.spec, |rule| {
                 (&rule.backend_refs, &rule.filters)
@@ -51,9 +51,9 @@ impl Relevant {
 
 /// Namespaces and names.
 #[derive(Default)]
-struct Named<'w>(HashSet<(&'w str, &'w str)>);
+struct ServiceNames<'w>(HashSet<(&'w str, &'w str)>);
 
-impl<'w> Named<'w> {
+impl<'w> ServiceNames<'w> {
     fn routes<R>(
         &mut self,
         namespace: &'w str,

@@ -18,7 +18,7 @@ pub(super) struct Record {
 
 /// Next step of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum LeaseStep {
     /// Create the Lease: there is none.
     Create,
     /// Take the Lease: it is free, or its holder is gone.
@@ -30,21 +30,21 @@ pub(super) enum Step {
 }
 
 /// Decides the next step. `since` is the time at which the record was first seen as it is.
-pub(super) fn decide(record: Option<&Record>, me: &str, since: Instant, now: Instant) -> Step {
+pub(super) fn decide(record: Option<&Record>, me: &str, since: Instant, now: Instant) -> LeaseStep {
     let Some(Record {
         holder,
         duration,
         version: _,
     }) = record
     else {
-        return Step::Create;
+        return LeaseStep::Create;
     };
     if holder == me {
-        Step::Renew
+        LeaseStep::Renew
     } else if holder.is_empty() || now >= since + *duration {
-        Step::Take
+        LeaseStep::Take
     } else {
-        Step::Wait
+        LeaseStep::Wait
     }
 }
 
@@ -61,19 +61,22 @@ mod tests {
             duration: Duration::from_secs(15),
             version: "1".to_owned(),
         };
-        assert_eq!(decide(None, "me", since, since), Step::Create);
-        assert_eq!(decide(Some(&record("")), "me", since, since), Step::Take);
+        assert_eq!(decide(None, "me", since, since), LeaseStep::Create);
+        assert_eq!(
+            decide(Some(&record("")), "me", since, since),
+            LeaseStep::Take
+        );
         assert_eq!(
             decide(Some(&record("me")), "me", since, after(99)),
-            Step::Renew
+            LeaseStep::Renew
         );
         assert_eq!(
             decide(Some(&record("you")), "me", since, after(14)),
-            Step::Wait
+            LeaseStep::Wait
         );
         assert_eq!(
             decide(Some(&record("you")), "me", since, after(15)),
-            Step::Take
+            LeaseStep::Take
         );
     }
 }

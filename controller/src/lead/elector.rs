@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use super::decide::{Record, Step, decide};
+use super::decide::{LeaseStep, Record, decide};
 use crate::serve::Metrics;
 
 /// Name of the Lease.
@@ -111,15 +111,15 @@ impl Elector {
         let since = seen.as_ref().map_or(now, |(_, since)| *since);
         let step = decide(record.as_ref(), &self.identity, since, now);
         let written = match (step, lease) {
-            (Step::Wait, _) => return Ok(false),
-            (Step::Create, _) | (_, None) => {
+            (LeaseStep::Wait, _) => return Ok(false),
+            (LeaseStep::Create, _) | (_, None) => {
                 let lease = self.lease(None, ObjectMeta::default());
                 api.create(&PostParams::default(), &lease).await
             }
-            (Step::Take | Step::Renew, Some(lease)) => {
+            (LeaseStep::Take | LeaseStep::Renew, Some(lease)) => {
                 let Lease { metadata, spec } = lease;
                 let spec = spec.unwrap_or_default();
-                let lease = self.lease(Some(spec).filter(|_| step == Step::Renew), metadata);
+                let lease = self.lease(Some(spec).filter(|_| step == LeaseStep::Renew), metadata);
                 api.replace(NAME, &PostParams::default(), &lease).await
             }
         };

@@ -28,14 +28,14 @@ pub(super) type Key = (Kind, NamespacedName);
 
 /// Object that should exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Object {
+pub(super) struct ServiceObject {
     pub(super) gateway: NamespacedName,
     pub(super) key: Key,
     pub(super) value: Value,
 }
 
 /// Returns the objects that a Gateway should have; the Service comes first.
-pub(super) fn objects(basis: &Basis) -> Vec<Object> {
+pub(super) fn objects(basis: &Basis) -> Vec<ServiceObject> {
     let name = service_name(basis);
     let ports: Vec<Value> = basis
         .ports
@@ -85,7 +85,7 @@ fn object(
     name: &str,
     labels: &[(&str, &str)],
     mut value: Value,
-) -> Object {
+) -> ServiceObject {
     let Basis {
         gateway,
         uid,
@@ -117,7 +117,7 @@ fn object(
     });
     let digest = sha256(value.to_string().as_bytes());
     value["metadata"]["annotations"][DIGEST_ANNOTATION] = json!(digest);
-    Object {
+    ServiceObject {
         gateway: gateway.clone(),
         key: (kind, NamespacedName::new(&gateway.namespace, name)),
         value,

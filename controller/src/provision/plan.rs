@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Basis;
-use super::objects::{DIGEST_ANNOTATION, Key, Object, objects, owner, service_name};
+use super::objects::{DIGEST_ANNOTATION, Key, ServiceObject, objects, owner, service_name};
 use crate::statuses::GatewayProblems;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
@@ -20,13 +20,13 @@ pub(super) struct ExistingObject {
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Write {
+pub(super) enum ServiceWrite {
     /// Create the object: we have none of this name.
-    Create(Object),
+    Create(ServiceObject),
     /// Replace ours, which differs.
     Replace {
         /// Object that should exist.
-        object: Object,
+        object: ServiceObject,
         /// Version that is replaced.
         version: String,
     },
@@ -39,7 +39,7 @@ pub(super) enum Write {
     },
 }
 
-impl Write {
+impl ServiceWrite {
     /// Returns the Gateway that the object is written for; none if the object is deleted.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         match self {
@@ -74,7 +74,7 @@ pub(super) struct Inventory {
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
-) -> (Vec<Write>, GatewayProblems) {
+) -> (Vec<ServiceWrite>, GatewayProblems) {
     let Inventory {
         gateways,
         gone,
@@ -107,12 +107,12 @@ pub(super) fn plan<'a>(
         for object in objects(basis) {
             wanted.insert(object.key.clone());
             match existing.get(&object.key) {
-                None => writes.push(Write::Create(object)),
+                None => writes.push(ServiceWrite::Create(object)),
                 Some(found) if owner(&found.value) != Some(basis.uid.as_str()) => {
                     without_service.insert(basis.gateway.clone(), taken(&object.key, None));
                 }
                 Some(found) if is_there(&object.value, &found.value) => {}
-                Some(found) => writes.push(Write::Replace {
+                Some(found) => writes.push(ServiceWrite::Replace {
                     version: found.version.clone(),
                     object,
                 }),
@@ -128,7 +128,7 @@ pub(super) fn plan<'a>(
         let of = found.value["metadata"]["labels"][GATEWAY_LABEL].as_str();
         let ours = owner(&found.value).is_some_and(|uid| uids.contains(uid));
         if ours && !wanted.contains(key) && of.is_none_or(|of| !unknown.contains(of)) {
-            writes.push(Write::Delete {
+            writes.push(ServiceWrite::Delete {
                 key: key.clone(),
                 version: found.version.clone(),
             });

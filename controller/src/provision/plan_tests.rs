@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Basis;
 use super::objects::{Key, objects};
-use super::plan::{ExistingObject, Inventory, Write, plan};
+use super::plan::{ExistingObject, Inventory, ServiceWrite, plan};
 use crate::statuses::GatewayProblems;
 use crate::watch::Received;
 use sesame_gateway_api::world::Kind;
@@ -54,12 +54,12 @@ fn known(bases: &[Basis], objects: &BTreeMap<Key, ExistingObject>) -> Inventory 
 fn planned(
     bases: &[Basis],
     observed: &BTreeMap<Key, ExistingObject>,
-) -> (Vec<Write>, GatewayProblems) {
+) -> (Vec<ServiceWrite>, GatewayProblems) {
     let known = known(bases, observed);
     plan(&known, known.gateways.keys())
 }
 
-fn writes(bases: &[Basis], observed: &BTreeMap<Key, ExistingObject>) -> Vec<Write> {
+fn writes(bases: &[Basis], observed: &BTreeMap<Key, ExistingObject>) -> Vec<ServiceWrite> {
     planned(bases, observed).0
 }
 
@@ -151,7 +151,7 @@ fn what_is_there_is_not_written_and_what_differs_is() {
     assert!(
         replaced
             .iter()
-            .all(|write| matches!(write, Write::Replace { version, .. } if version == "7"))
+            .all(|write| matches!(write, ServiceWrite::Replace { version, .. } if version == "7"))
     );
 }
 
@@ -161,7 +161,7 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     let there = settled(&mine);
     let deletes = |known: &Inventory| {
         let (writes, _) = plan(known, [].iter());
-        let deletes = |write: &Write| matches!(write, Write::Delete { .. });
+        let deletes = |write: &ServiceWrite| matches!(write, ServiceWrite::Delete { .. });
         assert!(writes.iter().all(deletes));
         writes.len()
     };
@@ -180,7 +180,9 @@ fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
         gateway["status"]["addresses"] = json!([{"value": "192.0.2.1"}]);
     })];
     let deletes = writes(&fewer, &there);
-    assert!(matches!(&deletes[..], [Write::Delete { key, .. }] if key.1.name.ends_with("-ipv6")));
+    assert!(
+        matches!(&deletes[..], [ServiceWrite::Delete { key, .. }] if key.1.name.ends_with("-ipv6"))
+    );
 }
 
 #[test]

@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Basis;
 use super::objects::{Key, owner};
-use super::plan::{ExistingObject, Inventory, Write, plan, taken};
+use super::plan::{ExistingObject, Inventory, ServiceWrite, plan, taken};
 use crate::publish::DesiredPublications;
-use crate::retry::{Pauses, Retry};
+use crate::retry::{NextAttempt, Pauses};
 use crate::serve::Metrics;
 use crate::statuses::GatewayProblems;
 use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
@@ -56,13 +56,13 @@ struct Cache {
 
 /// A write that failed.
 struct FailedWrite {
-    retry: Retry,
+    retry: NextAttempt,
     /// The Gateway that has no Service because the name is somebody else's, and the reason.
     taken: Option<(NamespacedName, String)>,
 }
 
 /// Reason why a write did nothing.
-enum Failure {
+enum WriteFailure {
     /// The name is taken by somebody else's object.
     Taken,
     Other(String),
@@ -101,7 +101,7 @@ impl Provisioner {
                 continue;
             }
             let (writes, mut without_service) = plan(&cache.inventory, desired.keys());
-            let planned: BTreeSet<&Key> = writes.iter().map(Write::key).collect();
+            let planned: BTreeSet<&Key> = writes.iter().map(ServiceWrite::key).collect();
             failed.retain(|key, _| planned.contains(key));
             let now = Instant::now();
             for write in writes {
@@ -119,14 +119,14 @@ impl Provisioner {
                     Err(failure) => failure,
                 };
                 let why = match &failure {
-                    Failure::Taken => taken(&key, None),
-                    Failure::Other(why) => why.clone(),
+                    WriteFailure::Taken => taken(&key, None),
+                    WriteFailure::Other(why) => why.clone(),
                 };
                 let (kind, name) = &key;
                 tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
                 let before = failed.get(&key).map(|failed| &failed.retry);
-                let retry = Retry::after(before, &PAUSES, Instant::now());
-                let taken = matches!(failure, Failure::Taken);
+                let retry = NextAttempt::after(before, &PAUSES, Instant::now());
+                let taken = matches!(failure, WriteFailure::Taken);
                 let taken = gateway.filter(|_| taken).map(|gateway| (gateway, why));
                 failed.insert(key, FailedWrite { retry, taken });
             }
@@ -152,7 +152,7 @@ impl Provisioner {
         };
         let metrics = Arc::clone(&self.metrics);
         async move {
-            let take = |seen| events.send((kind, seen)).is_ok();
+            let take = |event| events.send((kind, event)).is_ok();
             let kind = kind.as_str();
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind);
@@ -172,10 +172,10 @@ impl Provisioner {
     }
 
     /// Carries out a write, and notes the object as it is stored then.
-    async fn write(&self, write: Write, cache: &mut Cache) -> Result<(), Failure> {
+    async fn write(&self, write: ServiceWrite, cache: &mut Cache) -> Result<(), WriteFailure> {
         let key = write.key().clone();
-        let created = matches!(write, Write::Create(_));
-        let no_answer = || Failure::Other(format!("no answer in {TIMEOUT:?}"));
+        let created = matches!(write, ServiceWrite::Create(_));
+        let no_answer = || WriteFailure::Other(format!("no answer in {TIMEOUT:?}"));
         let answer = tokio::time::timeout(TIMEOUT, self.send(write)).await;
         match answer.map_err(|_| no_answer())? {
             Ok(Some(stored)) => cache.put(key.0, &stored),
@@ -185,17 +185,17 @@ impl Provisioner {
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = tokio::time::timeout(TIMEOUT, self.read(&key)).await;
                 let there = there.map_err(|_| no_answer())?;
-                let there = there.map_err(|error| Failure::Other(error.to_string()))?;
+                let there = there.map_err(|error| WriteFailure::Other(error.to_string()))?;
                 // An object of ours that lost its label is mended by the next plan.
                 let gateways = cache.inventory.gateways.values();
                 let ours = there.filter(|there| {
                     let mut uids = gateways.map(|basis| basis.uid.as_str());
                     owner(there.value()).is_some_and(|uid| uids.any(|known| known == uid))
                 });
-                cache.put(key.0, &ours.ok_or(Failure::Taken)?);
-                return Err(Failure::Other("it had lost its label".to_owned()));
+                cache.put(key.0, &ours.ok_or(WriteFailure::Taken)?);
+                return Err(WriteFailure::Other("it had lost its label".to_owned()));
             }
-            Err(error) => return Err(Failure::Other(error.to_string())),
+            Err(error) => return Err(WriteFailure::Other(error.to_string())),
         }
         Ok(())
     }
@@ -207,18 +207,18 @@ impl Provisioner {
         api.get_opt(&name.name).await
     }
 
-    async fn send(&self, write: Write) -> kube::Result<Option<Received>> {
+    async fn send(&self, write: ServiceWrite) -> kube::Result<Option<Received>> {
         let (kind, NamespacedName { namespace, name }) = write.key().clone();
         let resource = api_resource(kind, api_version(kind));
         let request = Request::new(<Received>::url_path(&resource, Some(&namespace)));
         let parameters = PostParams::default();
         let encode = |value| serde_json::to_vec(value).map_err(kube::Error::SerdeError);
         let (verb, request) = match &write {
-            Write::Create(object) => (
+            ServiceWrite::Create(object) => (
                 "create",
                 request.create(&parameters, encode(&object.value)?),
             ),
-            Write::Replace { object, version } => {
+            ServiceWrite::Replace { object, version } => {
                 let mut value = object.value.clone();
                 value["metadata"]["resourceVersion"] = json!(version);
                 (
@@ -226,7 +226,7 @@ impl Provisioner {
                     request.replace(&name, &parameters, encode(&value)?),
                 )
             }
-            Write::Delete { version, .. } => {
+            ServiceWrite::Delete { version, .. } => {
                 let parameters = DeleteParams::default().preconditions(Preconditions {
                     resource_version: Some(version.clone()),
                     uid: None,
@@ -237,7 +237,7 @@ impl Provisioner {
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.metrics.published(kind.as_str(), verb);
         tracing::debug!(kind = kind.as_str(), namespace, name, verb, "written");
-        let deleted = matches!(write, Write::Delete { .. });
+        let deleted = matches!(write, ServiceWrite::Delete { .. });
         match self.client.request::<Received>(request).await {
             Ok(stored) => Ok((!deleted).then_some(stored)),
             Err(kube::Error::Api(status)) if deleted && status.code == 404 => Ok(None),
@@ -248,13 +248,13 @@ impl Provisioner {
 
 impl Cache {
     /// Takes an event of a watch.
-    fn take(&mut self, kind: Kind, seen: WatchEvent<Received>) {
+    fn take(&mut self, kind: Kind, event: WatchEvent<Received>) {
         let Inventory {
             gateways,
             gone,
             objects,
         } = &mut self.inventory;
-        match seen {
+        match event {
             WatchEvent::Listed(all) => {
                 match kind {
                     Kind::Gateway => {

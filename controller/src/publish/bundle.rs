@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
+use sesame_proto::delta::RouteTableDelta;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{Snapshot, VirtualHost};
+use sesame_proto::schema::Snapshot;
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
-use super::objects::{Object, Owner};
+use super::objects::{BundleOwner, DesiredObject};
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_published::names::{
     KEY_SECRETS_ENTRY, MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name,
@@ -22,11 +23,11 @@ const MAX_SUMMARY_LISTENERS: usize = 64;
 /// All objects that are to be published of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bundle {
-    pub(crate) owner: Owner,
+    pub(crate) owner: BundleOwner,
     pub(crate) revision: String,
     /// Key Secrets, then configuration, then endpoints; each by name.
-    pub(crate) parts: Vec<Arc<Object>>,
-    pub(crate) manifest: Arc<Object>,
+    pub(crate) parts: Vec<Arc<DesiredObject>>,
+    pub(crate) manifest: Arc<DesiredObject>,
 }
 
 impl Bundle {
@@ -42,7 +43,7 @@ impl Bundle {
             snapshot,
             keys,
         } = resolved;
-        let owner = Owner {
+        let owner = BundleOwner {
             gateway,
             fleet: fleet.to_owned(),
         };
@@ -50,7 +51,7 @@ impl Bundle {
         let secrets = secrets.into_iter().enumerate().map(|(index, pairs)| {
             let name = key_secret_name(&owner.gateway, index);
             let bytes = keys::encode(&pairs).into();
-            let secret = Object::new(&owner, Part::Keys, name, bytes, BTreeMap::new());
+            let secret = DesiredObject::new(&owner, Part::Keys, name, bytes, BTreeMap::new());
             Arc::new(secret)
         });
         let secrets = secrets.collect();
@@ -60,13 +61,14 @@ impl Bundle {
         Self::of(owner, secrets, sharded, splitter.config(), &[])
     }
 
-    /// The same with other virtual hosts; none if only the whole Gateway tells. `splitter` is the Gateway's own.
-    pub(crate) fn rerouted(
+    /// Returns the bundle after these changes of virtual hosts; none if only the whole Gateway tells. `splitter` is the
+    /// Gateway's own.
+    pub(crate) fn with_changed_hosts(
         &self,
-        hosts: Vec<(String, VirtualHost)>,
+        delta: &RouteTableDelta,
         splitter: &mut Splitter,
     ) -> Option<Self> {
-        let sharded = splitter.reroute(hosts).ok()??;
+        let sharded = splitter.change_hosts(delta).ok()??;
         let secrets = self.parts.iter().filter(|part| part.part == Part::Keys);
         let secrets = secrets.cloned().collect();
         let owner = self.owner.clone();
@@ -75,14 +77,14 @@ impl Bundle {
 
     /// Puts it together; objects that are among `known` are taken from there.
     fn of(
-        owner: Owner,
-        secrets: Vec<Arc<Object>>,
+        owner: BundleOwner,
+        secrets: Vec<Arc<DesiredObject>>,
         sharded: Sharded,
         config: &Snapshot,
-        known: &[Arc<Object>],
+        known: &[Arc<DesiredObject>],
     ) -> Result<Self, String> {
         let Sharded { manifest, shards } = sharded;
-        let known: HashMap<&str, &Arc<Object>> =
+        let known: HashMap<&str, &Arc<DesiredObject>> =
             known.iter().map(|part| (&*part.name, part)).collect();
         let mut summary = summary(config, &owner.fleet, secrets.len());
         summary.insert("revision".to_owned(), manifest.revision.clone());
@@ -97,7 +99,13 @@ impl Bundle {
             let name = shard_name(&owner.gateway, &name);
             match known.get(&*name).filter(|known| known.bytes == bytes) {
                 Some(known) => Arc::clone(known),
-                None => Arc::new(Object::new(&owner, part, name, bytes, BTreeMap::new())),
+                None => Arc::new(DesiredObject::new(
+                    &owner,
+                    part,
+                    name,
+                    bytes,
+                    BTreeMap::new(),
+                )),
             }
         });
         let parts = secrets.into_iter().chain(shards).collect();
@@ -110,7 +118,7 @@ impl Bundle {
             ));
         }
         let name = manifest_name(&owner.gateway);
-        let manifest_object = Object::new(&owner, Part::Manifest, name, bytes, summary);
+        let manifest_object = DesiredObject::new(&owner, Part::Manifest, name, bytes, summary);
         Ok(Self {
             manifest: Arc::new(manifest_object),
             revision: manifest.revision,

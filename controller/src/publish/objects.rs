@@ -16,7 +16,7 @@ use sesame_published::names::{
 
 /// An object that is to be there.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Object {
+pub(crate) struct DesiredObject {
     pub(crate) part: Part,
     pub(crate) name: String,
     /// Name of the entry that holds `bytes`.
@@ -28,7 +28,7 @@ pub(crate) struct Object {
     pub(crate) digest: [u8; 32],
 }
 
-impl std::fmt::Debug for Object {
+impl std::fmt::Debug for DesiredObject {
     /// Prints no bytes, which may be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.name, self.bytes.len())
@@ -37,15 +37,15 @@ impl std::fmt::Debug for Object {
 
 /// Owner of an object: a Gateway and its fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(crate) struct BundleOwner {
     pub(crate) gateway: NamespacedName,
     pub(crate) fleet: String,
 }
 
-impl Object {
+impl DesiredObject {
     /// Returns an object that holds `bytes` in one entry.
     pub(crate) fn new(
-        owner: &Owner,
+        owner: &BundleOwner,
         part: Part,
         name: String,
         bytes: Bytes,
@@ -73,13 +73,18 @@ impl Object {
     }
 
     /// Returns the same object with these bytes.
-    pub(crate) fn with(&self, owner: &Owner, bytes: Bytes) -> Self {
+    pub(crate) fn with(&self, owner: &BundleOwner, bytes: Bytes) -> Self {
         let (name, summary) = (self.name.clone(), self.summary.clone());
         Self::new(owner, self.part, name, bytes, summary)
     }
 
     /// Returns the object in the form of the API.
-    pub(crate) fn json(&self, owner: &Owner, namespace: &str, signature: Option<&[u8]>) -> Value {
+    pub(crate) fn json(
+        &self,
+        owner: &BundleOwner,
+        namespace: &str,
+        signature: Option<&[u8]>,
+    ) -> Value {
         let encoded = STANDARD.encode(&self.bytes);
         let entry = self.entry;
         let mut object = json!({
@@ -119,7 +124,7 @@ pub(crate) fn kind(part: Part) -> &'static str {
     }
 }
 
-fn labels(owner: &Owner, part: Part) -> BTreeMap<String, String> {
+fn labels(owner: &BundleOwner, part: Part) -> BTreeMap<String, String> {
     BTreeMap::from([
         (GATEWAY_LABEL.to_owned(), gateway_id(&owner.gateway)),
         (PART_LABEL.to_owned(), part.as_str().to_owned()),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use sesame_proto::bounds;
 
-use super::objects::{self, Object, Owner};
+use super::objects::{self, BundleOwner, DesiredObject};
 use super::signing::{Seal, Sealed, Signing};
 use crate::watch::Received;
 use sesame_published::names::{
@@ -18,7 +18,7 @@ use sesame_published::names::{
 
 /// One published object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct PublishedObject {
     pub(super) part: Part,
     /// Label that names the Gateway.
     pub(super) gateway: String,
@@ -35,15 +35,18 @@ pub(super) struct Entry {
 
 /// Published objects by kind and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Published(BTreeMap<(&'static str, String), Entry>);
+pub(super) struct PublishedObjects(BTreeMap<(&'static str, String), PublishedObject>);
 
-impl Published {
-    pub(super) fn get(&self, part: Part, name: &str) -> Option<&Entry> {
+impl PublishedObjects {
+    pub(super) fn get(&self, part: Part, name: &str) -> Option<&PublishedObject> {
         self.0.get(&(objects::kind(part), name.to_owned()))
     }
 
     /// Returns the objects of one Gateway, by the value of its label.
-    pub(super) fn of<'a>(&'a self, gateway: &'a str) -> impl Iterator<Item = (&'a str, &'a Entry)> {
+    pub(super) fn of<'a>(
+        &'a self,
+        gateway: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a PublishedObject)> {
         self.0
             .iter()
             .filter(move |(_, entry)| entry.gateway == gateway)
@@ -68,7 +71,7 @@ impl Published {
     }
 
     /// Replaces all objects of a kind.
-    pub(super) fn list(&mut self, kind: &'static str, found: Vec<(String, Entry)>) {
+    pub(super) fn list(&mut self, kind: &'static str, found: Vec<(String, PublishedObject)>) {
         self.0.retain(|(of, _), _| *of != kind);
         for (name, entry) in found {
             self.0.insert((kind, name), entry);
@@ -77,7 +80,7 @@ impl Published {
 
     /// Takes a version of an object, unless a later one is known; returns true if it has changed. An object that we
     /// wrote ourselves arrives once more by the watch.
-    pub(super) fn put(&mut self, name: &str, entry: Entry) -> bool {
+    pub(super) fn put(&mut self, name: &str, entry: PublishedObject) -> bool {
         let key = (objects::kind(entry.part), name.to_owned());
         match self.0.get(&key) {
             Some(known) if known.version > entry.version || *known == entry => false,
@@ -100,14 +103,19 @@ impl Published {
     }
 }
 
-impl Entry {
+impl PublishedObject {
     /// Returns true if it is this object, signed as it should be.
-    pub(super) fn is(&self, object: &Object) -> bool {
+    pub(super) fn is(&self, object: &DesiredObject) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }
 
     /// Returns the entry that a write leaves.
-    pub(super) fn of_written(object: &Object, owner: &Owner, version: u64, seal: Seal) -> Self {
+    pub(super) fn of_written(
+        object: &DesiredObject,
+        owner: &BundleOwner,
+        version: u64,
+        seal: Seal,
+    ) -> Self {
         Self {
             seal,
             part: object.part,
@@ -235,7 +243,7 @@ mod tests {
                 "labels": {PART_LABEL: "config", GATEWAY_LABEL: "1"},
             }});
             let received = serde_json::from_value(object).expect("an object");
-            Entry::of_seen("ConfigMap", &received, &Signing::default()).is_some()
+            PublishedObject::of_seen("ConfigMap", &received, &Signing::default()).is_some()
         };
         assert!(seen(&["kubectl-edit", PUBLISHER]));
         assert!(!seen(&["kubectl-client-side-apply"]));

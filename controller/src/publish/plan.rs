@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use super::bundle::Bundle;
 use super::desired::{Desired, DesiredPublications};
-use super::objects::{self, Object, Owner};
-use super::observed::Published;
+use super::objects::{self, BundleOwner, DesiredObject};
+use super::observed::PublishedObjects;
 use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
 /// Writes for one Gateway, in steps. A step begins when the one before has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct GatewayPlan {
     /// Owner of the objects; none when nothing but the label is left of the Gateway.
-    pub(super) owner: Option<Owner>,
-    pub(super) steps: Vec<Vec<Write>>,
+    pub(super) owner: Option<BundleOwner>,
+    pub(super) steps: Vec<Vec<ObjectWrite>>,
 }
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Write {
+pub(super) enum ObjectWrite {
     /// Create the object: there is none of this name.
-    Create(Arc<Object>),
+    Create(Arc<DesiredObject>),
     /// Replace the object of this name.
-    Replace(Arc<Object>),
+    Replace(Arc<DesiredObject>),
     /// Delete the object, which is left over.
     Delete {
         /// `ConfigMap` or `Secret`.
@@ -36,7 +36,10 @@ pub(super) enum Write {
 }
 
 /// Returns all writes, by Gateway. Everything of a Gateway that is not desired any more is withdrawn.
-pub(super) fn plan(published: &Published, desired: &DesiredPublications) -> Vec<Plan> {
+pub(super) fn plan(
+    published: &PublishedObjects,
+    desired: &DesiredPublications,
+) -> Vec<GatewayPlan> {
     let ours: BTreeSet<String> = desired.keys().map(gateway_id).collect();
     let wanted = desired.iter().filter_map(|(name, desired)| match desired {
         Desired::Publish(bundle) => Some(publish(published, name, bundle)),
@@ -53,7 +56,11 @@ pub(super) fn plan(published: &Published, desired: &DesiredPublications) -> Vec<
         .collect()
 }
 
-fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -> Plan {
+fn publish(
+    published: &PublishedObjects,
+    name: &NamespacedName,
+    bundle: &Arc<Bundle>,
+) -> GatewayPlan {
     let Bundle {
         owner,
         revision: _,
@@ -65,7 +72,7 @@ fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for object in parts {
         let Some(known) = published.get(object.part, &object.name) else {
-            before.push(Write::Create(Arc::clone(object)));
+            before.push(ObjectWrite::Create(Arc::clone(object)));
             continue;
         };
         if known.is(object) {
@@ -81,18 +88,18 @@ fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -
         match united {
             Some(united) => {
                 if known.digest != united.digest {
-                    before.push(Write::Replace(Arc::new(united)));
+                    before.push(ObjectWrite::Replace(Arc::new(united)));
                 }
-                after.push(Write::Replace(Arc::clone(object)));
+                after.push(ObjectWrite::Replace(Arc::clone(object)));
             }
-            None => before.push(Write::Replace(Arc::clone(object))),
+            None => before.push(ObjectWrite::Replace(Arc::clone(object))),
         }
     }
     let mut here = Vec::new();
     if new_manifest {
         here.push(match known {
-            Some(_) => Write::Replace(Arc::clone(manifest)),
-            None => Write::Create(Arc::clone(manifest)),
+            Some(_) => ObjectWrite::Replace(Arc::clone(manifest)),
+            None => ObjectWrite::Create(Arc::clone(manifest)),
         });
     }
     // While the manifest stays, shards that it does not name are those of the revision before.
@@ -113,23 +120,23 @@ fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -
                 Part::Manifest | Part::Keys => false,
             };
         if !useful {
-            after.push(Write::Delete {
+            after.push(ObjectWrite::Delete {
                 kind: objects::kind(entry.part),
                 name: left.to_owned(),
             });
         }
     }
-    Plan {
+    GatewayPlan {
         owner: Some(owner.clone()),
         steps: steps([before, here, after]),
     }
 }
 
 /// Takes the manifest first: objects that nothing names can go in any order.
-fn withdraw(published: &Published, gateway: &str) -> Plan {
+fn withdraw(published: &PublishedObjects, gateway: &str) -> GatewayPlan {
     let (mut manifest, mut rest) = (Vec::new(), Vec::new());
     for (name, entry) in published.of(gateway) {
-        let write = Write::Delete {
+        let write = ObjectWrite::Delete {
             kind: objects::kind(entry.part),
             name: name.to_owned(),
         };
@@ -138,18 +145,18 @@ fn withdraw(published: &Published, gateway: &str) -> Plan {
             Part::Config | Part::Endpoints | Part::Keys => rest.push(write),
         }
     }
-    Plan {
+    GatewayPlan {
         owner: None,
         steps: steps([manifest, rest, Vec::new()]),
     }
 }
 
-fn steps(all: [Vec<Write>; 3]) -> Vec<Vec<Write>> {
+fn steps(all: [Vec<ObjectWrite>; 3]) -> Vec<Vec<ObjectWrite>> {
     all.into_iter().filter(|step| !step.is_empty()).collect()
 }
 
 /// Returns the endpoint shard with the endpoints that are published in it now; none if the two do not fit into one.
-fn unite(published: &[u8], object: &Object, owner: &Owner) -> Option<Object> {
+fn unite(published: &[u8], object: &DesiredObject, owner: &BundleOwner) -> Option<DesiredObject> {
     let bytes = sesame_proto::shard::unite_endpoints(&object.name, published, &object.bytes);
     Some(object.with(owner, bytes.ok()?))
 }

@@ -12,8 +12,8 @@ use sesame_proto::shard::Splitter;
 
 use super::bundle::Bundle;
 use super::desired::{Desired, DesiredPublications};
-use super::observed::{Entry, Published};
-use super::plan::{Plan, Write, plan};
+use super::observed::{PublishedObject, PublishedObjects};
+use super::plan::{GatewayPlan, ObjectWrite, plan};
 use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
@@ -69,22 +69,22 @@ fn desired(bundle: &Arc<Bundle>) -> DesiredPublications {
 }
 
 /// Does one write to the state.
-fn apply(published: &mut Published, plan: &Plan, write: &Write) {
+fn apply(published: &mut PublishedObjects, plan: &GatewayPlan, write: &ObjectWrite) {
     match write {
-        Write::Create(object) | Write::Replace(object) => {
+        ObjectWrite::Create(object) | ObjectWrite::Replace(object) => {
             let owner = plan.owner.as_ref().expect("an owner");
             published.put(
                 &object.name,
-                Entry::of_written(object, owner, 1, Seal::None),
+                PublishedObject::of_written(object, owner, 1, Seal::None),
             );
         }
-        Write::Delete { kind, name } => {
+        ObjectWrite::Delete { kind, name } => {
             published.remove(kind, name, u64::MAX);
         }
     }
 }
 
-fn carry_out(published: &mut Published, desired: &DesiredPublications) {
+fn carry_out(published: &mut PublishedObjects, desired: &DesiredPublications) {
     for plan in plan(published, desired) {
         for write in plan.steps.iter().flatten() {
             apply(published, &plan, write);
@@ -92,16 +92,20 @@ fn carry_out(published: &mut Published, desired: &DesiredPublications) {
     }
 }
 
-/// What a plan writes, as `step verb part`.
-fn told(plans: &[Plan]) -> Vec<String> {
+/// Returns the writes of plans, as `step verb part`.
+fn told(plans: &[GatewayPlan]) -> Vec<String> {
     let mut told = Vec::new();
     for plan in plans {
         for (step, writes) in plan.steps.iter().enumerate() {
             for write in writes {
                 told.push(match write {
-                    Write::Create(object) => format!("{step} create {}", object.part.as_str()),
-                    Write::Replace(object) => format!("{step} replace {}", object.part.as_str()),
-                    Write::Delete { name, .. } => {
+                    ObjectWrite::Create(object) => {
+                        format!("{step} create {}", object.part.as_str())
+                    }
+                    ObjectWrite::Replace(object) => {
+                        format!("{step} replace {}", object.part.as_str())
+                    }
+                    ObjectWrite::Delete { name, .. } => {
                         let part = name.rsplit('.').next().unwrap_or_default();
                         let part = part.split('-').next().unwrap_or_default();
                         format!("{step} delete {part}")
@@ -116,7 +120,7 @@ fn told(plans: &[Plan]) -> Vec<String> {
 
 #[test]
 fn what_was_carried_out_leaves_nothing_to_do() {
-    let mut published = Published::default();
+    let mut published = PublishedObjects::default();
     let wanted = desired(&bundle("a", "10.0.0.1", "one"));
     let first = told(&plan(&published, &wanted));
     assert_eq!(
@@ -135,7 +139,7 @@ fn what_was_carried_out_leaves_nothing_to_do() {
 
 #[test]
 fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
-    let mut published = Published::default();
+    let mut published = PublishedObjects::default();
     carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
     let moved = desired(&bundle("a", "10.0.0.2", "one"));
     assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
@@ -147,7 +151,7 @@ fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
 
 #[test]
 fn readers_of_either_manifest_find_their_endpoints_and_shards() {
-    let mut published = Published::default();
+    let mut published = PublishedObjects::default();
     carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
     let next = desired(&bundle("b", "10.0.0.2", "one"));
     let plans = plan(&published, &next);
@@ -157,7 +161,7 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
     let endpoints = |step: usize| {
         let writes = &change.steps[step];
         let object = writes.iter().find_map(|write| match write {
-            Write::Replace(object) if object.part == Part::Endpoints => Some(object),
+            ObjectWrite::Replace(object) if object.part == Part::Endpoints => Some(object),
             _ => None,
         });
         object.expect("endpoints").bytes.len()
@@ -166,19 +170,19 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
     assert!(endpoints(0) > endpoints(2), "old and new, then new only");
     let manifest = &change.steps[1];
     assert!(
-        matches!(manifest.as_slice(), [Write::Replace(object)] if object.part == Part::Manifest)
+        matches!(manifest.as_slice(), [ObjectWrite::Replace(object)] if object.part == Part::Manifest)
     );
     // Nothing of the revision before goes while somebody may be reading it.
     assert!(
         !change.steps[2]
             .iter()
-            .any(|write| matches!(write, Write::Delete { .. }))
+            .any(|write| matches!(write, ObjectWrite::Delete { .. }))
     );
 
     // Cut off after any number of writes, the rest is done by whoever comes next, and the end is the same.
     let mut whole = published.clone();
     carry_out(&mut whole, &next);
-    let all: Vec<&Write> = change.steps.iter().flatten().collect();
+    let all: Vec<&ObjectWrite> = change.steps.iter().flatten().collect();
     for done in 0..all.len() {
         let mut state = published.clone();
         for write in &all[..done] {
@@ -194,7 +198,7 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
 
 #[test]
 fn only_a_gateway_that_is_known_not_to_be_ours_is_withdrawn() {
-    let mut published = Published::default();
+    let mut published = PublishedObjects::default();
     carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
     let kept = BTreeMap::from([(name(), Desired::Retain)]);
     assert_eq!(plan(&published, &kept), []);
@@ -202,5 +206,5 @@ fn only_a_gateway_that_is_known_not_to_be_ours_is_withdrawn() {
     assert_eq!(withdrawn[0], "0 delete manifest");
     assert_eq!(withdrawn.len(), 5);
     carry_out(&mut published, &BTreeMap::new());
-    assert_eq!(published, Published::default());
+    assert_eq!(published, PublishedObjects::default());
 }

@@ -14,13 +14,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::desired::DesiredPublications;
-use super::objects::Owner;
-use super::observed::{Entry, Published};
-use super::plan::{Plan, Write, plan};
+use super::objects::BundleOwner;
+use super::observed::{PublishedObject, PublishedObjects};
+use super::plan::{GatewayPlan, ObjectWrite, plan};
 use super::retries::{Retries, forget_settled, note_failure};
-use super::seen::{Found, take};
+use super::seen::{FoundObject, take};
 use super::signing::Signing;
-use super::write::{Refusal, Written};
+use super::write::{WriteRefusal, Written};
 use crate::serve::Metrics;
 use crate::statuses::GatewayProblems;
 use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
@@ -56,7 +56,7 @@ impl Publisher {
             watches.spawn(self.watch(kind, events.clone()));
         }
         drop(events);
-        let mut published = Published::default();
+        let mut published = PublishedObjects::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
         // True if anything that a plan looks at may have changed since the last plan.
@@ -97,43 +97,49 @@ impl Publisher {
                 continue;
             }
             open = false;
-            let now = Instant::now();
-            let plans = plan(&published, &desired);
-            forget_settled(&mut retries, &self.failures, &plans);
-            let plans = plans.into_iter().filter(|plan| {
-                let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
-                retries.get(&name).is_none_or(|retry| retry.at <= now)
-            });
             stamp = next_stamp(stamp.max(published.latest_stamp()), SystemTime::now());
-            let this = &self;
-            let outcomes: Vec<Outcome> = futures::stream::iter(plans)
-                .map(|plan| this.carry_out(plan, stamp))
-                .buffer_unordered(GATEWAYS_AT_ONCE)
-                .collect()
+            self.publish(&desired, &mut published, &mut retries, stamp)
                 .await;
-            for outcome in outcomes {
-                for written in outcome.written {
-                    written.note(&mut published);
-                }
-                note_failure(
-                    &mut retries,
-                    &self.failures,
-                    outcome.gateway,
-                    outcome.failure,
-                );
-            }
-            retries.retain(|gateway, _| {
-                gateway
-                    .as_ref()
-                    .is_none_or(|gateway| desired.contains_key(gateway))
-            });
         }
+    }
+
+    /// Carries out all plans that are due; each step signs with `stamp` or a later one.
+    async fn publish(
+        &self,
+        desired: &DesiredPublications,
+        published: &mut PublishedObjects,
+        retries: &mut Retries,
+        stamp: u64,
+    ) {
+        let now = Instant::now();
+        let plans = plan(published, desired);
+        forget_settled(retries, &self.failures, &plans);
+        let plans = plans.into_iter().filter(|plan| {
+            let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
+            retries.get(&name).is_none_or(|retry| retry.at <= now)
+        });
+        let outcomes: Vec<PlanOutcome> = futures::stream::iter(plans)
+            .map(|plan| self.carry_out(plan, stamp))
+            .buffer_unordered(GATEWAYS_AT_ONCE)
+            .collect()
+            .await;
+        for outcome in outcomes {
+            for written in outcome.written {
+                written.note(published);
+            }
+            note_failure(retries, &self.failures, outcome.gateway, outcome.failure);
+        }
+        retries.retain(|gateway, _| {
+            gateway
+                .as_ref()
+                .is_none_or(|gateway| desired.contains_key(gateway))
+        });
     }
 
     fn watch(
         &self,
         kind: Kind,
-        events: UnboundedSender<(&'static str, WatchEvent<Found>)>,
+        events: UnboundedSender<(&'static str, WatchEvent<FoundObject>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let api: Api<Received> = Api::namespaced_with(
             self.client.clone(),
@@ -150,10 +156,10 @@ impl Publisher {
                 (
                     received.name().name,
                     version,
-                    Entry::of_seen(kind, &received, &signing),
+                    PublishedObject::of_seen(kind, &received, &signing),
                 )
             };
-            let take = |seen| events.send((kind, seen)).is_ok();
+            let take = |event| events.send((kind, event)).is_ok();
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind);
                 tracing::warn!(kind, %error, "a watch of published objects failed; it is started again");
@@ -170,9 +176,9 @@ impl Publisher {
 
     /// Carries out the plan's steps, one after another, until one fails. Each step signs with a later stamp than the one
     /// before.
-    async fn carry_out(&self, plan: Plan, first: u64) -> Outcome {
-        let Plan { owner, steps } = plan;
-        let mut outcome = Outcome {
+    async fn carry_out(&self, plan: GatewayPlan, first: u64) -> PlanOutcome {
+        let GatewayPlan { owner, steps } = plan;
+        let mut outcome = PlanOutcome {
             gateway: owner.as_ref().map(|owner| owner.gateway.clone()),
             written: Vec::new(),
             failure: None,
@@ -207,13 +213,13 @@ impl Publisher {
 
     async fn write(
         &self,
-        owner: Option<&Owner>,
-        write: Write,
+        owner: Option<&BundleOwner>,
+        write: ObjectWrite,
         stamp: u64,
     ) -> Result<Written, String> {
         let name = match &write {
-            Write::Create(object) | Write::Replace(object) => object.name.clone(),
-            Write::Delete { name, .. } => name.clone(),
+            ObjectWrite::Create(object) | ObjectWrite::Replace(object) => object.name.clone(),
+            ObjectWrite::Delete { name, .. } => name.clone(),
         };
         if !*self.leading.borrow() {
             return Err(format!("{name}: another replica leads now"));
@@ -221,21 +227,21 @@ impl Publisher {
         let write = self.send(owner, write, stamp);
         match tokio::time::timeout(TIMEOUT, write).await {
             Ok(Ok(written)) => Ok(written),
-            Ok(Err(Refusal::Foreign)) => Err(format!(
+            Ok(Err(WriteRefusal::Foreign)) => Err(format!(
                 "{name}: there is one that this controller has not written; delete it"
             )),
-            Ok(Err(Refusal::Kube(kube::Error::Api(status)))) => Err(format!(
+            Ok(Err(WriteRefusal::Kube(kube::Error::Api(status)))) => Err(format!(
                 "{name}: the API server says {} {}: {}",
                 status.code, status.reason, status.message
             )),
-            Ok(Err(Refusal::Kube(error))) => Err(format!("{name}: {error}")),
+            Ok(Err(WriteRefusal::Kube(error))) => Err(format!("{name}: {error}")),
             Err(_) => Err(format!("{name}: no answer in {TIMEOUT:?}")),
         }
     }
 }
 
 /// Outcome of a Gateway's plan.
-struct Outcome {
+struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
     failure: Option<String>,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::plan::Plan;
-use crate::retry::{Pauses, Retry};
+use super::plan::GatewayPlan;
+use crate::retry::{NextAttempt, Pauses};
 use crate::statuses::GatewayProblems;
 use sesame_gateway_api::api::NamespacedName;
 
@@ -15,13 +15,13 @@ use sesame_gateway_api::api::NamespacedName;
 const PAUSES: Pauses = Pauses::new(Duration::from_millis(250), Duration::from_secs(5));
 
 /// Next attempts, by Gateway; under none stands what is left of Gateways that are gone.
-pub(super) type Retries = BTreeMap<Option<NamespacedName>, Retry>;
+pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
 /// Forgets failures of what no longer has to be done: another change, or another replica, has made it needless.
 pub(super) fn forget_settled(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,
-    plans: &[Plan],
+    plans: &[GatewayPlan],
 ) {
     let planned: BTreeSet<Option<&NamespacedName>> = plans
         .iter()
@@ -50,7 +50,7 @@ pub(super) fn note_failure(
         }
         return;
     };
-    let retry = Retry::after(retries.get(&gateway), &PAUSES, Instant::now());
+    let retry = NextAttempt::after(retries.get(&gateway), &PAUSES, Instant::now());
     retries.insert(gateway.clone(), retry);
     let Some(gateway) = gateway else {
         tracing::warn!(%why, "what a Gateway left behind could not be removed; it is tried again");
@@ -64,7 +64,7 @@ pub(super) fn note_failure(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::publish::objects::Owner;
+    use crate::publish::objects::BundleOwner;
 
     #[test]
     fn a_failed_write_that_is_no_longer_needed_is_forgotten() {
@@ -74,11 +74,11 @@ mod tests {
         for of in [Some(gateway("a")), Some(gateway("b")), None] {
             note_failure(&mut retries, &failures, of, Some("no answer".to_owned()));
         }
-        let owner = Owner {
+        let owner = BundleOwner {
             gateway: gateway("b"),
             fleet: "default".to_owned(),
         };
-        let plans = [Plan {
+        let plans = [GatewayPlan {
             owner: Some(owner),
             steps: Vec::new(),
         }];

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::observed::{Entry, Published};
+use super::observed::{PublishedObject, PublishedObjects};
 use crate::watch::WatchEvent;
 
 /// Name and version of an object, and its entry if it is one of ours.
-pub(super) type Found = (String, u64, Option<Entry>);
+pub(super) type FoundObject = (String, u64, Option<PublishedObject>);
 
 /// The part of a written object that is read: everything else in it was written here.
 #[derive(Deserialize)]
@@ -24,10 +24,10 @@ pub(super) struct WrittenMetadata {
 
 /// Takes an event of a watch; returns true if it is news.
 pub(super) fn take(
-    published: &mut Published,
+    published: &mut PublishedObjects,
     listed: &mut BTreeSet<&'static str>,
     kind: &'static str,
-    event: WatchEvent<Found>,
+    event: WatchEvent<FoundObject>,
 ) -> bool {
     match event {
         WatchEvent::Listed(found) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sesame_proto::signature::{Piece, SigningKeys, Statement};
 
-use super::objects::{Object, Owner};
+use super::objects::{BundleOwner, DesiredObject};
 use sesame_published::names::{KEY_SECRETS_ENTRY, Part};
 
 /// Keys to sign with, if there are any.
@@ -42,7 +42,12 @@ impl Signing {
     }
 
     /// Returns the signature of an object that is about to be written.
-    pub(super) fn sign(&self, object: &Object, owner: &Owner, stamp: u64) -> Option<Vec<u8>> {
+    pub(super) fn sign(
+        &self,
+        object: &DesiredObject,
+        owner: &BundleOwner,
+        stamp: u64,
+    ) -> Option<Vec<u8>> {
         let keys = self.0.as_ref()?;
         let key_secrets = object.summary.get(KEY_SECRETS_ENTRY);
         let gateway = full_name(&owner.gateway.to_string());

@@ -6,9 +6,9 @@ use kube::api::{DeleteParams, GetParams, PostParams};
 use kube::core::request::Request;
 use serde::de::IgnoredAny;
 
-use super::objects::{self, Object, Owner};
-use super::observed::{Entry, Published, is_ours};
-use super::plan::Write;
+use super::objects::{self, BundleOwner, DesiredObject};
+use super::observed::{PublishedObject, PublishedObjects, is_ours};
+use super::plan::ObjectWrite;
 use super::publisher::Publisher;
 use super::seen::WrittenVersion;
 use crate::watch::{Received, api_resource};
@@ -17,13 +17,13 @@ use sesame_published::names::{PUBLISHER, Part};
 
 /// Change that a write made.
 pub(super) enum Written {
-    Put(String, Box<Entry>),
+    Put(String, Box<PublishedObject>),
     Deleted(&'static str, String),
     Nothing,
 }
 
 impl Written {
-    pub(super) fn note(self, published: &mut Published) {
+    pub(super) fn note(self, published: &mut PublishedObjects) {
         match self {
             Self::Put(name, entry) => {
                 published.put(&name, *entry);
@@ -37,13 +37,13 @@ impl Written {
 }
 
 /// Reason why a write did nothing.
-pub(super) enum Refusal {
+pub(super) enum WriteRefusal {
     /// The name is taken by an object that this controller has not written.
     Foreign,
     Kube(kube::Error),
 }
 
-impl From<kube::Error> for Refusal {
+impl From<kube::Error> for WriteRefusal {
     fn from(error: kube::Error) -> Self {
         Self::Kube(error)
     }
@@ -68,24 +68,24 @@ impl Publisher {
     /// Carries one write out.
     pub(super) async fn send(
         &self,
-        owner: Option<&Owner>,
-        write: Write,
+        owner: Option<&BundleOwner>,
+        write: ObjectWrite,
         stamp: u64,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, WriteRefusal> {
         let written = match (owner, write) {
-            (Some(owner), Write::Create(object)) => {
+            (Some(owner), ObjectWrite::Create(object)) => {
                 match self.put(owner, &object, (Verb::Create, stamp)).await {
                     // The object may be ours all the same: without its label the watch does not see it.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
                         if !self.wrote(objects::kind(object.part), &object.name).await? {
-                            return Err(Refusal::Foreign);
+                            return Err(WriteRefusal::Foreign);
                         }
                         self.put(owner, &object, (Verb::Replace, stamp)).await
                     }
                     result => result,
                 }
             }
-            (Some(owner), Write::Replace(object)) => {
+            (Some(owner), ObjectWrite::Replace(object)) => {
                 match self.put(owner, &object, (Verb::Replace, stamp)).await {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         self.put(owner, &object, (Verb::Create, stamp)).await
@@ -102,9 +102,9 @@ impl Publisher {
                     result => result,
                 }
             }
-            (_, Write::Delete { kind, name }) => self.delete(kind, &name).await,
+            (_, ObjectWrite::Delete { kind, name }) => self.delete(kind, &name).await,
             // Nothing but deletions is planned for a Gateway that is gone.
-            (None, Write::Create(_) | Write::Replace(_)) => Ok(Written::Nothing),
+            (None, ObjectWrite::Create(_) | ObjectWrite::Replace(_)) => Ok(Written::Nothing),
         };
         Ok(written?)
     }
@@ -120,8 +120,8 @@ impl Publisher {
 
     async fn put(
         &self,
-        owner: &Owner,
-        object: &Object,
+        owner: &BundleOwner,
+        object: &DesiredObject,
         (verb, stamp): (Verb, u64),
     ) -> kube::Result<Written> {
         let kind = objects::kind(object.part);
@@ -142,7 +142,7 @@ impl Publisher {
         let stored: WrittenVersion = self.client.request(request).await?;
         let version = stored.metadata.resource_version.parse().unwrap_or(0);
         let seal = self.signing.written(object.part, stamp);
-        let entry = Entry::of_written(object, owner, version, seal);
+        let entry = PublishedObject::of_written(object, owner, version, seal);
         Ok(Written::Put(object.name.clone(), Box::new(entry)))
     }
 

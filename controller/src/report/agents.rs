@@ -31,18 +31,18 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const MAX_OF_HOST: usize = 256;
 
 /// Name of a GatewayAgent, and the report; none if it cannot be decoded.
-type Found = (String, Option<GatewayAgent>);
+type NamedReport = (String, Option<GatewayAgent>);
 
 /// Reason why a report counts for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum ReportRefusal {
     /// The host may not write an object of this name.
     Name,
     /// The host reports about too many Gateways.
     TooMany,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ReportRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name => f.write_str("its name does not follow from its Gateway and its host"),
@@ -53,10 +53,10 @@ impl fmt::Display for Refusal {
 
 /// Event of the watches of agents and Nodes.
 pub(super) enum FleetEvent {
-    Agents(Box<WatchEvent<Found>>),
+    Agents(Box<WatchEvent<NamedReport>>),
     /// The kind is not installed, or may not be read.
     NoAgents,
-    Nodes(WatchEvent<nodes::Found>),
+    Nodes(WatchEvent<nodes::NamedNode>),
     /// Nodes may not be read.
     NoNodes,
 }
@@ -73,7 +73,7 @@ pub(super) struct Agents {
     /// Agents that were stale at the last look: the first look may be too early.
     stale: BTreeSet<String>,
     /// Agents that no host may have written, with the reason. They count for nothing.
-    refused: BTreeMap<String, Refusal>,
+    refused: BTreeMap<String, ReportRefusal>,
     of_host: BTreeMap<String, usize>,
     /// True once it is known which agents there are.
     listed: bool,
@@ -147,7 +147,7 @@ impl Agents {
         &self.fleets
     }
 
-    fn take_agents(&mut self, event: WatchEvent<Found>, now: Moment) -> BTreeSet<ObjectKey> {
+    fn take_agents(&mut self, event: WatchEvent<NamedReport>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         match event {
             WatchEvent::Listed(found) => {
@@ -272,13 +272,13 @@ impl Agents {
     }
 
     /// Returns the reason why the agent counts for nothing; none if it counts.
-    fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<Refusal> {
+    fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<ReportRefusal> {
         let host = &agent.spec.host;
         if agent_name(&fleet::gateway_of(agent), host) != name {
-            return Some(Refusal::Name);
+            return Some(ReportRefusal::Name);
         }
         let count = self.of_host.get(host).copied().unwrap_or(0);
-        (count >= MAX_OF_HOST).then_some(Refusal::TooMany)
+        (count >= MAX_OF_HOST).then_some(ReportRefusal::TooMany)
     }
 
     fn all(&self) -> BTreeSet<NamespacedName> {
@@ -326,7 +326,7 @@ impl Agents {
 }
 
 /// Returns the agents that can be decoded.
-fn readable(found: &[Found]) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
+fn readable(found: &[NamedReport]) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
     let agents = found.iter();
     agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
 }
@@ -345,7 +345,7 @@ async fn watch(
             let _ = events.send(FleetEvent::NoAgents);
         }
     };
-    let take = |seen| events.send(FleetEvent::Agents(Box::new(seen))).is_ok();
+    let take = |event| events.send(FleetEvent::Agents(Box::new(event))).is_ok();
     loop {
         let watch = watcher(api.clone(), watch_config().page_size(PAGE));
         if !follow(watch, keep, take, fail).await || events.send(FleetEvent::NoAgents).is_err() {

@@ -13,8 +13,8 @@ use super::agents::Agents;
 use super::events::Expiring;
 use super::liveness::Moment;
 use super::pace::Pace;
-use super::write::Outcome;
-use crate::retry::{Pauses, Retry};
+use super::write::WriteOutcome;
+use crate::retry::{NextAttempt, Pauses};
 use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
 use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
@@ -38,7 +38,7 @@ pub(super) struct Backlog {
     pub(super) writing: BTreeSet<ObjectKey>,
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
     /// Objects whose write failed, and when they are written next.
-    pub(super) retries: BTreeMap<ObjectKey, Retry>,
+    pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
     /// Statuses that were written last, with the version that the write gave: the API server may drop fields that it does not
     /// know.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, Value)>,
@@ -173,10 +173,10 @@ impl Backlog {
     }
 
     /// Takes the outcome of a write.
-    pub(super) fn wrote(&mut self, key: ObjectKey, outcome: Outcome) {
+    pub(super) fn wrote(&mut self, key: ObjectKey, outcome: WriteOutcome) {
         self.writing.remove(&key);
         match outcome {
-            Outcome::Stored { stored, change } => {
+            WriteOutcome::Stored { stored, change } => {
                 self.retries.remove(&key);
                 self.written
                     .insert(key.clone(), (stored.version.clone(), change));
@@ -184,14 +184,14 @@ impl Backlog {
                     self.put(key, stored);
                 }
             }
-            Outcome::Gone => {}
+            WriteOutcome::Gone => {}
             // The watch brings the new version, or has already.
-            Outcome::Changed => {
-                let retry = Retry::soon(AGAIN, &PAUSES, Instant::now());
+            WriteOutcome::Changed => {
+                let retry = NextAttempt::soon(AGAIN, &PAUSES, Instant::now());
                 self.retries.insert(key, retry);
             }
-            Outcome::Failed => {
-                let retry = Retry::after(self.retries.get(&key), &PAUSES, Instant::now());
+            WriteOutcome::Failed => {
+                let retry = NextAttempt::after(self.retries.get(&key), &PAUSES, Instant::now());
                 self.retries.insert(key, retry);
             }
         }

@@ -33,7 +33,7 @@ impl Moment {
 
 /// Marks that tell one report of a host from the next: two times, which are compared for equality only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct ReportMark {
     heartbeat: Option<Timestamp>,
     written: Option<Timestamp>,
 }
@@ -41,7 +41,7 @@ struct Mark {
 /// Last report of one agent.
 #[derive(Clone, Copy, Debug)]
 struct LastReport {
-    mark: Mark,
+    mark: ReportMark,
     /// Time at which it arrived.
     since: Instant,
     /// Silence of the agent before it arrived.
@@ -71,7 +71,7 @@ impl AgentLiveness {
             }
         }
         for (name, agent) in agents {
-            let mark = Mark {
+            let mark = ReportMark {
                 heartbeat: agent.status.as_ref().and_then(|status| status.heartbeat),
                 written: written(agent),
             };
@@ -104,7 +104,7 @@ impl AgentLiveness {
     }
 
     /// Returns the silence of an agent that is seen for the first time.
-    fn before(&self, mark: Mark, now: Moment) -> Duration {
+    fn before(&self, mark: ReportMark, now: Moment) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
                 .server_time(now)

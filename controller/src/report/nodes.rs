@@ -26,13 +26,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const MAX_ADDRESSES: usize = 64;
 
 /// Name of a Node, and its addresses.
-pub(super) type Found = (String, Addresses);
+pub(super) type NamedNode = (String, NodeAddresses);
 
 /// Addresses of a Node, which are all that is kept of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Addresses(BTreeSet<IpAddr>);
+pub(super) struct NodeAddresses(BTreeSet<IpAddr>);
 
-impl Keep for Addresses {
+impl Keep for NodeAddresses {
     fn keep(_: &NamespacedName, json: Json) -> Self {
         let all = json.value.pointer("/status/addresses");
         let all = all.and_then(Value::as_array).into_iter().flatten();
@@ -45,7 +45,7 @@ impl Keep for Addresses {
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     /// Nodes by name; none before they were listed.
-    known: Option<BTreeMap<String, Addresses>>,
+    known: Option<BTreeMap<String, NodeAddresses>>,
     declared: Vec<Network>,
 }
 
@@ -69,15 +69,15 @@ impl Nodes {
     }
 
     /// Takes an event of the watch; returns true if any address came or went.
-    pub(super) fn take(&mut self, seen: WatchEvent<Found>) -> bool {
-        if let WatchEvent::Listed(all) = seen {
+    pub(super) fn take(&mut self, event: WatchEvent<NamedNode>) -> bool {
+        if let WatchEvent::Listed(all) = event {
             let all = Some(all.into_iter().collect());
             let other = self.known != all;
             self.known = all;
             return other;
         }
         let known = self.known.get_or_insert_default();
-        match seen {
+        match event {
             WatchEvent::Applied((name, addresses)) => {
                 known.insert(name, addresses.clone()) != Some(addresses)
             }
@@ -89,7 +89,7 @@ impl Nodes {
     /// Returns true if this host may serve at this address.
     pub(super) fn allow(&self, host: &str, ip: IpAddr) -> bool {
         let node = self.known.as_ref().and_then(|known| known.get(host));
-        node.is_some_and(|Addresses(all)| all.contains(&ip))
+        node.is_some_and(|NodeAddresses(all)| all.contains(&ip))
             || self.declared.iter().any(|network| network.holds(ip))
     }
 }
@@ -101,8 +101,8 @@ pub(super) async fn watch(
     events: UnboundedSender<FleetEvent>,
 ) {
     let resource = ApiResource::erase::<Node>(&());
-    let api: Api<Received<Addresses>> = Api::all_with(client, &resource);
-    let keep = |node: Received<Addresses>| (node.name().name, node.kept);
+    let api: Api<Received<NodeAddresses>> = Api::all_with(client, &resource);
+    let keep = |node: Received<NodeAddresses>| (node.name().name, node.kept);
     let fail = |error: &watcher::Error| {
         metrics.watch_failed("Node");
         tracing::warn!(%error, "the watch of Nodes failed; it is started again");
@@ -111,7 +111,7 @@ pub(super) async fn watch(
             let _ = events.send(FleetEvent::NoNodes);
         }
     };
-    let take = |seen| events.send(FleetEvent::Nodes(seen)).is_ok();
+    let take = |event| events.send(FleetEvent::Nodes(event)).is_ok();
     loop {
         let watch = watcher(api.clone(), watch_config().page_size(PAGE));
         if !follow(watch, keep, take, fail).await {
@@ -127,13 +127,13 @@ mod tests {
 
     use super::*;
 
-    fn node(addresses: &[&str]) -> Addresses {
+    fn node(addresses: &[&str]) -> NodeAddresses {
         let addresses: Vec<Value> = addresses
             .iter()
             .map(|address| json!({"type": "InternalIP", "address": address}))
             .collect();
         let node = json!({"metadata": {"name": "a"}, "status": {"addresses": addresses}});
-        let node: Received<Addresses> = serde_json::from_value(node).expect("an object");
+        let node: Received<NodeAddresses> = serde_json::from_value(node).expect("an object");
         node.kept
     }
 

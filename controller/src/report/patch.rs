@@ -29,14 +29,14 @@ pub(super) fn patch(
         Some(Status::Gateway(status)) => gateway(&stored, status, now),
         Some(Status::ListenerSet(status)) => listener_set(&stored, status, now),
         Some(Status::Route(status)) => {
-            let ours = status.parents.iter().map(|parent| Entry {
+            let ours = status.parents.iter().map(|parent| OwnEntry {
                 of: json!(parent.parent_ref),
                 conditions: &parent.conditions,
             });
             PARENTS.patch(&stored, ours.collect(), controller_name, now)
         }
         Some(Status::Policy(status)) => {
-            let ours = status.ancestors.iter().map(|ancestor| Entry {
+            let ours = status.ancestors.iter().map(|ancestor| OwnEntry {
                 of: json!(ancestor.ancestor_ref),
                 conditions: &ancestor.conditions,
             });
@@ -175,7 +175,7 @@ const ANCESTORS: SharedList = SharedList {
 };
 
 /// Entry of ours in a shared list.
-struct Entry<'a> {
+struct OwnEntry<'a> {
     of: Value,
     conditions: &'a [Condition],
 }
@@ -184,7 +184,7 @@ impl SharedList {
     fn patch(
         self,
         stored: &Value,
-        ours: Vec<Entry<'_>>,
+        ours: Vec<OwnEntry<'_>>,
         controller_name: &str,
         now: Timestamp,
     ) -> Option<Value> {
@@ -196,7 +196,7 @@ impl SharedList {
             entries.into_iter().flatten().partition(is_ours);
         // Where there is no room for all, entries that are there already go first: nobody takes another's place by its name.
         let room = self.most.saturating_sub(foreign.len());
-        let known = |entry: &Entry<'_>| {
+        let known = |entry: &OwnEntry<'_>| {
             old.iter()
                 .any(|before| before.get(self.of) == Some(&entry.of))
         };
@@ -213,7 +213,7 @@ impl SharedList {
                 fits
             })
             .take(room)
-            .map(|Entry { of, conditions }| {
+            .map(|OwnEntry { of, conditions }| {
                 let before = old
                     .iter()
                     .find(|before| before.get(self.of) == Some(&of))

@@ -18,7 +18,7 @@ use super::events::{self, Expiring};
 use super::liveness::Moment;
 use super::pace::Pace;
 use super::patch::patch;
-use super::write::{self, Outcome};
+use super::write::{self, WriteOutcome};
 use crate::serve::Metrics;
 use crate::statuses::{GatewayProblems, StatusChange};
 use sesame_gateway_api::api::Network;
@@ -48,7 +48,7 @@ impl Reporter {
     /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let mut backlog = Backlog::default();
-        let mut writes: JoinSet<(ObjectKey, Outcome)> = JoinSet::new();
+        let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
         let (mut agents, mut heard) = Agents::watch(
             &self.client,
             &self.namespace,
@@ -111,7 +111,7 @@ impl Reporter {
         &self,
         backlog: &mut Backlog,
         agents: &Agents,
-        writes: &mut JoinSet<(ObjectKey, Outcome)>,
+        writes: &mut JoinSet<(ObjectKey, WriteOutcome)>,
     ) -> Option<Instant> {
         let resolved = backlog.resolved.clone()?;
         if !*self.leading.borrow() || !agents.listed() {

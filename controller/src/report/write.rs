@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Outcome of a write.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum WriteOutcome {
     /// The status is stored.
     Stored {
         /// Status as it is stored now.
@@ -45,7 +45,7 @@ pub(super) async fn write(
     key: ObjectKey,
     stored: StoredStatus,
     status: Value,
-) -> (ObjectKey, Outcome) {
+) -> (ObjectKey, WriteOutcome) {
     let resource = api_resource(key.kind, &stored.api_version);
     let api: Api<Received> = if key.kind.cluster_scoped() {
         Api::all_with(client, &resource)
@@ -64,21 +64,21 @@ pub(super) async fn write(
     let answer = api.patch_status(&key.name.name, &parameters, &patch);
     let outcome = match tokio::time::timeout(TIMEOUT, answer).await {
         Ok(Ok(received)) => match StoredStatus::of(key.kind, &stored.api_version, &received) {
-            Some(stored) => Outcome::Stored {
+            Some(stored) => WriteOutcome::Stored {
                 stored,
                 change: status,
             },
-            None => Outcome::Failed,
+            None => WriteOutcome::Failed,
         },
-        Ok(Err(kube::Error::Api(refusal))) if refusal.code == 404 => Outcome::Gone,
-        Ok(Err(kube::Error::Api(refusal))) if refusal.code == 409 => Outcome::Changed,
+        Ok(Err(kube::Error::Api(refusal))) if refusal.code == 404 => WriteOutcome::Gone,
+        Ok(Err(kube::Error::Api(refusal))) if refusal.code == 409 => WriteOutcome::Changed,
         Ok(Err(error)) => {
             tracing::warn!(object = %key, %error, "its status cannot be written; trying again");
-            Outcome::Failed
+            WriteOutcome::Failed
         }
         Err(_) => {
             tracing::warn!(object = %key, "its status cannot be written: no answer in {TIMEOUT:?}; trying again");
-            Outcome::Failed
+            WriteOutcome::Failed
         }
     };
     (key, outcome)

@@ -171,8 +171,8 @@ impl Metrics {
         }
     }
 
-    /// Notes that routes were resolved with their neighbours alone.
-    pub(crate) fn rerouted(&self, took: Duration) {
+    /// Notes that changed routes were resolved with their neighbours alone.
+    pub(crate) fn resolved_routes(&self, took: Duration) {
         self.resolutions.observe(took.as_secs_f64());
     }
 

@@ -28,7 +28,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Outcome of reading an object.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum FetchOutcome {
     /// The object.
     Found(AnyObject),
     /// The object does not exist.
@@ -69,7 +69,7 @@ impl Fetcher {
         let mut wanted = References::default();
         // Objects being read; true for those that something has happened to since.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();
-        let mut reads: JoinSet<(ObjectKey, Answer)> = JoinSet::new();
+        let mut reads: JoinSet<(ObjectKey, FetchOutcome)> = JoinSet::new();
         loop {
             let mut due: Vec<ObjectKey> = Vec::new();
             tokio::select! {
@@ -97,7 +97,7 @@ impl Fetcher {
                     if again && wanted.contains(&key) {
                         due.push(key.clone());
                     }
-                    if matches!(answer, Answer::Unreadable) && wanted.contains(&key) {
+                    if matches!(answer, FetchOutcome::Unreadable) && wanted.contains(&key) {
                         reading.insert(key.clone(), false);
                         reads.spawn(read(self.client.clone(), key.clone(), LOOK_AGAIN));
                     }
@@ -120,7 +120,7 @@ impl Fetcher {
 
 /// Reads an object until there is an answer. An API server that is just starting forbids everything for a moment: that is no
 /// answer until it has lasted.
-async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, Answer) {
+async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, FetchOutcome) {
     tokio::time::sleep(delay).await;
     let resource = api_resource(key.kind, "v1");
     let api: Api<Received> = Api::namespaced_with(client, &key.name.namespace, &resource);
@@ -131,20 +131,20 @@ async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, An
         match answer {
             Ok(Ok(Some(received))) => {
                 let answer = match decode(key.kind, "v1", received.kept.value) {
-                    Ok(object) => Answer::Found(object),
+                    Ok(object) => FetchOutcome::Found(object),
                     Err(why) => {
                         tracing::warn!(object = %key, %why, "skipped");
-                        Answer::Unreadable
+                        FetchOutcome::Unreadable
                     }
                 };
                 return (key, answer);
             }
-            Ok(Ok(None)) => return (key, Answer::Missing),
+            Ok(Ok(None)) => return (key, FetchOutcome::Missing),
             Ok(Err(kube::Error::Api(status))) if (400..429).contains(&status.code) => {
                 forbidden += 1;
                 if forbidden >= MAX_REFUSALS {
                     tracing::warn!(object = %key, reason = status.message, "the object may not be read");
-                    return (key, Answer::Unreadable);
+                    return (key, FetchOutcome::Unreadable);
                 }
             }
             Ok(Err(error)) => {

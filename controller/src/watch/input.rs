@@ -3,7 +3,7 @@
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey};
 
-use super::{Answer, StoredStatus, WatchEvent};
+use super::{FetchOutcome, StoredStatus, WatchEvent};
 
 /// News of the cluster.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub(crate) enum Input {
     },
     /// Keys that were published last, read before anything that is referred to.
     Published(LastGoodKeys),
-    /// Answer to the read of an object that is referred to.
+    /// Outcome of the read of an object that is referred to.
     Fetched {
         /// The object.
         key: ObjectKey,
         /// The answer.
-        answer: Answer,
+        answer: FetchOutcome,
     },
 }
 

@@ -19,7 +19,7 @@ mod references;
 mod resource;
 mod stored_status;
 
-pub(crate) use self::fetch::{Answer, References};
+pub(crate) use self::fetch::{FetchOutcome, References};
 pub(crate) use self::follow::{WatchEvent, follow, is_forbidden, watch_config};
 pub(crate) use self::input::{Input, WatchedObject};
 pub(crate) use self::received::{Json, Keep, PAGE, Received};

@@ -12,7 +12,7 @@ use sesame_gateway_api::world::{Kind, ObjectKey, World};
 
 /// Returns the objects that Gateways of `controller_name`, ListenerSets and policies refer to.
 pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<ObjectKey> {
-    let mut found = Found::default();
+    let mut found = Referenced::default();
     let ours: BTreeSet<&str> = world
         .gateway_classes
         .iter()
@@ -46,9 +46,9 @@ pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<Objec
 }
 
 #[derive(Default)]
-struct Found(BTreeSet<ObjectKey>);
+struct Referenced(BTreeSet<ObjectKey>);
 
-impl Found {
+impl Referenced {
     fn gateway(&mut self, gateway: &Gateway) {
         let namespace = &gateway.metadata.namespace;
         self.listeners(namespace, &gateway.spec.listeners);

@@ -21,54 +21,54 @@ use sesame_proto::signature::{self, Piece, SignatureError, SigningKeys, Statemen
 
 /// The manifest's file name.
 pub const MANIFEST: &str = "manifest.pb";
-/// The file of key pairs, where they travel with the snapshot at all. Not part of it: it is left alone.
+/// The name of the file of key pairs, which may travel with the snapshot. It is no part of it and is left alone.
 pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
 const MAX_SIGNATURE_BYTES: u64 = 4096;
-/// A directory is for whoever reads it; its keys are in one file.
+/// The piece that a manifest is in a directory, which is for every host that reads it, with its keys in one file.
 const MANIFEST_PIECE: Piece<'_> = Piece::Manifest {
     fleet: "",
     key_secrets: 0,
 };
 const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
 
-/// Why a snapshot directory could not be written or read.
+/// Reasons for which a snapshot directory cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// The file system refused.
     #[error("{path}: {source}")]
     Io {
-        /// Where.
+        /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file is not to be read.
+    /// A file must not be read.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Nobody who is trusted vouches for it.
+    /// No trusted key vouches for a file.
     #[error("{path}: {source}")]
     Signature {
         /// The file.
         path: PathBuf,
-        /// Why it is not believed.
+        /// The reason for which it is not believed.
         source: SignatureError,
     },
-    /// The pieces do not fit together.
+    /// The shards do not fit together.
     #[error("{path}: {source}")]
     Shard {
         /// The directory.
         path: PathBuf,
-        /// Which, and why.
+        /// The shard and the reason.
         source: ShardError,
     },
-    /// The manifest is not one.
+    /// The manifest cannot be decoded.
     #[error("{path}: {reason}")]
     Manifest {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
@@ -78,7 +78,8 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     write_signed(dir, snapshot, None)
 }
 
-/// The same, signed with these keys and this stamp, which has to be later than that of every snapshot before it.
+/// Writes the snapshot as [`write`] does, signed with these keys and this stamp, which has to be later than that of every
+/// snapshot before it.
 pub fn write_signed(
     dir: &Path,
     snapshot: &Snapshot,
@@ -138,7 +139,7 @@ pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     replace(dir, KEYS, &keys::encode(pairs))
 }
 
-/// Reads what `dir` is meant to hold; its shards may be missing.
+/// Reads the manifest in `dir`; its shards may be missing.
 pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
     let path = dir.join(MANIFEST);
     let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
@@ -154,18 +155,18 @@ pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
     Ok((read.manifest, read.snapshot))
 }
 
-/// What a directory holds.
+/// The content of a snapshot directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Read {
-    /// As it was written.
+    /// The manifest as it is stored.
     pub manifest: Manifest,
-    /// Whole.
+    /// The whole snapshot.
     pub snapshot: Snapshot,
-    /// Of the manifest's signature, if it was looked at.
+    /// The stamp of the manifest's signature, if that was checked.
     pub stamp: Option<u64>,
 }
 
-/// The same; where somebody is trusted, nothing is believed that nobody trusted has signed.
+/// Reads the snapshot in `dir` as [`read`] does; with trusted keys, only content that one of them has signed.
 pub fn read_trusted(dir: &Path, trusted: Option<&TrustedKeys>) -> Result<Read, DirectoryError> {
     let path = dir.join(MANIFEST);
     let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
@@ -231,7 +232,7 @@ pub fn read_trusted(dir: &Path, trusted: Option<&TrustedKeys>) -> Result<Read, D
     })
 }
 
-/// Whether a file of this name can belong to a snapshot.
+/// Returns true if a file of this name can belong to a snapshot.
 pub fn is_piece(name: &str) -> bool {
     let signed = name.strip_suffix(SIGNATURE_SUFFIX).unwrap_or(name);
     name == KEYS || signed == MANIFEST || signed.ends_with(SHARD_SUFFIX)
@@ -241,7 +242,7 @@ fn signature_file(file: &str) -> String {
     format!("{file}{SIGNATURE_SUFFIX}")
 }
 
-/// The file name of a shard.
+/// Returns the file name of a shard.
 pub fn shard_file(name: &str) -> String {
     format!("{name}{SHARD_SUFFIX}")
 }

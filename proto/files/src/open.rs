@@ -1,4 +1,4 @@
-//! Opens files and directories whose content is trusted, and says why one is not to be trusted.
+//! Opens files and directories whose content is trusted; an error says why one must not be trusted.
 //!
 //! A name may stand for a link, a pipe or a device, and may stand for something else a moment later. So a file is opened
 //! without waiting for anybody, and what was opened is what is judged: its type, its owner, its mode and its size. It
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, StatVfsMountFlags};
 
-/// Whose a file or directory has to be, and how it is reached.
+/// Rules for the owner and mode of a file or directory, and for the links that lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// This process wrote it: it is no link, it is this user's or root's, and nobody else may write it.
@@ -20,35 +20,35 @@ pub enum Rule {
     Named,
     /// Somebody put it into a directory that is read: it is no link, it is any user's, and not everybody may write it.
     Given,
-    /// As before, but it may be reached by links.
+    /// The rule of [`Rule::Given`], but links may lead to it.
     GivenByLink,
 }
 
-/// Why a file or directory is not used.
+/// Reasons for which a file or directory is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The system refuses.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// What it says.
+        /// The error of the system.
         source: io::Error,
     },
     /// It is a link.
     #[error("{path}: is a symbolic link, which is not followed here; put the file itself there")]
     Link {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
     },
     /// It is something else than was expected.
     #[error("{path}: is {found}, expected {expected}")]
     Type {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// What it is.
+        /// The type that it has.
         found: &'static str,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
     /// Somebody else could change it at any time.
@@ -56,11 +56,11 @@ pub enum OpenError {
         "{path}: belongs to user {owner}, who could change it at any time; `chown {wanted} {path}`, after a look at what is in it"
     )]
     Owner {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner that it has.
         owner: u32,
-        /// Whose it should be.
+        /// The expected owner.
         wanted: u32,
     },
     /// Others could change it at any time.
@@ -68,27 +68,27 @@ pub enum OpenError {
         "{path}: {who} may write it (mode {mode:04o}); `chmod {change} {path}`, after a look at what is in it"
     )]
     Mode {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Who.
+        /// The users who could.
         who: &'static str,
         /// Its mode.
         mode: u32,
-        /// What `chmod` is told.
+        /// The argument of `chmod` that mends it.
         change: &'static str,
     },
     /// It is larger than it may be.
     #[error("{path}: larger than {limit} bytes")]
     TooLarge {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// What is read at most.
+        /// The limit in bytes.
         limit: u64,
     },
 }
 
 impl OpenError {
-    /// Whether there is nothing of this name.
+    /// Returns true if there is nothing of this name.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -136,7 +136,7 @@ pub fn read_text(path: &Path, rule: Rule, limit: u64) -> Result<String, OpenErro
     })
 }
 
-/// Opens a file for reading; what is known of it was asked of what is open.
+/// Opens a file for reading; its metadata is that of the open file.
 pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }

@@ -3,6 +3,7 @@
 //! As values a snapshot takes seven times the memory, and between two changes nobody looks into it. Its parts are encoded
 //! separately, so that a comparison of bytes tells which of them a change left alone. It must never print a key.
 
+mod endpoints;
 mod route_tables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +12,10 @@ use bytes::Bytes;
 use prost::Message as _;
 
 pub use self::route_tables::{EncodedHost, EncodedTable};
+use crate::delta::RouteTableDelta;
 use crate::digest;
 use crate::keys::KeyPair;
-use crate::schema::{Edge, EndpointSet, Snapshot, Transport, VirtualHost};
+use crate::schema::{Edge, EndpointSet, Snapshot, Transport};
 use crate::wire::{self, numbers};
 
 /// An encoded snapshot with its key pairs, and the few values of it that are asked for often.
@@ -64,11 +66,18 @@ impl EncodedSnapshot {
         changed
     }
 
-    /// Returns the same snapshot with these virtual hosts, each in the place of the one of its domain in the table of that
-    /// name; none where there is no such place, or two.
-    pub fn with_hosts(&self, hosts: &[(String, VirtualHost)]) -> Option<Self> {
+    /// Returns the same snapshot with these endpoint sets in place of those of their names; sets that it does not have are
+    /// left out.
+    pub fn with_changed_endpoints(&self, sets: &[EndpointSet]) -> Option<Self> {
         let mut changed = self.clone();
-        changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, hosts)?.into();
+        changed.parts.endpoints = endpoints::patch(&self.parts.endpoints, sets)?.into();
+        Some(changed)
+    }
+
+    /// Returns the same snapshot after these changes of virtual hosts; none where one is not there as it was before.
+    pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
+        let mut changed = self.clone();
+        changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, delta)?.into();
         Some(changed)
     }
 
@@ -286,8 +295,9 @@ pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::delta::ChangedHost;
     use crate::schema::{
-        Backend, EndpointSet, KeyRef, Port, Route, RouteTable, TrustBundle, VirtualHost,
+        Backend, Endpoint, EndpointSet, KeyRef, Port, Route, RouteTable, TrustBundle, VirtualHost,
     };
     use proptest::prelude::*;
 
@@ -375,22 +385,71 @@ mod tests {
             ..Snapshot::default()
         };
         let before = encode(&snapshot);
-        let others = [
-            ("http/80".to_owned(), host("b", 1)),
-            ("http/82".to_owned(), host("a", 3)),
+        let change = |table: &str, before, after| ChangedHost {
+            table: table.to_owned(),
+            before,
+            after,
+        };
+        let of = |hosts: &[ChangedHost]| hosts.iter().cloned().collect::<RouteTableDelta>();
+        let changes = [
+            change("http/80", host("b", 100), host("b", 1)),
+            change("http/82", host("a", 0), host("a", 3)),
         ];
-        snapshot.route_tables[0].virtual_hosts[1] = others[0].1.clone();
-        snapshot.route_tables[2].virtual_hosts[0] = others[1].1.clone();
-        assert_eq!(before.with_hosts(&others), Some(encode(&snapshot)));
+        snapshot.route_tables[0].virtual_hosts[1] = host("b", 1);
+        snapshot.route_tables[2].virtual_hosts[0] = host("a", 3);
+        let after = encode(&snapshot);
+        assert_eq!(
+            before.with_changed_hosts(&of(&changes)),
+            Some(after.clone())
+        );
+        assert_eq!(
+            after.with_changed_hosts(&of(&changes)),
+            None,
+            "it is not as before"
+        );
         for (table, domain) in [("http/81", "a"), ("http/80", "*"), ("none", "a")] {
-            let other = (table.to_owned(), host(domain, 1));
-            assert_eq!(before.with_hosts(&[other]), None, "{table} {domain}");
+            let nowhere = change(table, host(domain, 1), host(domain, 2));
+            assert_eq!(
+                before.with_changed_hosts(&of(&[nowhere])),
+                None,
+                "{table} {domain}"
+            );
         }
-        let twice = [others[0].clone(), others[0].clone()];
-        assert_eq!(before.with_hosts(&twice), None);
-        snapshot.route_tables[0].virtual_hosts[0] = host("b", 2);
+        let twice = [changes[0].clone(), changes[0].clone()];
+        assert_eq!(before.with_changed_hosts(&of(&twice)), None);
+        snapshot.route_tables[0].virtual_hosts = vec![host("b", 100); 2];
         let two = encode(&snapshot);
-        assert_eq!(two.with_hosts(&others[..1]), None);
+        assert_eq!(two.with_changed_hosts(&of(&changes[..1])), None);
+    }
+
+    #[test]
+    fn changed_endpoints_are_encoded_as_if_all_were_encoded_again() {
+        let set = |name: &str, addresses: &[&str]| EndpointSet {
+            name: name.to_owned(),
+            endpoints: addresses
+                .iter()
+                .map(|address| Endpoint {
+                    address: (*address).to_owned(),
+                    port: 80,
+                })
+                .collect(),
+        };
+        let mut snapshot = Snapshot {
+            endpoints: vec![set("a", &["10.0.0.1"]), set("b", &[]), set("c", &["::1"])],
+            ..Snapshot::default()
+        };
+        let before = encode(&snapshot);
+        let changed = [
+            set("c", &[]),
+            set("b", &["10.0.0.2", "10.0.0.3"]),
+            set("none", &["::1"]),
+        ];
+        snapshot.endpoints[1] = changed[1].clone();
+        snapshot.endpoints[2] = changed[0].clone();
+        assert_eq!(
+            before.with_changed_endpoints(&changed),
+            Some(encode(&snapshot))
+        );
     }
 
     proptest! {

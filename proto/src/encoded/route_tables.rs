@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 
-use crate::schema::VirtualHost;
+use prost::Message as _;
+
+use crate::delta::{ChangedHost, RouteTableDelta};
 use crate::wire::numbers::route_table::{self, VIRTUAL_HOSTS};
 use crate::wire::numbers::{snapshot, virtual_host};
 use crate::wire::{append, append_messages, contents, each, first};
@@ -58,14 +60,13 @@ fn host(bytes: &[u8]) -> Option<EncodedHost<'_>> {
     (field == virtual_host::DOMAIN).then_some(EncodedHost { domain, bytes })
 }
 
-/// Returns the tables with these virtual hosts, each in the place of the one of its domain in the table of that name; none
-/// where there is no such place, or two.
-pub(super) fn patch(encoded: &[u8], hosts: &[(String, VirtualHost)]) -> Option<Vec<u8>> {
+/// Returns the tables after the changes; none where a virtual host is not there as it was before, or twice.
+pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
     // None stands for a host that has found its place.
-    let mut changed: HashMap<(&str, &str), Option<&VirtualHost>> =
-        HashMap::with_capacity(hosts.len());
-    for (table, host) in hosts {
-        if changed.insert((table, &host.domain), Some(host)).is_some() {
+    let mut changed: HashMap<(&str, &str), Option<&ChangedHost>> = HashMap::new();
+    for host in delta.hosts() {
+        let place = (host.table.as_str(), host.before.domain.as_str());
+        if changed.insert(place, Some(host)).is_some() {
             return None;
         }
     }
@@ -78,7 +79,13 @@ pub(super) fn patch(encoded: &[u8], hosts: &[(String, VirtualHost)]) -> Option<V
         }
         for EncodedHost { domain, bytes } in hosts {
             match changed.get_mut(&(name, domain)) {
-                Some(host) => append_messages(VIRTUAL_HOSTS, [host.take()?], &mut content),
+                Some(host) => {
+                    let ChangedHost { before, after, .. } = host.take()?;
+                    if before.encode_to_vec() != bytes {
+                        return None;
+                    }
+                    append_messages(VIRTUAL_HOSTS, [after], &mut content);
+                }
                 None => append(VIRTUAL_HOSTS, bytes, &mut content),
             }
         }

@@ -1,4 +1,6 @@
-//! The way back: a snapshot from a manifest and stored shards. Everything read is hostile until its digest fits.
+//! Joining a snapshot from a manifest and stored shards.
+//!
+//! Everything that is read is hostile until its digest fits: it must never be decoded before its size is known.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -16,22 +18,22 @@ use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 /// A configuration that is the one its manifest names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Joined {
-    /// Canonical, without endpoints.
+    /// The configuration, canonical and without endpoints.
     pub config: Snapshot,
-    /// How much memory the values of its shards take.
+    /// Bytes of memory that the values of its shards take.
     pub size: u64,
 }
 
-/// What a live shard holds.
+/// The content of an endpoint shard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Endpoints {
-    /// In the shard's order.
+    /// The sets, in the shard's order.
     pub sets: Vec<EndpointSet>,
-    /// How much memory they take.
+    /// Bytes of memory that they take.
     pub size: u64,
 }
 
-/// Puts a snapshot together from a manifest and its shards' stored bytes by name.
+/// Joins a snapshot from a manifest and its shards' stored bytes by name.
 pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -51,7 +53,7 @@ pub fn join<B: AsRef<[u8]>>(
     Ok(snapshot)
 }
 
-/// Whether a manifest can be followed at all: its version, how many shards it names, and what it calls them.
+/// Checks that a manifest can be followed: its version, the number of its shards, and their names.
 pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     if manifest.format != FORMAT {
         return Err(ShardError::Format {
@@ -73,7 +75,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     }
 }
 
-/// As [`join`], without the endpoints: what the revision is taken over.
+/// Joins the configuration, which the revision is taken over, without the endpoints.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -105,7 +107,7 @@ pub fn join_config<B: AsRef<[u8]>>(
             ports,
             route_tables: _,
             backends,
-            // Not part of the revision: nobody has vouched for them.
+            // They are no part of the revision, so nobody has vouched for them.
             endpoints: _,
             keys,
             trust_bundles,
@@ -137,7 +139,7 @@ pub fn join_config<B: AsRef<[u8]>>(
     })
 }
 
-/// What a live shard holds. It must hold nothing but endpoints: its digest is nowhere.
+/// Decodes an endpoint shard. It must hold nothing but endpoints, because no manifest has its digest.
 pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> {
     let (mut piece, size) = unpack(name, bytes)?;
     let sets = std::mem::take(&mut piece.endpoints);
@@ -159,7 +161,7 @@ pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     snapshot.endpoints = sets;
 }
 
-/// Whether the stored bytes are those that the manifest names.
+/// Checks that the stored bytes are those that the manifest names.
 pub fn check_digest(reference: &ShardRef, bytes: &[u8]) -> Result<(), ShardError> {
     let found = sha256(bytes);
     if found == reference.sha256 {
@@ -185,7 +187,7 @@ fn stored<'a, B: AsRef<[u8]>>(
     }
 }
 
-/// Whether a shard's name can be part of a file's or an object's name.
+/// Returns true if a shard's name can be part of a file's or an object's name.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !name.is_empty()
@@ -204,13 +206,13 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// The content of a shard, and how much memory it takes. A live shard may have grown since the manifest was written: its
-/// own limit is what bounds it.
+/// Decodes a shard, within the limit for all shards; returns the bytes of memory that it takes, too. An endpoint shard may
+/// have grown since the manifest was written.
 pub(super) fn unpack(name: &str, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     unpack_within(name, bytes, MAX_SHARD_BYTES)
 }
 
-/// The same of a configuration shard, of which the manifest says how large it is.
+/// Decodes a configuration shard, within the size that the manifest names.
 pub(super) fn unpack_named(
     reference: &ShardRef,
     bytes: &[u8],

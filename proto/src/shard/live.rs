@@ -1,40 +1,39 @@
-//! Endpoint shards: they keep their names and change in place, each by itself.
+//! Endpoint shards, which keep their names and change in place, each by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message as _;
 
-use super::splitter::Refreshed;
-use super::{Shard, ShardError, bucket, buckets, pack};
+use super::splitter::RefreshedShards;
+use super::{Shard, ShardError, bucket, bucket_count, pack};
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// How many endpoints one shard is meant to hold, in bytes before compression: a change writes, sends and reads a whole
-/// shard.
+/// Bytes of endpoints that one shard is meant to hold, before compression: a change writes, sends and reads a whole shard.
 const TARGET_BYTES: usize = 16 * 1024;
-/// The most shards; beyond, each holds more.
-const MOST: usize = 256;
+/// Number of endpoint shards at most; with more endpoints, each holds more.
+const MAX_ENDPOINT_SHARDS: usize = 256;
 
 /// The endpoint sets of a snapshot, in shards.
 #[derive(Debug, Default)]
-pub(super) struct Live {
-    /// How many shards there may be.
+pub(super) struct LiveShards {
+    /// Number of buckets that the sets are shared out among.
     count: usize,
-    /// What all sets take, encoded.
+    /// Bytes of all sets, encoded.
     size: usize,
-    /// By index.
-    pieces: BTreeMap<usize, Piece>,
+    /// The shards by their bucket; an empty bucket has none.
+    shards: BTreeMap<usize, LiveShard>,
 }
 
 #[derive(Debug)]
-struct Piece {
-    /// By name.
+struct LiveShard {
+    /// The sets, by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
 }
 
-impl Live {
-    /// These sets, which are canonical, in shards; takes over what is the same.
+impl LiveShards {
+    /// Splits these sets, which are canonical; shards of the same content are taken over.
     pub(super) fn after(mut self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let size = sets.iter().map(EndpointSet::encoded_len).sum();
         let count = count(size);
@@ -42,34 +41,34 @@ impl Live {
         for set in sets {
             split.entry(bucket(&set.name, count)).or_default().push(set);
         }
-        let mut pieces = BTreeMap::new();
+        let mut shards = BTreeMap::new();
         for (index, sets) in split {
             let same = self
-                .pieces
+                .shards
                 .remove(&index)
                 .filter(|held| self.count == count && held.sets == sets);
-            let piece = match same {
+            let shard = match same {
                 Some(held) => held,
-                None => Piece::new(format!("endpoints-{count}-{index}"), sets)?,
+                None => LiveShard::new(format!("endpoints-{count}-{index}"), sets)?,
             };
-            pieces.insert(index, piece);
+            shards.insert(index, shard);
         }
         Ok(Self {
             count,
             size,
-            pieces,
+            shards,
         })
     }
 
-    /// Replaces sets that there are.
-    pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Result<Refreshed, ShardError> {
+    /// Replaces sets; those that no shard has are left out.
+    pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let mut touched = BTreeSet::new();
         for set in sets {
             let index = bucket(&set.name, self.count.max(1));
-            let held = self.pieces.get_mut(&index).and_then(|piece| {
+            let held = self.shards.get_mut(&index).and_then(|shard| {
                 let name = |held: &EndpointSet| held.name.cmp(&set.name);
-                let place = piece.sets.binary_search_by(name).ok()?;
-                piece.sets.get_mut(place)
+                let place = shard.sets.binary_search_by(name).ok()?;
+                shard.sets.get_mut(place)
             });
             let Some(held) = held else { continue };
             let mut set = set.clone();
@@ -81,19 +80,19 @@ impl Live {
             }
         }
         if count(self.size) != self.count && !touched.is_empty() {
-            return Ok(Refreshed::Whole);
+            return Ok(RefreshedShards::Whole);
         }
         let mut changed = Vec::with_capacity(touched.len());
         for index in touched {
-            if let Some(piece) = self.pieces.get_mut(&index) {
-                piece.pack()?;
-                changed.push(piece.shard.clone());
+            if let Some(shard) = self.shards.get_mut(&index) {
+                shard.pack()?;
+                changed.push(shard.shard.clone());
             }
         }
-        Ok(Refreshed::Shards(changed))
+        Ok(RefreshedShards::Changed(changed))
     }
 
-    /// What a manifest says of them: nothing of what changes in place.
+    /// Returns the references for a manifest, which say nothing that changes in place.
     pub(super) fn references(&self) -> impl Iterator<Item = ShardRef> + '_ {
         self.shards().map(|shard| ShardRef {
             name: shard.name.clone(),
@@ -102,18 +101,19 @@ impl Live {
         })
     }
 
+    /// Returns the shards, in the order of their buckets.
     pub(super) fn shards(&self) -> impl Iterator<Item = &Shard> {
-        self.pieces.values().map(|piece| &piece.shard)
+        self.shards.values().map(|live| &live.shard)
     }
 }
 
-impl Piece {
+impl LiveShard {
     fn new(name: String, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let bytes = bytes::Bytes::new();
         let shard = Shard { name, bytes };
-        let mut piece = Self { sets, shard };
-        piece.pack()?;
-        Ok(piece)
+        let mut packed = Self { sets, shard };
+        packed.pack()?;
+        Ok(packed)
     }
 
     fn pack(&mut self) -> Result<(), ShardError> {
@@ -129,5 +129,5 @@ impl Piece {
 }
 
 fn count(size: usize) -> usize {
-    buckets(size, TARGET_BYTES, MOST)
+    bucket_count(size, TARGET_BYTES, MAX_ENDPOINT_SHARDS)
 }

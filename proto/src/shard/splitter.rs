@@ -1,5 +1,7 @@
-//! Cutting snapshots into shards, one after the other: what a change leaves alone is not cut, compressed or digested
-//! again. The outcome is the same as without memory.
+//! Splitting the snapshots of a Gateway into shards, one after the other.
+//!
+//! A shard that a change leaves alone is not made, compressed or digested again. The outcome must never differ from that of
+//! a splitter without memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,59 +9,62 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use super::join::unpack;
-use super::live::Live;
-use super::{FORMAT, MAX_SHARDS, Shard, ShardError, Sharded, bucket, buckets, pack};
-use crate::digest::{canonicalize, domain_order, revision_of_canonical, sha256};
-use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot, VirtualHost};
+use super::live::LiveShards;
+use super::{FORMAT, MAX_SHARDS, Shard, ShardError, Sharded, bucket, bucket_count, pack};
+use crate::delta::{ChangedHost, RouteTableDelta};
+use crate::digest::{canonicalize, revision_of_canonical, sha256};
+use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 
-/// How much configuration one shard is meant to hold, before compression. An edit rewrites one shard; a reader that
-/// knows nothing fetches all of them.
+/// Bytes of configuration that one shard is meant to hold, before compression. An edit rewrites one shard; a reader that
+/// starts fetches all of them.
 const TARGET_BYTES: usize = 64 * 1024;
-/// The most configuration shards besides the first; beyond, each holds more.
-const MOST: usize = 512;
+/// Number of configuration shards at most, besides the first; with more configuration, each holds more.
+const MAX_CONFIG_SHARDS: usize = 512;
+/// Hex digits of a configuration shard's digest that are in its name: 80 bits, so that no two shards share one by chance.
+const NAME_DIGITS: usize = 20;
 
-/// Cuts the snapshots of one Gateway.
+/// Splits the snapshots of one Gateway.
 #[derive(Debug, Default)]
 pub struct Splitter {
     /// The last snapshot, canonical, without its endpoints.
     snapshot: Snapshot,
     revision: String,
-    /// Among how many its tables and backends were shared out.
+    /// Number of buckets that its virtual hosts and backends are shared out among.
     count: usize,
-    /// The first, then those that are not empty.
-    config: Vec<Piece>,
-    live: Live,
+    /// The first shard, then one for each bucket that is not empty.
+    config: Vec<ConfigShard>,
+    live: LiveShards,
 }
 
 /// A configuration shard.
 #[derive(Debug)]
-struct Piece {
-    /// Which of all; none for the first.
-    index: Option<usize>,
-    /// Of its content before compression.
+struct ConfigShard {
+    /// The bucket that it holds; none for the first.
+    bucket: Option<usize>,
+    /// SHA-256 of its content before compression.
     content: [u8; 32],
     reference: ShardRef,
     shard: Shard,
 }
 
-/// What came of a change of endpoints alone.
+/// The outcome of a change of endpoints alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refreshed {
-    /// These shards have other bytes now; the manifest is the same.
-    Shards(Vec<Shard>),
-    /// They need more shards, or fewer: the whole snapshot is to be split again.
+pub enum RefreshedShards {
+    /// These shards have changed; the manifest is the same.
+    Changed(Vec<Shard>),
+    /// The number of shards changes: the whole snapshot is to be split again.
     Whole,
 }
 
-/// Cuts a snapshot into shards.
+/// Splits a snapshot into shards.
 pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
     Splitter::default().split(snapshot.clone())
 }
 
 impl Splitter {
-    /// Cuts the next snapshot.
+    /// Splits the next snapshot.
     pub fn split(&mut self, mut snapshot: Snapshot) -> Result<Sharded, ShardError> {
-        // What cannot be cut leaves nothing to go on from.
+        // A snapshot that cannot be split leaves nothing to go on from.
         let before = std::mem::take(self);
         canonicalize(&mut snapshot);
         let endpoints = std::mem::take(&mut snapshot.endpoints);
@@ -68,7 +73,7 @@ impl Splitter {
             (before.count, before.config)
         } else {
             let count = count(&snapshot);
-            (count, cut(&snapshot, count, before.config)?)
+            (count, split_config(&snapshot, count, before.config)?)
         };
         let live = before.live.after(endpoints)?;
         let found = config.len() + live.references().count();
@@ -85,45 +90,36 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// The last snapshot, canonical, without its endpoints.
+    /// Returns the last snapshot, canonical, without its endpoints.
     pub fn config(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Replaces virtual hosts of the last snapshot, each in the table of this name, as if it had been split with these.
-    /// None if it cannot be told without the rest of the snapshot; after that, and after an error, the whole is to be
-    /// split again.
-    pub fn reroute(
-        &mut self,
-        hosts: Vec<(String, VirtualHost)>,
-    ) -> Result<Option<Sharded>, ShardError> {
+    /// Changes virtual hosts of the last snapshot, with the outcome of splitting the changed one. None if only the whole
+    /// snapshot tells the outcome; it is to be split again after that, and after an error.
+    pub fn change_hosts(&mut self, delta: &RouteTableDelta) -> Result<Option<Sharded>, ShardError> {
         let mut before = std::mem::take(self);
-        let mut touched: BTreeMap<usize, Vec<(String, VirtualHost)>> = BTreeMap::new();
-        for (table, host) in hosts {
-            let Some(held) = held(&mut before.snapshot, &table, &host.domain) else {
-                return Ok(None);
-            };
-            held.clone_from(&host);
-            let index = bucket(&host.domain, before.count);
-            touched.entry(index).or_default().push((table, host));
-        }
-        if count(&before.snapshot) != before.count {
+        let applied = delta.apply(&mut before.snapshot.route_tables);
+        if applied.is_none() || count(&before.snapshot) != before.count {
             return Ok(None);
         }
-        for (index, hosts) in touched {
-            let place = before.config.iter().position(|p| p.index == Some(index));
-            let Some(piece) = place.and_then(|place| before.config.get_mut(place)) else {
+        let mut buckets: BTreeMap<usize, Vec<ChangedHost>> = BTreeMap::new();
+        for host in delta.hosts() {
+            let bucket = bucket(&host.before.domain, before.count);
+            buckets.entry(bucket).or_default().push(host.clone());
+        }
+        for (bucket, hosts) in buckets {
+            let held = |shard: &&mut ConfigShard| shard.bucket == Some(bucket);
+            let Some(shard) = before.config.iter_mut().find(held) else {
                 return Ok(None);
             };
-            let (mut content, _) = unpack(&piece.shard.name, &piece.shard.bytes)?;
-            for (table, host) in hosts {
-                let Some(held) = held(&mut content, &table, &host.domain) else {
-                    return Ok(None);
-                };
-                *held = host;
+            let (mut content, _) = unpack(&shard.shard.name, &shard.shard.bytes)?;
+            let delta: RouteTableDelta = hosts.into_iter().collect();
+            if delta.apply(&mut content.route_tables).is_none() {
+                return Ok(None);
             }
             let plain = content.encode_to_vec();
-            *piece = Piece::new(Some(index), Sha256::digest(&plain).into(), &plain)?;
+            *shard = ConfigShard::new(Some(bucket), Sha256::digest(&plain).into(), &plain)?;
         }
         before.revision = revision_of_canonical(&before.snapshot);
         *self = before;
@@ -143,40 +139,30 @@ impl Splitter {
                 format: FORMAT,
                 gateway: snapshot.gateway.clone(),
                 revision: revision.clone(),
-                config: config.iter().map(|p| p.reference.clone()).collect(),
+                config: config.iter().map(|shard| shard.reference.clone()).collect(),
                 endpoints: live.references().collect(),
             },
             shards: config
                 .iter()
-                .map(|piece| &piece.shard)
+                .map(|config| &config.shard)
                 .chain(live.shards())
                 .cloned()
                 .collect(),
         }
     }
 
-    /// Replaces endpoint sets of the last snapshot, as if it had been split with these. Sets that it has not are left
-    /// out. After an error, too, the whole is to be split again.
-    pub fn refresh(&mut self, sets: &[EndpointSet]) -> Result<Refreshed, ShardError> {
+    /// Replaces endpoint sets of the last snapshot, with the outcome of splitting the changed one. Sets that it does not have
+    /// are left out. After an error, too, the whole is to be split again.
+    pub fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let refreshed = self.live.refresh(sets);
-        if !matches!(refreshed, Ok(Refreshed::Shards(_))) {
-            self.live = Live::default();
+        if !matches!(refreshed, Ok(RefreshedShards::Changed(_))) {
+            self.live = LiveShards::default();
         }
         refreshed
     }
 }
 
-/// The virtual host of this domain in this table of a canonical configuration.
-fn held<'s>(snapshot: &'s mut Snapshot, table: &str, domain: &str) -> Option<&'s mut VirtualHost> {
-    let tables = &mut snapshot.route_tables;
-    let place = tables.binary_search_by(|held| held.name.as_str().cmp(table));
-    let hosts = &mut tables.get_mut(place.ok()?)?.virtual_hosts;
-    let order = |host: &VirtualHost| domain_order(&host.domain).cmp(&domain_order(domain));
-    let place = hosts.binary_search_by(order);
-    hosts.get_mut(place.ok()?)
-}
-
-/// Among how many shards the tables and backends are shared out.
+/// Returns the number of buckets that the virtual hosts and backends are shared out among.
 fn count(config: &Snapshot) -> usize {
     let tables: usize = config
         .route_tables
@@ -188,11 +174,15 @@ fn count(config: &Snapshot) -> usize {
         .iter()
         .map(prost::Message::encoded_len)
         .sum();
-    buckets(tables + backends, TARGET_BYTES, MOST)
+    bucket_count(tables + backends, TARGET_BYTES, MAX_CONFIG_SHARDS)
 }
 
-/// Cuts a canonical configuration; takes over what is the same.
-fn cut(config: &Snapshot, count: usize, before: Vec<Piece>) -> Result<Vec<Piece>, ShardError> {
+/// Splits a canonical configuration; shards of the same content are taken over.
+fn split_config(
+    config: &Snapshot,
+    count: usize,
+    before: Vec<ConfigShard>,
+) -> Result<Vec<ConfigShard>, ShardError> {
     let Snapshot {
         gateway,
         addresses,
@@ -230,33 +220,33 @@ fn cut(config: &Snapshot, count: usize, before: Vec<Piece>) -> Result<Vec<Piece>
         edge: *edge,
         ..Snapshot::default()
     };
-    let mut known: HashMap<[u8; 32], Piece> = before
+    let mut known: HashMap<[u8; 32], ConfigShard> = before
         .into_iter()
-        .map(|piece| (piece.content, piece))
+        .map(|shard| (shard.content, shard))
         .collect();
     let rest = pieces
         .into_iter()
-        .map(|(index, piece)| (Some(index), piece));
+        .map(|(bucket, piece)| (Some(bucket), piece));
     std::iter::once((None, head))
         .chain(rest)
-        .map(|(index, piece)| {
+        .map(|(bucket, piece)| {
             let plain = piece.encode_to_vec();
             let content = Sha256::digest(&plain).into();
             match known.remove(&content) {
-                Some(piece) => Ok(Piece { index, ..piece }),
-                None => Piece::new(index, content, &plain),
+                Some(shard) => Ok(ConfigShard { bucket, ..shard }),
+                None => ConfigShard::new(bucket, content, &plain),
             }
         })
         .collect()
 }
 
-impl Piece {
-    fn new(index: Option<usize>, content: [u8; 32], plain: &[u8]) -> Result<Self, ShardError> {
+impl ConfigShard {
+    fn new(bucket: Option<usize>, content: [u8; 32], plain: &[u8]) -> Result<Self, ShardError> {
         let bytes = pack("config", plain)?;
         let digest = sha256(&bytes);
-        let name = format!("config-{}", digest.get(..20).unwrap_or(&digest));
+        let name = format!("config-{}", digest.get(..NAME_DIGITS).unwrap_or(&digest));
         Ok(Self {
-            index,
+            bucket,
             content,
             reference: ShardRef {
                 name: name.clone(),

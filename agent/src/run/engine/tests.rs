@@ -156,7 +156,7 @@ impl Fixture {
         let engine = Engine {
             manifests: Manifests::new(root, LastGood::none()),
             resolver: Resolver::default(),
-            of_neighbours: Resolver::default(),
+            incremental: Resolver::default(),
             resolve: Options::default(),
             host: HostSettings {
                 pool: vec![[127, 0, 0, 1].into(), [127, 0, 0, 2].into()],
@@ -201,7 +201,7 @@ impl Fixture {
         fs::write(self.path(app), self.apps[app].text(app)).expect("written");
     }
 
-    /// Whether it was told by neighbours.
+    /// Returns true if it was resolved incrementally.
     fn change(&mut self, events: &[(usize, Event)], second: i64) -> bool {
         for (app, event) in events {
             let held = &mut self.apps[*app];
@@ -221,7 +221,7 @@ impl Fixture {
         let paths: Vec<PathBuf> = events.iter().map(|(app, _)| self.path(*app)).collect();
         let scan = self.engine.manifests.rescan_paths(&paths);
         let wanted = self.engine.known.borrow().gateways.clone();
-        let told = self.engine.reroute(&scan, &wanted).is_some();
+        let told = self.engine.resolve_changes(&scan, &wanted).is_some();
         self.take(&scan, second);
         told && !scan.changed.is_empty()
     }
@@ -296,7 +296,7 @@ proptest! {
 }
 
 #[test]
-fn only_what_changes_of_routes_alone_is_told_by_their_neighbours() {
+fn changes_of_routes_and_endpoints_alone_are_resolved_incrementally() {
     let place = |hostname: &str| format!("parentRefs: [{{name: edge}}], hostnames: [{hostname}]");
     let rule = |value: &str, service: &str| {
         format!(
@@ -320,7 +320,18 @@ fn only_what_changes_of_routes_alone_is_told_by_their_neighbours() {
                 (1, Event::Rules(rule("c", "s1"))),
             ],
         ),
+        (true, vec![(1, Event::Endpoint("10.0.0.2"))]),
+        (
+            true,
+            vec![
+                (0, Event::Endpoint("10.0.0.3")),
+                (0, Event::Rules(rule("d", "s1, port: 80}, {name: none"))),
+            ],
+        ),
+        // A problem to report.
+        (false, vec![(1, Event::Endpoint("127.0.0.1"))]),
         (false, vec![(1, Event::Endpoint("10.0.0.2"))]),
+        (false, vec![(1, Event::Port(81))]),
         (false, vec![(1, Event::Gone)]),
     ];
     for (second, (told, events)) in (1..).zip(changes) {

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::reroute::OtherStatus;
+use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
@@ -30,12 +30,12 @@ impl Transitions {
     }
 
     /// Takes over a change in which only the statuses of these routes differ.
-    pub(in crate::run) fn follow(&mut self, others: &[OtherStatus], now: Timestamp) {
-        for OtherStatus {
+    pub(in crate::run) fn follow(&mut self, changes: &[RouteStatusChange], now: Timestamp) {
+        for RouteStatusChange {
             route,
             before: said,
-            now: says,
-        } in others
+            after: says,
+        } in changes
         {
             let mut before = Self::default();
             for (section, conditions) in ObjectStatus::Route(said).sections() {

@@ -10,8 +10,8 @@ use sesame_proto::shard::{self, Endpoints, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
 use sesame_proto::signature::{self, Piece};
 use sesame_published::names::{SHARD_ENTRY, shard_name};
 
+use super::base_revision::{BaseRevision, Config, Next};
 use super::fetch::{Fetched, MissingPieces};
-use super::origin::{Config, Next, Origin};
 use super::pieces::{
     Blocked, CheckedManifest, EndpointShard, endpoints, entry, join, live_shards, moved_endpoints,
     owner, read_manifest, verified, wait_for_keys,
@@ -42,8 +42,8 @@ pub(super) struct RevisionAssembler {
     /// Configuration of the manifest, until the revision is complete.
     next: Option<Next>,
     complete: Option<GatewayRevision>,
-    /// Source of the complete revision, if it is of use for the next.
-    origin: Option<Origin>,
+    /// Shards of the complete revision, if they are of use for the next.
+    base: Option<BaseRevision>,
     incomplete: Option<IncompleteRevision>,
     /// Failures of the last fetch.
     faults: Vec<String>,
@@ -98,7 +98,7 @@ impl RevisionAssembler {
                         .into_iter()
                         .partition(|(held, _)| config.iter().any(|shard| shard.sha256 == *held));
                     self.shards = kept;
-                    self.origin = self.origin.take().and_then(|origin| origin.keep(unnamed));
+                    self.base = self.base.take().and_then(|base| base.keep(unnamed));
                 }
                 self.gateway = Some(gateway);
                 self.manifest = Some(named);
@@ -316,22 +316,22 @@ impl RevisionAssembler {
             let next = match &mut self.next {
                 Some(next) => next,
                 next => {
-                    let origin = before.zip(self.origin.as_ref());
-                    let rerouted = origin.and_then(|(held, origin)| {
-                        origin.reroute(gateway, &held.packed, named, &self.shards)
+                    let base = before.zip(self.base.as_ref());
+                    let patched = base.and_then(|(held, base)| {
+                        base.patch(gateway, &held.packed, named, &self.shards)
                     });
-                    next.insert(match rerouted {
-                        Some(rerouted) => rerouted,
+                    next.insert(match patched {
+                        Some(patched) => patched,
                         None => Next::joined(named, join(manifest, &self.shards, &self.faults)?),
                     })
                 }
             };
             let packed = match &mut next.config {
-                Config::Rerouted(packed) => match moved(packed)? {
+                Config::Patched(packed) => match moved(packed)? {
                     Some(packed) => packed,
                     None => packed.clone(),
                 },
-                Config::Whole(config) => {
+                Config::Joined(config) => {
                     let held = before.into_iter().flat_map(|held| held.packed.keys());
                     let keys = keys_of(config, self.keys.iter().chain(held))
                         .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
@@ -345,7 +345,7 @@ impl RevisionAssembler {
                     EncodedSnapshot::new(&snapshot, keys)
                 }
             };
-            self.origin = self.next.take().map(|next| next.origin);
+            self.base = self.next.take().map(|next| next.base);
             let packed = Arc::new(packed);
             self.complete = Some(GatewayRevision::of_manifest(
                 gateway.clone(),
@@ -378,8 +378,8 @@ impl RevisionAssembler {
 
     /// Makes the next revision be assembled from all of its shards.
     #[cfg(test)]
-    pub(super) fn forget_origin(&mut self) {
-        self.origin = None;
+    pub(super) fn forget_base(&mut self) {
+        self.base = None;
         self.endpoints_moved = true;
     }
 }

@@ -1,17 +1,17 @@
 //! Snapshots from a Kubernetes cluster, as a controller publishes them.
 //!
 //! `listing` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway, which returns the pieces that
-//! are missing, and `fetch` reads these; `origin` is the fast path from one revision to the next. A cluster that cannot be
+//! are missing, and `fetch` reads these; `base_revision` is the fast path from one revision to the next. A cluster that cannot be
 //! reached changes nothing: complete revisions stay. A Gateway is withdrawn only when the API server, asked for its
 //! manifest by name, says that there is none, or that it is for other hosts. This source writes nothing.
 
 mod assembler;
 pub(crate) mod backoff;
+mod base_revision;
 mod connect;
 mod fetch;
 mod fetch_state;
 mod listing;
-mod origin;
 mod pieces;
 mod problems;
 mod store;

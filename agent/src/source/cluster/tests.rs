@@ -1,4 +1,4 @@
-mod short_way;
+mod fast_path;
 
 use std::collections::BTreeMap;
 

@@ -13,6 +13,8 @@ pub struct Options {
     pub controller_name: String,
     /// Allows endpoints on loopback, link-local and unspecified addresses, which are refused otherwise.
     pub allow_local_endpoints: bool,
+    /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
+    pub incremental: bool,
 }
 
 impl Default for Options {
@@ -20,6 +22,7 @@ impl Default for Options {
         Self {
             controller_name: "projectsesame.io/gateway-controller".to_owned(),
             allow_local_endpoints: false,
+            incremental: true,
         }
     }
 }

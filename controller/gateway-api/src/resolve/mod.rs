@@ -10,8 +10,8 @@
 //! 5. `tables`: ports, virtual hosts and routes, and `upstreams`: the Backends that they send to;
 //! 6. `snapshot`: one Gateway assembled from these, and `conditions`: the statuses of all objects.
 //!
-//! `syntax`, `grants`, `tls` and `context` serve all steps. `reroute` resolves a few changed routes with their neighbours
-//! alone, with the same outcome.
+//! `syntax`, `grants`, `tls` and `context` serve all steps. `incremental` resolves a few changed routes or
+//! endpoints by themselves, with the same outcome.
 
 mod attachments;
 mod backends;
@@ -21,9 +21,9 @@ mod endpoints;
 mod filters;
 mod gateways;
 mod grants;
+pub mod incremental;
 mod listeners;
 mod parents;
-pub mod reroute;
 mod routes;
 mod sessions;
 mod snapshot;

@@ -1,6 +1,6 @@
 //! The objects that names in a snapshot, and in what hosts report, are of.
 
-use sesame_proto::provenance::{Part, Provenance};
+use sesame_proto::provenance::{ObjectPart, Provenance};
 
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
@@ -12,7 +12,7 @@ impl ObjectKey {
             kind,
             namespace,
             name,
-            part: Part::Whole,
+            part: ObjectPart::Whole,
         } = Provenance::parse(text).ok()?
         else {
             return None;

@@ -25,11 +25,14 @@ use times::{Times, pick};
 #[derive(Debug, Parser)]
 struct Args {
     /// How many HTTPRoutes; repeatable.
-    #[arg(long, value_delimiter = ',', default_values_t = [100, 1000, 5000])]
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000])]
     routes: Vec<usize>,
     /// How many changes of each sort.
     #[arg(long, default_value_t = 60)]
     changes: usize,
+    /// Measure resolution and rendering alone, without a host.
+    #[arg(long)]
+    pure: bool,
     /// Where the figures go as JSON.
     #[arg(long, default_value = "target/bench.json")]
     json: std::path::PathBuf,
@@ -47,6 +50,8 @@ struct Figures {
     cold_start_ms: f64,
     envoy_alone_cold_start_ms: f64,
     resolve_ms: f64,
+    resolve_route_ms: f64,
+    resolve_endpoints_ms: f64,
     render_ms: f64,
     agent_rss_mib: f64,
     agent_peak_mib: f64,
@@ -64,7 +69,7 @@ fn main() -> anyhow::Result<()> {
     let mut all = Vec::new();
     for routes in &args.routes {
         eprintln!("{routes} routes");
-        all.push(measure(*routes, args.changes).with_context(|| format!("{routes} routes"))?);
+        all.push(measure(*routes, &args).with_context(|| format!("{routes} routes"))?);
         // After each size, so that a failure of the next loses nothing.
         std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
         table::print(&all)?;
@@ -73,7 +78,8 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
+fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
+    let changes = args.changes;
     let backends = [Backend::start("a")?, Backend::start("b")?];
     let ports = [backends[0].port(), backends[1].port()];
     let mut host = Host::new()?;
@@ -82,7 +88,14 @@ fn measure(routes: usize, changes: usize) -> anyhow::Result<Figures> {
         routes,
         ..Figures::default()
     };
-    (figures.resolve_ms, figures.render_ms) = pure::measure(host.manifests())?;
+    let pure = pure::measure(host.manifests(), routes, ports[0])?;
+    figures.resolve_ms = pure.resolve;
+    figures.resolve_route_ms = pure.route;
+    figures.resolve_endpoints_ms = pure.endpoints;
+    figures.render_ms = pure.render;
+    if args.pure {
+        return Ok(figures);
+    }
 
     eprintln!("  first start");
     host.start()?;

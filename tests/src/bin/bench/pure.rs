@@ -3,16 +3,34 @@
 use std::path::Path;
 use std::time::Instant;
 
+use anyhow::{Context as _, ensure};
 use sesame_agent::source::last_good::LastGood;
 use sesame_agent::source::manifests::Manifests;
+use sesame_gateway_api::resolve::incremental;
 use sesame_gateway_api::resolve::{Options, Resolver};
+use sesame_gateway_api::world::{Kind, World};
 use sesame_render::layout::XdsLayout;
+
+use super::manifests::write_app;
+use super::times::{Times, pick};
 
 const RUNS: usize = 15;
 
-/// Medians in milliseconds: of `resolve`, of `render`.
-pub(crate) fn measure(manifests: &Path) -> anyhow::Result<(f64, f64)> {
-    let mut manifests = Manifests::new(manifests, LastGood::none());
+/// Medians in milliseconds.
+pub(crate) struct Pure {
+    /// Resolution of the whole world.
+    pub(crate) resolve: f64,
+    /// Incremental resolution of a changed route.
+    pub(crate) route: f64,
+    /// Incremental resolution of changed endpoints.
+    pub(crate) endpoints: f64,
+    /// Rendering of the whole snapshot.
+    pub(crate) render: f64,
+}
+
+/// Measures the manifests of this many routes; they are what they were afterwards.
+pub(crate) fn measure(directory: &Path, routes: usize, port: u16) -> anyhow::Result<Pure> {
+    let mut manifests = Manifests::new(directory, LastGood::none());
     manifests.scan();
     let options = Options {
         allow_local_endpoints: true,
@@ -39,14 +57,39 @@ pub(crate) fn measure(manifests: &Path) -> anyhow::Result<(f64, f64)> {
         let resolution = resolver.resolve(manifests.world(), &options);
         resolve.push(started.elapsed());
         let gateway = resolution.gateways.first();
-        let gateway = gateway.ok_or_else(|| anyhow::anyhow!("the Gateway does not resolve"))?;
+        let gateway = gateway.context("the Gateway does not resolve")?;
         let started = Instant::now();
         let result = sesame_render::render(&gateway.snapshot, &gateway.keys, &render_options);
         rendered.push(started.elapsed());
-        anyhow::ensure!(result.problems.is_empty(), "{:?}", result.problems);
+        ensure!(result.problems.is_empty(), "{:?}", result.problems);
     }
-    Ok((
-        super::Times::of(resolve).median,
-        super::Times::of(rendered).median,
-    ))
+    let mut resolver = Resolver::default();
+    let mut changed = |before: &World, world: &World, keys: &[_]| {
+        let started = Instant::now();
+        let delta = incremental::resolve(before, world, keys, &mut resolver, &options);
+        delta.context("the change is not resolved incrementally")?;
+        anyhow::Ok(started.elapsed())
+    };
+    let (mut of_routes, mut of_endpoints) = (Vec::new(), Vec::new());
+    for run in 0..RUNS {
+        let app = pick(run, routes);
+        for (kind, port, revision, times) in [
+            (Kind::HttpRoute, port, "changed", &mut of_routes),
+            (Kind::EndpointSlice, port ^ 1, "changed", &mut of_endpoints),
+        ] {
+            let before = manifests.world().clone();
+            write_app(directory, app, port, revision)?;
+            let scan = manifests.scan();
+            ensure!(scan.changed.iter().all(|key| key.kind == kind));
+            times.push(changed(&before, manifests.world(), &scan.changed)?);
+        }
+        write_app(directory, app, port, "first")?;
+        manifests.scan();
+    }
+    Ok(Pure {
+        resolve: Times::of(resolve).median,
+        route: Times::of(of_routes).median,
+        endpoints: Times::of(of_endpoints).median,
+        render: Times::of(rendered).median,
+    })
 }

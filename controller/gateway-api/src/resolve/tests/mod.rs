@@ -1,11 +1,12 @@
 //! Resolution as a whole: objects as YAML in, and then what requests get and what statuses say.
 
 mod any_routes;
+mod any_slices;
+mod incremental;
 mod last_good;
 mod listener_sets;
 mod policies;
 mod properties;
-mod reroute;
 mod router;
 mod routing;
 mod rules;

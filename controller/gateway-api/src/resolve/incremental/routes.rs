@@ -1,72 +1,69 @@
-//! What becomes of a few routes that have changed, without a resolution of everything. Pure.
+//! A few routes that have changed, resolved with their neighbours alone.
 //!
-//! What a route gets, and what its status says, depends on listeners, Services and the like, and of other routes only on
-//! those that have a hostname in common with it: its neighbours. So a world of these alone is resolved twice, with the
-//! routes as they were and as they are. What a changed route says and gets is the same there as in the whole world, and
-//! so are the virtual hosts that it has a part in. If the two outcomes differ in virtual hosts and the statuses of routes
-//! only, so do those of the whole world; if in more, only a whole resolution tells.
+//! The virtual hosts of a route and its status depend on listeners, Services and the like, and of the routes only on those
+//! that have a hostname in common with it: its neighbours. So a world of these alone is resolved twice, with the routes as
+//! they were and as they are. A changed route has the same status there as in the whole world, and so have the virtual hosts
+//! that it has a part in the same content. If the two outcomes differ in virtual hosts and in statuses of routes only, so do
+//! those of the whole world; if they differ in more, only a whole resolution tells.
 //!
-//! Of a neighbour not everything is known: its other virtual hosts lack the neighbours' neighbours, so that what seems to
-//! be reached there may be hidden. Whether a Backend has lost its last user, or a match the last host in which it is
-//! reached, is therefore not told: what changes must send to the same Backends as before, and hide the same.
+//! Not everything is known of a neighbour: its remaining virtual hosts lack the neighbours' neighbours, so a match that seems
+//! to be reached there may be hidden. So these worlds cannot tell that a Backend has lost its last user, or a match the last
+//! host in which it is reached: the changed virtual hosts must send to the same Backends as before, and hide the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::other_hosts::other_hosts;
-use sesame_proto::schema::{Snapshot, VirtualHost};
+use sesame_proto::delta::RouteTableDelta;
+use sesame_proto::schema::Snapshot;
 
-use super::parents::gateways_of;
-use super::syntax::hostnames::covers;
-use super::tables::shadowed::Hidden;
-use super::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::api::{NamespacedName, RouteSpec};
+use crate::resolve::parents::gateways_of;
+use crate::resolve::syntax::hostnames::covers;
+use crate::resolve::tables::shadowed::Hidden;
+use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, Named, ObjectKey, Objects, World};
 
-/// With more of them, a whole resolution is hardly more work.
-const MOST_CHANGED: usize = 32;
-const MOST_NEIGHBOURS: usize = 256;
+/// Number of changed routes, and of neighbours of a kind, at most: with more, a whole resolution is hardly more work.
+const MAX_CHANGED: usize = 32;
+const MAX_NEIGHBOURS: usize = 256;
 
-/// Routes that have changed, as they were.
-pub type Before = BTreeMap<ObjectKey, AnyObject>;
+/// Routes that have changed, as they were when they were last resolved.
+pub type PreviousRoutes = BTreeMap<ObjectKey, AnyObject>;
 
-/// A Gateway and its virtual hosts that are others now, each with the name of its table.
-pub type GatewayHosts = (NamespacedName, Vec<(String, VirtualHost)>);
-
-/// What is different now.
+/// The outcome of changed routes.
 #[derive(Debug, Default)]
-pub struct Rerouted {
-    /// By Gateway; there is a virtual host of that name in that table.
-    pub hosts: Vec<GatewayHosts>,
-    /// By route.
-    pub statuses: Vec<OtherStatus>,
+pub struct RouteDelta {
+    /// The changed virtual hosts, by Gateway.
+    pub route_tables: Vec<(NamespacedName, RouteTableDelta)>,
+    /// The changed statuses, by route.
+    pub statuses: Vec<RouteStatusChange>,
 }
 
-/// A route whose status is another now.
+/// A status of a route that has changed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OtherStatus {
+pub struct RouteStatusChange {
     /// The route.
     pub route: ObjectKey,
-    /// As it was.
+    /// The status before the change.
     pub before: RouteStatus,
-    /// As it is.
-    pub now: RouteStatus,
+    /// The status after the change.
+    pub after: RouteStatus,
 }
 
-/// Whether changes of the kind may be told by [`reroute`].
-pub fn is_of(kind: Kind) -> bool {
+/// Returns true if [`resolve`] takes routes of this kind.
+pub fn is_incremental(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// What is different from when the routes were as they were `before`; none if only a whole resolution tells. `resolver`
-/// is one for this alone: of a whole world it would remember nothing afterwards.
-pub fn reroute(
+/// Returns the outcome of routes that were as in `before`; none if only a whole resolution tells. `resolver` is one for this
+/// alone: a whole world would leave nothing of its memory.
+pub fn resolve(
     world: &World,
-    before: &Before,
+    before: &PreviousRoutes,
     resolver: &mut Resolver,
     options: &Options,
-) -> Option<Rerouted> {
-    if before.len() > MOST_CHANGED {
+) -> Option<RouteDelta> {
+    if !options.incremental || before.len() > MAX_CHANGED {
         return None;
     }
     let now = neighbourhood(world, before)?;
@@ -78,8 +75,8 @@ pub fn reroute(
     differences(then, resolver.resolve_by_host(&now, options))
 }
 
-/// Everything that has a say in what becomes of the routes, as they were and as they are.
-fn neighbourhood(world: &World, before: &Before) -> Option<World> {
+/// Returns everything that the outcome of the routes depends on, as they were and as they are.
+fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
     let now: Vec<AnyObject> = before
         .keys()
         .map(|key| world.get(key))
@@ -158,11 +155,11 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     spec.hostnames.iter().any(|hostname| near(hostname))
 }
 
-/// Those of the objects; none if they are too many.
+/// Returns the objects that are wanted; none if they are too many.
 fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
     let mut found = Objects::default();
     for object in objects.iter().filter(|object| wanted(object)) {
-        if found.len() == MOST_NEIGHBOURS {
+        if found.len() == MAX_NEIGHBOURS {
             return None;
         }
         found.insert(object.clone());
@@ -173,7 +170,7 @@ fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<O
 fn differences(
     (then, hidden_then): (Resolution, Hidden),
     (now, hidden_now): (Resolution, Hidden),
-) -> Option<Rerouted> {
+) -> Option<RouteDelta> {
     let Resolution {
         gateways,
         statuses,
@@ -200,24 +197,31 @@ fn differences(
     {
         return None;
     }
-    let mut rerouted = Rerouted::default();
+    let mut delta = RouteDelta::default();
     for (then, now) in then.gateways.into_iter().zip(gateways) {
-        let (name, hosts) = hosts_of(then, now)?;
-        if !hosts.is_empty() {
-            rerouted.hosts.push((name, hosts));
+        let (name, route_tables) = route_tables_of(then, now)?;
+        if !route_tables.is_empty() {
+            delta.route_tables.push((name, route_tables));
         }
     }
-    for (route, now) in routes {
+    for (route, after) in routes {
         let before = before.routes.remove(&route)?;
-        if before != now {
-            let other = OtherStatus { route, before, now };
-            rerouted.statuses.push(other);
+        if before != after {
+            let change = RouteStatusChange {
+                route,
+                before,
+                after,
+            };
+            delta.statuses.push(change);
         }
     }
-    Some(rerouted)
+    Some(delta)
 }
 
-fn hosts_of(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHosts> {
+fn route_tables_of(
+    then: ResolvedGateway,
+    now: ResolvedGateway,
+) -> Option<(NamespacedName, RouteTableDelta)> {
     let tables = |resolved: ResolvedGateway| {
         let ResolvedGateway {
             gateway,
@@ -232,16 +236,12 @@ fn hosts_of(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHosts>
     if then != now {
         return None;
     }
-    let others = other_hosts(old_tables, new_tables)?;
-    // What a neighbour seems to send to elsewhere may not be reached there.
+    let delta = RouteTableDelta::between(old_tables, new_tables)?;
+    // A Backend that a neighbour seems to send to elsewhere may not be reached there.
     let (mut sent_to, mut sends_to) = (BTreeSet::new(), BTreeSet::new());
-    for other in &others {
-        tables::backends_of(&other.before, &mut sent_to);
-        tables::backends_of(&other.after, &mut sends_to);
+    for host in delta.hosts() {
+        tables::backends_of(&host.before, &mut sent_to);
+        tables::backends_of(&host.after, &mut sends_to);
     }
-    if sends_to != sent_to {
-        return None;
-    }
-    let hosts = others.into_iter().map(|other| (other.table, other.after));
-    Some((now.0, hosts.collect()))
+    (sends_to == sent_to).then_some((now.0, delta))
 }

@@ -1,36 +1,36 @@
-//! The virtual hosts in which two versions of a configuration differ, from those of their shards that differ.
+//! The difference between two versions of a configuration, read from the shards that have changed alone.
 //!
-//! It says nothing of versions that differ in more, and vouches for nothing: whoever puts these virtual hosts in their
-//! places has to prove the revision of what comes of it. Where there is no outcome the whole is to be joined.
+//! It must never vouch for anything: whoever applies the difference has to prove the revision of the outcome. Where more
+//! than virtual hosts has changed there is no difference, and the whole is to be joined.
 
 use std::collections::BTreeSet;
 
 use super::join::unpack_named;
 use super::{MAX_SNAPSHOT_BYTES, check_digest};
-use crate::other_hosts::other_hosts;
-use crate::schema::{ShardRef, Snapshot, VirtualHost};
+use crate::delta::RouteTableDelta;
+use crate::schema::{ShardRef, Snapshot};
 
-/// The most shards that may differ: with more, it is not much less work than to join all.
+/// Number of shards that may change at most: with more, joining all is hardly more work.
 pub const MAX_CHANGED_SHARDS: usize = 16;
 
-/// What differs.
+/// The difference between two versions of a configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Changed {
-    /// Virtual hosts as they are after the change, each with the name of its table.
-    pub hosts: Vec<(String, VirtualHost)>,
-    /// How much memory the values of all shards take then.
+pub struct ShardDelta {
+    /// The virtual hosts that have changed.
+    pub route_tables: RouteTableDelta,
+    /// Bytes of memory that the values of all shards take after the change.
     pub size: u64,
 }
 
-/// The virtual hosts in which a configuration that was joined from `before`, and took `size` bytes of memory,
-/// differs from the one of `after`; `stored` has shards by their digest. None if they differ in anything else, or where a
-/// virtual host is.
-pub fn changed_hosts<'s>(
+/// Returns the difference between a configuration that was joined from `before`, and takes `size` bytes of memory, and the
+/// one of `after`; `stored` returns shards by their digest. None if anything but virtual hosts in their places has changed,
+/// or a shard is missing or is not what its digest says.
+pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,
     after: &[ShardRef],
     stored: impl Fn(&str) -> Option<&'s [u8]>,
-) -> Option<Changed> {
+) -> Option<ShardDelta> {
     let names: BTreeSet<&str> = after.iter().map(|shard| shard.name.as_str()).collect();
     if before.len() != after.len() || names.len() != after.len() {
         return None;
@@ -40,40 +40,34 @@ pub fn changed_hosts<'s>(
         check_digest(shard, bytes).ok()?;
         unpack_named(shard, bytes).ok()
     };
-    let mut changed = Changed {
-        hosts: Vec::new(),
+    let mut delta = ShardDelta {
+        route_tables: RouteTableDelta::default(),
         size,
     };
-    let differ = before
+    let changed = before
         .iter()
         .zip(after)
         .filter(|(b, a)| b.sha256 != a.sha256);
-    for (count, (before, after)) in differ.enumerate() {
+    for (count, (before, after)) in changed.enumerate() {
         if count == MAX_CHANGED_SHARDS {
             return None;
         }
         let (before, less) = open(before)?;
         let (after, more) = open(after)?;
-        changed.size = changed.size.checked_sub(less)?.checked_add(more)?;
-        compare(before, after, &mut changed.hosts)?;
+        delta.size = delta.size.checked_sub(less)?.checked_add(more)?;
+        delta.route_tables.extend(between(before, after)?);
     }
-    (changed.size <= MAX_SNAPSHOT_BYTES).then_some(changed)
+    (delta.size <= MAX_SNAPSHOT_BYTES).then_some(delta)
 }
 
-/// Compares two versions of a shard.
-fn compare(
-    mut before: Snapshot,
-    mut after: Snapshot,
-    hosts: &mut Vec<(String, VirtualHost)>,
-) -> Option<()> {
+/// Returns the difference between two versions of a shard.
+fn between(mut before: Snapshot, mut after: Snapshot) -> Option<RouteTableDelta> {
     let old = std::mem::take(&mut before.route_tables);
     let new = std::mem::take(&mut after.route_tables);
     if before != after {
         return None;
     }
-    let others = other_hosts(old, new)?;
-    hosts.extend(others.into_iter().map(|other| (other.table, other.after)));
-    Some(())
+    RouteTableDelta::between(old, new)
 }
 
 #[cfg(test)]
@@ -83,8 +77,9 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+    use crate::delta::ChangedHost;
     use crate::digest::sha256;
-    use crate::schema::{Backend, EndpointSet, Route, RouteTable};
+    use crate::schema::{Backend, EndpointSet, Route, RouteTable, VirtualHost};
     use crate::shard::pack;
 
     fn host(domain: &str, route: &str) -> VirtualHost {
@@ -124,25 +119,30 @@ mod tests {
         (references.collect(), shards)
     }
 
-    fn changed(before: &[Snapshot], after: &[Snapshot], size: u64) -> Option<Changed> {
+    fn changed(before: &[Snapshot], after: &[Snapshot], size: u64) -> Option<ShardDelta> {
         let (before, mut shards) = stored(before);
-        let (after, others) = stored(after);
-        shards.extend(others);
-        changed_hosts(&before, size, &after, |sha256| {
+        let (after, more) = stored(after);
+        shards.extend(more);
+        delta(&before, size, &after, |sha256| {
             shards.get(sha256).map(Vec::as_slice)
         })
     }
 
     #[test]
-    fn virtual_hosts_that_differ_are_told_and_what_they_take() {
+    fn changed_virtual_hosts_are_found_and_the_memory_that_they_take() {
         let before = [
             piece(&[host("a", "1")]),
             piece(&[host("b", "1"), host("c", "1")]),
         ];
         let mut after = before.clone();
         after[1] = piece(&[host("b", "1"), host("c", "longer")]);
-        let expected = Changed {
-            hosts: vec![("http/80".to_owned(), host("c", "longer"))],
+        let change = ChangedHost {
+            table: "http/80".to_owned(),
+            before: host("c", "1"),
+            after: host("c", "longer"),
+        };
+        let expected = ShardDelta {
+            route_tables: [change].into_iter().collect(),
             size: 1_000_005,
         };
         assert_eq!(changed(&before, &after, 1_000_000), Some(expected));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_more_has_no_outcome() {
+    fn a_change_of_more_has_no_outcome() {
         let first = piece(&[host("a", "1"), host("b", "1")]);
         let before = [first.clone(), piece(&[host("c", "1")])];
         let with = |change: &dyn Fn(&mut Snapshot)| {
@@ -180,13 +180,13 @@ mod tests {
         }
         assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
 
-        // Of a name that two have, one would be joined twice.
+        // With one name for two shards, one of them would be joined twice.
         let (references, shards) = stored(&before);
         let mut twice = references.clone();
         twice[1].name.clone_from(&references[0].name);
         let get = |sha256: &str| shards.get(sha256).map(Vec::as_slice);
-        assert!(changed_hosts(&references, 1000, &references, get).is_some());
-        assert_eq!(changed_hosts(&references, 1000, &twice, get), None);
+        assert!(delta(&references, 1000, &references, get).is_some());
+        assert_eq!(delta(&references, 1000, &twice, get), None);
 
         let many = |route: &str| vec![piece(&[host("a", route)]); MAX_CHANGED_SHARDS + 1];
         assert_eq!(changed(&many("1"), &many("2"), 1000), None);
@@ -195,15 +195,15 @@ mod tests {
     #[test]
     fn bytes_that_do_not_have_the_digest_are_not_looked_into() {
         let (before, mut shards) = stored(&[piece(&[host("a", "1")])]);
-        let (after, others) = stored(&[piece(&[host("a", "2")])]);
+        let (after, more) = stored(&[piece(&[host("a", "2")])]);
         let (third, mut garbage) = stored(&[piece(&[host("a", "3")])]);
-        shards.extend(others);
+        shards.extend(more);
         let bytes = garbage.remove(&third[0].sha256).unwrap();
         for digest in [&before[0].sha256, &after[0].sha256] {
             let mut shards = shards.clone();
             shards.insert(digest.clone(), bytes.clone());
             let get = |sha256: &str| shards.get(sha256).map(Vec::as_slice);
-            assert_eq!(changed_hosts(&before, 1000, &after, get), None);
+            assert_eq!(delta(&before, 1000, &after, get), None);
         }
     }
 }

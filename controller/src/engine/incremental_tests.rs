@@ -15,7 +15,9 @@ use crate::serve::Metrics;
 use crate::watch::{Input, WatchEvent, WatchedObject};
 use any_routes::{OBJECTS, any_place, any_rules, version};
 use sesame_gateway_api::decode;
-use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
+use sesame_gateway_api::resolve::incremental::{
+    PreviousRoutes, RouteDelta, RouteStatusChange, resolve_routes,
+};
 use sesame_gateway_api::resolve::{self, Options, Resolver};
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::Kind;
@@ -77,7 +79,7 @@ proptest! {
         let (_, mut said) = whole(&state, &mut bundles);
         state.note_resolved();
         for batch in batches {
-            let mut before = Before::new();
+            let mut before = PreviousRoutes::new();
             let mut world_changed = false;
             for (event, name, other_place, rules) in batch {
                 let place = if event == 1 { &other_place } else { &places[name] };
@@ -92,15 +94,15 @@ proptest! {
                     before.entry(route.key()).or_insert(route);
                 }
             }
-            let rerouted = if world_changed {
+            let delta = if world_changed {
                 None
             } else {
-                reroute(state.world(), &before, &mut resolver, &Options::default())
+                resolve_routes(state.world(), &before, &mut resolver, &Options::default())
             };
-            let desired = rerouted.and_then(|Rerouted { hosts, statuses }| {
-                let now = |other: OtherStatus| (other.route, other.now);
+            let desired = delta.and_then(|RouteDelta { route_tables, statuses }| {
+                let now = |change: RouteStatusChange| (change.route, change.after);
                 said.routes.extend(statuses.into_iter().map(now));
-                bundles.reroute(hosts)
+                bundles.change_hosts(&route_tables)
             });
             let published_now = if let Some(desired) = desired {
                 published(desired.values())
@@ -117,13 +119,13 @@ proptest! {
     }
 }
 
-fn change(state: &mut ClusterState, spec: &str) -> Option<Rerouted> {
+fn change(state: &mut ClusterState, spec: &str) -> Option<RouteDelta> {
     let effect = take(state, WatchEvent::Applied(route("a", "HTTPRoute", spec)));
     assert!(!effect.world_changed);
-    let before: Before = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
+    let before: PreviousRoutes = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
     state.note_resolved();
     let options = Options::default();
-    reroute(state.world(), &before, &mut Resolver::default(), &options)
+    resolve_routes(state.world(), &before, &mut Resolver::default(), &options)
 }
 
 #[test]
@@ -145,17 +147,18 @@ fn a_change_of_rules_is_one_of_their_virtual_hosts_and_one_of_backends_is_everyb
         WatchEvent::Applied(route("b", "HTTPRoute", other)),
     );
     state.note_resolved();
-    let rerouted = change(&mut state, &spec("/a", "s0")).expect("it is told");
-    assert!(rerouted.statuses.is_empty(), "{rerouted:?}");
-    let [(gateway, hosts)] = rerouted.hosts.as_slice() else {
-        panic!("one Gateway: {rerouted:?}");
+    let delta = change(&mut state, &spec("/a", "s0")).expect("it is told");
+    assert!(delta.statuses.is_empty(), "{delta:?}");
+    let [(gateway, delta)] = delta.route_tables.as_slice() else {
+        panic!("one Gateway: {delta:?}");
     };
     assert_eq!(gateway.name, "edge");
-    let domains: Vec<&str> = hosts.iter().map(|(_, host)| host.domain.as_str()).collect();
+    let hosts = delta.hosts().iter();
+    let domains: Vec<&str> = hosts.map(|host| host.after.domain.as_str()).collect();
     assert_eq!(domains, ["a.example.com"]);
     assert!(change(&mut state, &spec("/a", "s1")).is_none());
     let and_none = spec("/a", "s1, port: 80}, {name: none");
-    let rerouted = change(&mut state, &and_none).expect("it is told");
-    assert_eq!((rerouted.hosts.len(), rerouted.statuses.len()), (1, 1));
+    let delta = change(&mut state, &and_none).expect("it is told");
+    assert_eq!((delta.route_tables.len(), delta.statuses.len()), (1, 1));
     assert_eq!(state.world().count(Kind::HttpRoute), 2);
 }

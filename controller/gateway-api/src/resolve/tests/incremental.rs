@@ -1,13 +1,14 @@
-//! Routes that are resolved with their neighbours alone get what a whole resolution gives them.
+//! Changed routes and endpoints that are resolved by themselves get what a whole resolution gives them.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::any_routes::{OBJECTS, any_place, any_rules, version};
+use super::any_slices::{self, any_slice};
 use super::properties::{any_objects, http_route};
 use super::world_of;
 use crate::decode::{self, Limits};
-use crate::resolve::reroute::{self, Before, OtherStatus, Rerouted};
+use crate::resolve::incremental::{self, Delta, PreviousRoutes, RouteDelta, RouteStatusChange};
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::world::{AnyObject, Kind, World};
 
@@ -22,7 +23,7 @@ fn read(yaml: &str) -> Vec<AnyObject> {
 }
 
 /// Replaces a route that there is; notes how it was.
-fn replace(world: &mut World, before: &mut Before, route: AnyObject) {
+fn replace(world: &mut World, before: &mut PreviousRoutes, route: AnyObject) {
     let key = route.key();
     if let Some(old) = world.get(&key) {
         before.entry(key).or_insert(old);
@@ -30,23 +31,26 @@ fn replace(world: &mut World, before: &mut Before, route: AnyObject) {
     }
 }
 
-/// The resolution of before, with what is different now.
-fn after(mut resolution: Resolution, rerouted: Rerouted) -> Resolution {
-    let Rerouted { hosts, statuses } = rerouted;
-    for (gateway, hosts) in hosts {
+/// Returns the resolution of before, after these changes.
+fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
+    let RouteDelta {
+        route_tables,
+        statuses,
+    } = delta;
+    for (gateway, delta) in route_tables {
         let mut gateways = resolution.gateways.iter_mut();
         let resolved = gateways.find(|resolved| resolved.gateway == gateway);
         let tables = &mut resolved.expect("the Gateway").snapshot.route_tables;
-        for (table, host) in hosts {
-            let table = tables.iter_mut().find(|held| held.name == table);
-            let mut held = table.expect("the table").virtual_hosts.iter_mut();
-            let held = held.find(|held| held.domain == host.domain);
-            *held.expect("the virtual host") = host;
-        }
+        delta.apply(tables).expect("the virtual hosts as they were");
     }
-    for OtherStatus { route, before, now } in statuses {
-        let said = resolution.statuses.routes.insert(route, now);
-        assert_eq!(said, Some(before));
+    for RouteStatusChange {
+        route,
+        before,
+        after,
+    } in statuses
+    {
+        let replaced = resolution.statuses.routes.insert(route, after);
+        assert_eq!(replaced, Some(before));
     }
     resolution
 }
@@ -54,14 +58,14 @@ fn after(mut resolution: Resolution, rerouted: Rerouted) -> Resolution {
 /// What a whole resolution gives, twice: by itself, and if it is told, with what is different since `then`.
 fn compare(
     world: &World,
-    before: &Before,
+    before: &PreviousRoutes,
     then: Resolution,
     resolver: &mut Resolver,
 ) -> Resolution {
     let options = Options::default();
     let whole = resolve(world, &options);
-    if let Some(rerouted) = reroute::reroute(world, before, resolver, &options) {
-        assert_eq!(after(then, rerouted), whole);
+    if let Some(delta) = incremental::resolve_routes(world, before, resolver, &options) {
+        assert_eq!(after(then, delta), whole);
     }
     whole
 }
@@ -86,7 +90,7 @@ proptest! {
         let mut resolver = Resolver::default();
         let mut said = resolve(&world, &Options::default());
         for batch in batches {
-            let mut before = Before::new();
+            let mut before = PreviousRoutes::new();
             for (event, name, other_place, rules) in batch {
                 let place = if event == 0 { &other_place } else { &first[name].0 };
                 for route in read(&version(name, place, &rules)) {
@@ -107,7 +111,7 @@ proptest! {
         for (route, index) in routes {
             // Of the name of one that is there, if there is any.
             let names = world.names(Kind::HttpRoute);
-            let mut before = Before::new();
+            let mut before = PreviousRoutes::new();
             for mut route in super::objects(&route) {
                 if !names.is_empty() {
                     route.metadata_mut().name.clone_from(&index.get(&names).name);
@@ -119,6 +123,53 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn endpoints_that_change_are_those_of_a_whole_resolution(
+        batches in prop::collection::vec(prop::collection::vec(any_change_of_slices(), 1..4), 1..12)
+    ) {
+        let mut world = world_of(read(any_slices::OBJECTS));
+        let (mut resolver, options) = (Resolver::default(), Options::default());
+        let mut then = resolve(&world, &options);
+        for batch in batches {
+            let before = world.clone();
+            let mut changed = Vec::new();
+            for (there, yaml) in batch {
+                for slice in read(&yaml) {
+                    changed.push(slice.key());
+                    if there {
+                        world.insert(slice);
+                    } else {
+                        world.remove(&slice.key());
+                    }
+                }
+            }
+            let whole = resolve(&world, &options);
+            let delta = incremental::resolve(&before, &world, &changed, &mut resolver, &options);
+            if let Some(Delta { routes, endpoints }) = delta {
+                let gateways = then.gateways.iter_mut();
+                for set in gateways.flat_map(|gateway| &mut gateway.snapshot.endpoints) {
+                    if let Some(changed) = endpoints.iter().find(|changed| changed.name == set.name) {
+                        set.clone_from(changed);
+                    }
+                }
+                prop_assert_eq!(&after(then, routes), &whole);
+            }
+            then = whole;
+        }
+    }
+}
+
+/// Returns slices of which a few give problems, which only a whole resolution reports.
+fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
+    prop_oneof![
+        9 => any_slice(&["10.0.0.1", "10.0.0.2", "10.0.0.10"], &["IPv4"]),
+        1 => any_slice(any_slices::ADDRESSES, any_slices::KINDS),
+    ]
+}
+
 /// Whether what becomes of route `a` is told by its neighbours, which it is rightly, when it sends all below `path` to
 /// the Service.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
@@ -126,13 +177,13 @@ fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
     let options = Options::default();
     let then = resolve(&world, &options);
-    let mut before = Before::new();
+    let mut before = PreviousRoutes::new();
     for route in read(&version(new)) {
         replace(&mut world, &mut before, route);
     }
     let mut resolver = Resolver::default();
     compare(&world, &before, then, &mut resolver);
-    reroute::reroute(&world, &before, &mut resolver, &options).is_some()
+    incremental::resolve_routes(&world, &before, &mut resolver, &options).is_some()
 }
 
 fn route(name: &str, age: u8, place: &str, path: &str, service: &str) -> String {

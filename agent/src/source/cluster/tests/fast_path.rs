@@ -1,6 +1,7 @@
-//! The short way to the next revision leads where the long one does, and is taken.
+//! The fast path to the next revision leads where a join of all shards does, and is taken.
 
 use proptest::prelude::*;
+use sesame_proto::delta::ChangedHost;
 use sesame_proto::digest;
 use sesame_proto::schema::{Route, ShardRef};
 use sesame_proto::shard::Splitter;
@@ -361,7 +362,7 @@ impl Publisher {
     }
 }
 
-/// Two gateways that are told the same; the second always goes the long way.
+/// Two assemblers that are told the same; the second always joins all shards.
 #[derive(Default)]
 struct Both([RevisionAssembler; 2]);
 
@@ -371,16 +372,16 @@ impl Both {
     }
 
     fn advance(&mut self) -> Result<Option<MissingPieces>, TestCaseError> {
-        let [short, long] = &mut self.0;
-        long.forget_origin();
-        let (need, expected) = (short.advance(), long.advance());
+        let [fast, whole] = &mut self.0;
+        whole.forget_base();
+        let (need, expected) = (fast.advance(), whole.advance());
         prop_assert_eq!(&need, &expected);
-        let (short, long) = (short.update(), long.update());
-        prop_assert_eq!(short.is_some(), long.is_some());
-        if let (Some((_, short)), Some((_, long))) = (short, long) {
-            prop_assert_eq!(short.incomplete, long.incomplete);
+        let (fast, whole) = (fast.update(), whole.update());
+        prop_assert_eq!(fast.is_some(), whole.is_some());
+        if let (Some((_, fast)), Some((_, whole))) = (fast, whole) {
+            prop_assert_eq!(fast.incomplete, whole.incomplete);
             let parts = |c: GatewayRevision| (c.manifest_revision, c.packed);
-            prop_assert_eq!(short.complete.map(parts), long.complete.map(parts));
+            prop_assert_eq!(fast.complete.map(parts), whole.complete.map(parts));
         }
         Ok(need)
     }
@@ -430,7 +431,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn it_leads_where_the_long_one_does(
+    fn it_leads_where_a_join_does(
         steps in proptest::collection::vec(step(), 1..30)
     ) {
         follow(steps)?;
@@ -448,12 +449,17 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
     let first = splitter.split(original.clone()).expect("shards");
     let changed = host(&domain(7), "changed");
     let table = original.route_tables[0].name.clone();
-    let second = splitter.reroute(vec![(table, changed.clone())]);
+    let change = ChangedHost {
+        table,
+        before: host(&domain(7), &long),
+        after: changed.clone(),
+    };
+    let second = splitter.change_hosts(&[change].into_iter().collect());
     let second = second.expect("shards").expect("the host has its place");
-    for short in [true, false] {
+    for fast in [true, false] {
         let mut assembler = filled(&first);
-        if !short {
-            assembler.forget_origin();
+        if !fast {
+            assembler.forget_base();
         }
         assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
         let need = assembler.advance().expect("a shard is missing");
@@ -470,7 +476,7 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
         assembler.absorb(fetched);
         assert_eq!(assembler.advance(), None);
         let now = complete(&assembler).expect("complete");
-        if !short {
+        if !fast {
             assert!(
                 reason(&assembler).contains("SHA-256"),
                 "{}",

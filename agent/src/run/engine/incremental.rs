@@ -1,0 +1,61 @@
+//! Incremental resolution on a host: a few routes or endpoints have changed and nothing else, so neither is everything
+//! resolved nor anything decoded that is served. It must give what these would give, or nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sesame_gateway_api::resolve::incremental::{self, Delta, RouteDelta, RouteStatusChange};
+
+use super::Engine;
+use crate::run::target::Targets;
+use crate::source::manifests::ScanReport;
+use crate::source::update::GatewayRevision;
+
+impl Engine {
+    /// Returns the configuration of every Gateway and the statuses that have changed since the last resolution; none if
+    /// only a whole resolution tells.
+    pub(super) fn resolve_changes(
+        &mut self,
+        scan: &ScanReport,
+        wanted: &Targets,
+    ) -> Option<(Vec<GatewayRevision>, Vec<RouteStatusChange>)> {
+        let delta = {
+            let known = self.known.borrow();
+            // The wanted configurations are not those that were resolved, or something else has changed meanwhile.
+            if known.held.is_some() {
+                return None;
+            }
+            let (before, world) = (known.world.as_ref()?, self.manifests.world());
+            incremental::resolve(
+                before,
+                world,
+                &scan.changed,
+                &mut self.incremental,
+                &self.resolve,
+            )?
+        };
+        let Delta { routes, endpoints } = delta;
+        let RouteDelta {
+            route_tables,
+            statuses,
+        } = routes;
+        let mut route_tables: BTreeMap<_, _> = route_tables.into_iter().collect();
+        let mut offers = Vec::with_capacity(wanted.len());
+        for (name, wanted) in wanted {
+            let mut packed = Arc::clone(&wanted.packed);
+            if let Some(delta) = route_tables.remove(name) {
+                packed = Arc::new(packed.with_changed_hosts(&delta)?);
+            }
+            if !endpoints.is_empty() {
+                packed = Arc::new(packed.with_changed_endpoints(&endpoints)?);
+            }
+            offers.push(GatewayRevision {
+                gateway: name.clone(),
+                packed,
+                snapshot: None,
+                manifest_revision: None,
+            });
+        }
+        route_tables.is_empty().then_some((offers, statuses))
+    }
+}

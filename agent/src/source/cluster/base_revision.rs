@@ -1,0 +1,110 @@
+//! The shards that the complete revision was read from, and the fast path from there to the next revision. Pure.
+//!
+//! A change of a route is a change of one shard of many. The two versions of that shard are compared, and the changed virtual
+//! hosts are put into the encoded snapshot; nothing else is read. It must never lead elsewhere than a join of all shards
+//! would: the revision of the outcome is proven as that of a join is, and where anything is not as expected there is none.
+
+use std::collections::BTreeMap;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::schema::{ShardRef, Snapshot};
+use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS, ShardDelta};
+
+use super::pieces::CheckedManifest;
+
+/// The next revision, while keys or endpoints of it are missing.
+#[derive(Debug)]
+pub(super) struct Next {
+    pub(super) base: BaseRevision,
+    pub(super) config: Config,
+}
+
+/// A configuration whose revision is proven.
+#[derive(Debug)]
+pub(super) enum Config {
+    /// A configuration that was joined from all of its shards.
+    Joined(Snapshot),
+    /// The complete revision after changes of virtual hosts, with its keys and endpoints.
+    Patched(EncodedSnapshot),
+}
+
+impl Next {
+    /// Returns the next revision from a join of all of its shards.
+    pub(super) fn joined(named: &CheckedManifest, joined: Joined) -> Self {
+        let Joined { config, size } = joined;
+        Self {
+            base: BaseRevision::new(named, size),
+            config: Config::Joined(config),
+        }
+    }
+}
+
+/// The shards that a revision was read from.
+#[derive(Debug)]
+pub(super) struct BaseRevision {
+    config: Vec<ShardRef>,
+    /// Bytes of memory that the values of these take.
+    size: u64,
+    key_secrets: usize,
+    /// Stored bytes, by digest, of the shards that later manifests do not name; no more than can be compared.
+    unnamed: BTreeMap<String, Vec<u8>>,
+}
+
+impl BaseRevision {
+    fn new(named: &CheckedManifest, size: u64) -> Self {
+        Self {
+            config: named.manifest.config.clone(),
+            size,
+            key_secrets: named.key_secrets,
+            unnamed: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps its shards among those that a newer manifest does not name. None if that manifest is too far away.
+    pub(super) fn keep(mut self, unnamed: BTreeMap<String, Vec<u8>>) -> Option<Self> {
+        let config = &self.config;
+        let ours = |digest: &String| config.iter().any(|shard| shard.sha256 == *digest);
+        self.unnamed
+            .extend(unnamed.into_iter().filter(|(digest, _)| ours(digest)));
+        (self.unnamed.len() <= MAX_CHANGED_SHARDS).then_some(self)
+    }
+
+    /// Returns the next revision by the fast path. `complete` is the snapshot of this revision; `shards` are by their digest,
+    /// and have to be all of the next revision's.
+    pub(super) fn patch(
+        &self,
+        gateway: &NamespacedName,
+        complete: &EncodedSnapshot,
+        next: &CheckedManifest,
+        shards: &BTreeMap<String, Vec<u8>>,
+    ) -> Option<Next> {
+        let CheckedManifest {
+            manifest,
+            key_secrets,
+            stamp: _,
+        } = next;
+        // A shard that was given up and read again has to be the same.
+        let same =
+            |digest: &String, bytes| self.unnamed.get(digest).is_none_or(|held| held == bytes);
+        let all = manifest.config.iter().all(|shard| {
+            let digest = &shard.sha256;
+            shards.get(digest).is_some_and(|bytes| same(digest, bytes))
+        });
+        let same_gateway = complete.gateway() == format!("Gateway/{gateway}");
+        if !all || !same_gateway || self.key_secrets != *key_secrets {
+            return None;
+        }
+        let stored = |digest: &str| {
+            let held = shards.get(digest).or_else(|| self.unnamed.get(digest));
+            held.map(Vec::as_slice)
+        };
+        let ShardDelta { route_tables, size } =
+            shard::delta(&self.config, self.size, &manifest.config, stored)?;
+        let patched = complete.with_changed_hosts(&route_tables)?;
+        (patched.config_digest() == manifest.revision).then(|| Next {
+            base: Self::new(next, size),
+            config: Config::Patched(patched),
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! The endpoints of a few Services, without looking at the slices of all.
+//!
+//! Nothing else of a resolution depends on EndpointSlices, so a change of these is a change of endpoint sets alone.
+
+use std::collections::{BTreeSet, HashMap};
+
+use sesame_proto::schema::EndpointSet;
+
+use crate::api::{EndpointSlice, NamespacedName};
+use crate::resolve::{Options, Problem, endpoint_sets};
+use crate::world::{AnyObject, World};
+
+/// The names of EndpointSlices by namespace and name of their Service.
+#[derive(Debug, Default)]
+pub struct SliceIndex(HashMap<NamespacedName, Vec<Box<str>>>);
+
+impl SliceIndex {
+    /// Returns the index of these Services alone, for whoever keeps none.
+    pub fn of(world: &World, services: &BTreeSet<NamespacedName>) -> Self {
+        let mut index = Self::default();
+        if services.is_empty() {
+            return index;
+        }
+        for slice in &world.endpoint_slices {
+            if let Some(service) = service_of_slice(slice).filter(|name| services.contains(name)) {
+                index.insert(service, &slice.metadata.name);
+            }
+        }
+        index
+    }
+
+    /// Adds a slice of the Service.
+    pub fn insert(&mut self, service: NamespacedName, slice: &str) {
+        let slices = self.0.entry(service).or_default();
+        if !slices.iter().any(|known| **known == *slice) {
+            slices.push(slice.into());
+            slices.shrink_to_fit();
+        }
+    }
+
+    /// Removes a slice of the Service.
+    pub fn remove(&mut self, service: &NamespacedName, slice: &str) {
+        if let Some(slices) = self.0.get_mut(service) {
+            slices.retain(|known| **known != *slice);
+            if slices.is_empty() {
+                self.0.remove(service);
+            }
+        }
+    }
+
+    /// Returns the endpoint sets that a whole resolution gives the ports of these Services, and the problems of their
+    /// slices. A Service that does not exist has no sets.
+    pub fn endpoint_sets(
+        &self,
+        services: &BTreeSet<NamespacedName>,
+        world: &World,
+        options: &Options,
+    ) -> (Vec<EndpointSet>, Vec<Problem>) {
+        let (mut sets, mut problems) = (Vec::new(), Vec::new());
+        for key in services {
+            let Some(service) = world.services.get(&key.namespace, &key.name) else {
+                continue;
+            };
+            let names = self.0.get(key).map(Vec::as_slice).unwrap_or_default();
+            let slices: Vec<&EndpointSlice> = names
+                .iter()
+                .filter_map(|name| world.endpoint_slices.get(&key.namespace, name))
+                .map(AsRef::as_ref)
+                .collect();
+            let (of_service, of_slices) = endpoint_sets(service, &slices, options);
+            sets.extend(of_service);
+            problems.extend(of_slices);
+        }
+        (sets, problems)
+    }
+}
+
+/// Returns the Service of an EndpointSlice; none for other objects, and for slices that name none.
+pub fn service_of(object: &AnyObject) -> Option<NamespacedName> {
+    match object {
+        AnyObject::EndpointSlice(slice) => service_of_slice(slice),
+        _ => None,
+    }
+}
+
+fn service_of_slice(slice: &EndpointSlice) -> Option<NamespacedName> {
+    let metadata = &slice.metadata;
+    let service = metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL)?;
+    Some(NamespacedName::new(&metadata.namespace, service))
+}

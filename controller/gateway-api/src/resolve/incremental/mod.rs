@@ -1,0 +1,71 @@
+//! Incremental resolution: the outcome of a whole resolution, where a few routes or endpoints have changed since the last
+//! one. Pure.
+//!
+//! `routes` resolves changed routes with their neighbours alone; `endpoints` reads the EndpointSlices of the changed Services
+//! alone. It must never give anything but what a whole resolution gives (property tests compare): where it cannot tell, it
+//! has no outcome.
+
+mod endpoints;
+mod routes;
+
+use std::collections::BTreeSet;
+
+use sesame_proto::schema::EndpointSet;
+
+pub use self::endpoints::{SliceIndex, service_of};
+pub use self::routes::{
+    PreviousRoutes, RouteDelta, RouteStatusChange, is_incremental, resolve as resolve_routes,
+};
+use super::{Options, Resolver};
+use crate::world::{Kind, ObjectKey, World};
+
+/// Everything that has changed since the last resolution.
+#[derive(Debug, Default)]
+pub struct Delta {
+    /// The changes of routes.
+    pub routes: RouteDelta,
+    /// Endpoint sets that may have changed; a Gateway takes those of the names that it has.
+    pub endpoints: Vec<EndpointSet>,
+}
+
+/// Returns the changes from a world that was resolved to one in which these objects have come, gone or changed; none if
+/// only a whole resolution tells. `resolver` is one for this alone: a whole world would leave nothing of its memory.
+pub fn resolve(
+    before: &World,
+    world: &World,
+    changed: &[ObjectKey],
+    resolver: &mut Resolver,
+    options: &Options,
+) -> Option<Delta> {
+    if !options.incremental {
+        return None;
+    }
+    let mut previous = PreviousRoutes::new();
+    let mut services = BTreeSet::new();
+    for key in changed {
+        let (then, now) = (before.get(key), world.get(key));
+        match key.kind {
+            Kind::EndpointSlice => {
+                services.extend(then.iter().chain(&now).filter_map(service_of));
+            }
+            kind if is_incremental(kind) => {
+                previous.insert(key.clone(), then?);
+            }
+            _ => return None,
+        }
+    }
+    // Which problems a whole resolution reports depends on the ports that routes use, so it reports them.
+    let sets = |world: &World| {
+        let index = SliceIndex::of(world, &services);
+        let (sets, problems) = index.endpoint_sets(&services, world, options);
+        problems.is_empty().then_some(sets)
+    };
+    sets(before)?;
+    let endpoints = sets(world)?;
+    let routes = if previous.is_empty() {
+        RouteDelta::default()
+    } else {
+        resolve_routes(world, &previous, resolver, options)?
+    };
+    Some(Delta { routes, endpoints })
+}

@@ -1,0 +1,103 @@
+//! The difference between two versions of a Gateway's route tables, where nothing but virtual hosts has changed. Pure.
+//!
+//! Incremental resolution makes one, or a comparison of two versions of a shard; shards and the encoded snapshot take it in
+//! without being made anew. It must never be applied in part: where one virtual host does not fit, none is changed for
+//! whoever holds the outcome.
+
+use crate::digest::domain_order;
+use crate::schema::{RouteTable, VirtualHost};
+
+/// Virtual hosts that have changed, each in its place.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouteTableDelta {
+    hosts: Vec<ChangedHost>,
+}
+
+/// Two versions of a virtual host, with the same domain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChangedHost {
+    /// The name of its table.
+    pub table: String,
+    /// The version that is replaced.
+    pub before: VirtualHost,
+    /// The version that replaces it.
+    pub after: VirtualHost,
+}
+
+impl RouteTableDelta {
+    /// Returns the difference between two versions of route tables, in their order; none if the tables or their domains are
+    /// not the same in the same places.
+    pub fn between(before: Vec<RouteTable>, after: Vec<RouteTable>) -> Option<Self> {
+        if before.len() != after.len() {
+            return None;
+        }
+        let mut hosts = Vec::new();
+        for (old, new) in before.into_iter().zip(after) {
+            let RouteTable {
+                name,
+                virtual_hosts,
+            } = new;
+            if old.name != name || old.virtual_hosts.len() != virtual_hosts.len() {
+                return None;
+            }
+            for (before, after) in old.virtual_hosts.into_iter().zip(virtual_hosts) {
+                if before.domain != after.domain {
+                    return None;
+                }
+                if before != after {
+                    hosts.push(ChangedHost {
+                        table: name.clone(),
+                        before,
+                        after,
+                    });
+                }
+            }
+        }
+        Some(Self { hosts })
+    }
+
+    /// Returns true if nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// Returns the changed virtual hosts.
+    pub fn hosts(&self) -> &[ChangedHost] {
+        &self.hosts
+    }
+
+    /// Adds the changes of other virtual hosts.
+    pub fn extend(&mut self, more: Self) {
+        self.hosts.extend(more.hosts);
+    }
+
+    /// Replaces the virtual hosts in tables of canonical order. None if one is not there as it was before; the tables are
+    /// of no use then.
+    #[must_use]
+    pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
+        for ChangedHost {
+            table,
+            before,
+            after,
+        } in &self.hosts
+        {
+            let place = tables.binary_search_by(|held| held.name.as_str().cmp(table));
+            let hosts = &mut tables.get_mut(place.ok()?)?.virtual_hosts;
+            let domain = domain_order(&before.domain);
+            let place = hosts.binary_search_by(|held| domain_order(&held.domain).cmp(&domain));
+            let held = hosts.get_mut(place.ok()?)?;
+            if held != before {
+                return None;
+            }
+            held.clone_from(after);
+        }
+        Some(())
+    }
+}
+
+impl FromIterator<ChangedHost> for RouteTableDelta {
+    fn from_iter<I: IntoIterator<Item = ChangedHost>>(hosts: I) -> Self {
+        let hosts = hosts.into_iter().collect();
+        Self { hosts }
+    }
+}
