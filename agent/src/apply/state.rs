@@ -144,7 +144,8 @@ impl StateDir {
     /// Size of all generations in bytes beyond which only as many are kept as a start needs.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates the directory to write, and removes what an interrupted write left. Keeps `keep` generations, at least two.
+    /// Opens or creates the directory to write, and removes what an interrupted write left. Keeps `keep` generations, at
+    /// least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),

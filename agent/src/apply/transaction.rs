@@ -289,7 +289,8 @@ impl Applier {
         Ok(Ok(()))
     }
 
-    /// Returns the number of listeners that could not listen after their file was accepted: Envoy removes them, in old form and new.
+    /// Returns the number of listeners that could not listen after their file was accepted: Envoy removes them, in old
+    /// form and new.
     async fn listener_failures(&self, phase: Phase, envoy: &Admin) -> u64 {
         if !matches!(phase, Phase::ListenersUnion | Phase::Listeners) {
             return 0;

@@ -64,62 +64,15 @@ pub fn affected(
             since: culprit.since,
         });
     }
-    let why = |piece: &Piece| {
-        let words = culprits.get(piece).map_or("", |c| c.envoy_words.as_str());
-        format!("Envoy refuses {piece}: {words}")
-    };
     for listener in snapshot.ports.iter().flat_map(|port| &port.listeners) {
         for cause in gone.causes_of_listener(listener) {
             affected
                 .listeners
                 .entry(listener.name.clone())
-                .or_insert_with(|| why(&cause));
+                .or_insert_with(|| why(culprits, &cause));
         }
     }
-    let mut backends: BTreeMap<&str, String> = BTreeMap::new();
-    for backend in &snapshot.backends {
-        if let Some(cause) = gone.causes_of_backend(backend).next() {
-            backends.insert(
-                &backend.name,
-                format!("{}; its share is refused", why(&cause)),
-            );
-        }
-    }
-    let share_of = |shares: &[WeightedBackend]| {
-        shares
-            .iter()
-            .find_map(|share| backends.get(share.backend.as_str()).cloned())
-    };
-    for table in &snapshot.route_tables {
-        for host in &table.virtual_hosts {
-            let whole_host = Piece::VirtualHost {
-                table: table.name.clone(),
-                domain: host.domain.clone(),
-            };
-            for route in &host.routes {
-                let piece = Piece::Route(route.name.clone());
-                let lost = if let Some(culprit) = culprits.get(&piece) {
-                    Some(format!("{}; {}", why(&piece), effect(&piece, culprit)))
-                } else {
-                    culprits.contains_key(&whole_host).then(|| why(&whole_host))
-                };
-                let share = match &route.action {
-                    Some(Action::Forward(Forward { backends, .. })) => share_of(backends),
-                    _ => None,
-                };
-                note(&mut affected.routes, &route.name, lost, share);
-            }
-        }
-    }
-    for Listener { l4_routes, .. } in snapshot.ports.iter().flat_map(|port| &port.listeners) {
-        for L4Route { name, backends, .. } in l4_routes {
-            let piece = Piece::L4Route(name.clone());
-            let lost = culprits
-                .get(&piece)
-                .map(|culprit| format!("{}; {}", why(&piece), effect(&piece, culprit)));
-            note(&mut affected.routes, name, lost, share_of(backends));
-        }
-    }
+    note_routes(&mut affected.routes, snapshot, culprits, &gone);
     affected
         .routes
         .retain(|_, route| !(route.rules.is_empty() && route.shares.is_empty()));
@@ -128,6 +81,62 @@ pub fn affected(
     }
     affected.refused.sort();
     affected
+}
+
+/// Returns the reason why a piece is refused.
+fn why(culprits: &Culprits, piece: &Piece) -> String {
+    let words = culprits.get(piece).map_or("", |c| c.envoy_words.as_str());
+    format!("Envoy refuses {piece}: {words}")
+}
+
+/// Notes the routes that lose a match or a backend, and of these the rules.
+fn note_routes(
+    routes: &mut BTreeMap<String, AffectedRoute>,
+    snapshot: &Snapshot,
+    culprits: &Culprits,
+    gone: &Gone<'_>,
+) {
+    let mut backends: BTreeMap<&str, String> = BTreeMap::new();
+    for backend in &snapshot.backends {
+        if let Some(cause) = gone.causes_of_backend(backend).next() {
+            let reason = format!("{}; its share is refused", why(culprits, &cause));
+            backends.insert(&backend.name, reason);
+        }
+    }
+    let share_of = |shares: &[WeightedBackend]| {
+        shares
+            .iter()
+            .find_map(|share| backends.get(share.backend.as_str()).cloned())
+    };
+    let lost = |piece: &Piece| {
+        let culprit = culprits.get(piece)?;
+        let (why, effect) = (why(culprits, piece), effect(piece, culprit));
+        Some(format!("{why}; {effect}"))
+    };
+    for table in &snapshot.route_tables {
+        for host in &table.virtual_hosts {
+            let whole_host = Piece::VirtualHost {
+                table: table.name.clone(),
+                domain: host.domain.clone(),
+            };
+            let host_is_lost = culprits.contains_key(&whole_host);
+            for route in &host.routes {
+                let lost = lost(&Piece::Route(route.name.clone()))
+                    .or_else(|| host_is_lost.then(|| why(culprits, &whole_host)));
+                let share = match &route.action {
+                    Some(Action::Forward(Forward { backends, .. })) => share_of(backends),
+                    _ => None,
+                };
+                note(routes, &route.name, lost, share);
+            }
+        }
+    }
+    for Listener { l4_routes, .. } in snapshot.ports.iter().flat_map(|port| &port.listeners) {
+        for L4Route { name, backends, .. } in l4_routes {
+            let lost = lost(&Piece::L4Route(name.clone()));
+            note(routes, name, lost, share_of(backends));
+        }
+    }
 }
 
 fn not_open(

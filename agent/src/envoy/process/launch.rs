@@ -35,7 +35,7 @@ pub enum Launcher {
 
 /// Envoy that waits to begin. It begins too when this is dropped: an agent that dies leaves no half-made Envoy.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct WaitingEnvoy {
     process: Process,
     gate: Gate,
 }
@@ -45,10 +45,10 @@ enum Gate {
     /// It has begun.
     None,
     Own(Child, ChildStdin),
-    Elsewhere(launcher::Gate),
+    Remote(launcher::StartSignal),
 }
 
-impl Held {
+impl WaitingEnvoy {
     /// Returns the process that will be Envoy.
     pub(crate) fn process(&self) -> &Process {
         &self.process
@@ -67,7 +67,7 @@ impl Held {
                     )));
                 }
             }
-            Gate::Elsewhere(gate) => gate.open()?,
+            Gate::Remote(gate) => gate.send()?,
         }
         Ok(self.process)
     }
@@ -79,9 +79,9 @@ pub(crate) fn launch(
     launcher: Option<&Launcher>,
     command: &CommandLine,
     log: &EnvoyLog,
-) -> io::Result<Held> {
+) -> io::Result<WaitingEnvoy> {
     match launcher {
-        None => Ok(Held {
+        None => Ok(WaitingEnvoy {
             process: Process::spawn(command, log)?,
             gate: Gate::None,
         }),
@@ -90,9 +90,9 @@ pub(crate) fn launch(
         }
         Some(Launcher::Socket(socket)) => {
             let (process, gate) = launcher::ask(socket, &command.arguments(), log)?;
-            Ok(Held {
+            Ok(WaitingEnvoy {
                 process,
-                gate: Gate::Elsewhere(gate),
+                gate: Gate::Remote(gate),
             })
         }
     }
@@ -104,7 +104,7 @@ pub(super) fn own(
     binary: &Path,
     arguments: &[OsString],
     log: &EnvoyLog,
-) -> io::Result<Held> {
+) -> io::Result<WaitingEnvoy> {
     let mut child = Command::new(launcher)
         .arg(LAUNCH)
         .arg("--")
@@ -128,7 +128,7 @@ pub(super) fn own(
         )));
     };
     // It cannot end before its parent does, which waits for us.
-    Ok(Held {
+    Ok(WaitingEnvoy {
         process: Process::hold(pid)?,
         gate: Gate::Own(child, gate),
     })

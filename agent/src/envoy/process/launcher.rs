@@ -65,11 +65,11 @@ struct Answer {
 
 /// Envoy at a launcher that waits to begin.
 #[derive(Debug)]
-pub(super) struct Gate(UnixStream);
+pub(super) struct StartSignal(UnixStream);
 
-impl Gate {
+impl StartSignal {
     /// Lets the Envoy begin; returns when it has been told.
-    pub(super) fn open(self) -> io::Result<()> {
+    pub(super) fn send(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
         let answer: Answer = receive(&self.0)?;
         answer
@@ -78,12 +78,12 @@ impl Gate {
     }
 }
 
-/// Has an Envoy started by the launcher at this socket; it waits until the gate is opened, or let go.
+/// Has an Envoy started by the launcher at this socket; it waits until the signal is sent, or dropped.
 pub(super) fn ask(
     socket: &Path,
     arguments: &[OsString],
     log: &EnvoyLog,
-) -> io::Result<(Process, Gate)> {
+) -> io::Result<(Process, StartSignal)> {
     let runtime = socket.parent().unwrap_or(Path::new("/"));
     let directory = log
         .path()
@@ -112,7 +112,7 @@ pub(super) fn ask(
         let why = answer.error.unwrap_or_else(|| "no process".to_owned());
         return Err(io::Error::other(format!("the launcher: {why}")));
     };
-    Ok((Process::hold(pid)?, Gate(stream)))
+    Ok((Process::hold(pid)?, StartSignal(stream)))
 }
 
 /// Asks whether the launcher at this socket is ending its Envoys; an error if there is no launcher.

@@ -2,8 +2,8 @@
 //!
 //! Two ways, one interface. *Hot*: the second Envoy takes the sockets over from the first, through shared memory and
 //! a protocol of their own; statistics go on. *Handover*: the second Envoy opens the same ports beside the first
-//! (SO_REUSEPORT), gets all new connections from then on, and the first drains. What is to be done is decided from facts, before anything is touched; what was
-//! begun ends by a deadline, and what fails leaves the first Envoy serving.
+//! (SO_REUSEPORT), gets all new connections from then on, and the first drains. The way is decided from facts, before
+//! anything is touched; a restart that was begun ends by a deadline, and one that fails leaves the first Envoy serving.
 //!
 //! The first Envoy is never signalled while the second takes over, and nobody may write xDS files meanwhile.
 

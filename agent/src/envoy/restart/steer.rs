@@ -247,7 +247,7 @@ mod tests {
     }
 
     impl Server {
-        /// At a port of its own, with up to three sockets.
+        /// Starts one at a port of its own, with up to three sockets.
         fn start(address: IpAddr, sockets: usize) -> Self {
             for _ in 0..100 {
                 // One that nobody has: with SO_REUSEPORT the kernel may well choose one that another test has.
@@ -336,7 +336,7 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// What waits at two places, once all of it is there: a client is connected before the kernel has put its connection
+    /// Returns what waits at two places, once all of it is there: a client is connected before the kernel has put its connection
     /// where it waits.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    /// Where a connection goes before, while and after; and that none is lost when the first process ends.
+    /// Checks where a connection goes before, while and after; and that none is lost when the first process ends.
     fn steered(address: IpAddr, sockets_before: usize, sockets_after: usize) {
         let mut before = Server::start(address, sockets_before);
         let address = before.address;
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(took.count(), sockets_after, "{narrow:?} {wide:?}");
     }
 
-    /// Those that this host has.
+    /// Returns the addresses of these that this host has.
     fn addresses() -> impl Iterator<Item = IpAddr> {
         [
             IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -148,8 +148,8 @@ impl Actor {
         })
     }
 
-    /// Supervises until the process ends, or the supervision does; returns how long it was live. One that is replaced on the way is
-    /// the new one from then on.
+    /// Supervises until the process ends, or the supervision does; returns how long Envoy was live. One that is replaced
+    /// on the way is the new one from then on.
     async fn supervise(&mut self, running: &mut Running, adopted: bool) -> (Event, Duration) {
         let pid = running.process.pid();
         self.state.send_replace(State::Starting { pid: Some(pid) });

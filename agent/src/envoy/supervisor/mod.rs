@@ -106,7 +106,8 @@ impl Supervisor {
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Drains for at most `grace`, and ends, the Envoys that [`Supervisor::start`] would adopt or replace; returns their number.
+    /// Drains for at most `grace`, and ends, the Envoys that [`Supervisor::start`] would adopt or replace; returns their
+    /// number.
     pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;

@@ -28,54 +28,16 @@ impl Actor {
             self.sweep();
             return None;
         };
-        if let Some(parent) = found.pop() {
-            let way = if parent.identity.lineage.map(|line| line.base_id)
-                == running.identity.lineage.map(|line| line.base_id)
-                && parent.identity.lineage.is_some()
-            {
-                Way::Hot
-            } else {
-                Way::Handover
-            };
-            tracing::info!(before = parent.process.pid(), now = running.process.pid(), %way, "an Envoy was being replaced; going on with that");
-            self.state.send_replace(State::Starting {
-                pid: Some(running.process.pid()),
-            });
-            let attempt = Attempt {
-                config: &self.config,
-                admin: &self.admin,
-                parent: &parent,
-                way,
-            };
-            match attempt.resume(running).await {
-                Ok(child) => {
-                    self.retire(parent, &child.process, way, &restart::Request::default());
-                    running = child;
-                }
-                Err(failed) => {
-                    self.sink = failed.sink;
-                    tracing::error!("{}", failed.reason);
-                    running = parent;
-                }
-            }
-        } else {
-            self.tidy(&running);
+        match found.pop() {
+            Some(parent) => running = self.resume(parent, running).await,
+            None => self.tidy(&running),
         }
         let info = self.admin.with_timeout(ANSWER).server_info().await;
         running.identity.refresh();
         let stopping = running.identity.stopping;
         match info {
             Ok(_) if !stopping => {
-                tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
-                if self.retiring.is_none() {
-                    restart::leave_to_the_kernel(&running.process);
-                }
-                // A drain ends with the agent that was told to; a host that is ready does not send its clients away.
-                if let Err(error) = self.admin.post("/healthcheck/ok").await {
-                    tracing::warn!(%error, "the running Envoy may still be drained");
-                }
-                // It may have been found without a pid file.
-                self.note(&running.identity);
+                self.adopt(&running).await;
                 return Some(running);
             }
             // An interrupted hot restart has taken its admin socket; it serves, and can be taken over.
@@ -94,13 +56,60 @@ impl Actor {
             }
             _ => {}
         }
+        self.end_found(&running).await;
+        None
+    }
+
+    /// Goes on with a replacement over which an earlier agent died; returns the Envoy that serves from now on.
+    async fn resume(&mut self, parent: Running, child: Running) -> Running {
+        let (line, next) = (parent.identity.lineage, child.identity.lineage);
+        let is_hot = line.is_some() && line.map(|l| l.base_id) == next.map(|l| l.base_id);
+        let way = if is_hot { Way::Hot } else { Way::Handover };
+        tracing::info!(before = parent.process.pid(), now = child.process.pid(), %way, "an Envoy was being replaced; going on with that");
+        self.state.send_replace(State::Starting {
+            pid: Some(child.process.pid()),
+        });
+        let attempt = Attempt {
+            config: &self.config,
+            admin: &self.admin,
+            parent: &parent,
+            way,
+        };
+        match attempt.resume(child).await {
+            Ok(child) => {
+                self.retire(parent, &child.process, way, &restart::Request::default());
+                child
+            }
+            Err(failed) => {
+                self.sink = failed.sink;
+                tracing::error!("{}", failed.reason);
+                parent
+            }
+        }
+    }
+
+    /// Makes an Envoy that an earlier agent left this agent's own.
+    async fn adopt(&self, running: &Running) {
+        tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
+        if self.retiring.is_none() {
+            restart::leave_to_the_kernel(&running.process);
+        }
+        // A drain ends with the agent that was told to; a host that is ready does not send its clients away.
+        if let Err(error) = self.admin.post("/healthcheck/ok").await {
+            tracing::warn!(%error, "the running Envoy may still be drained");
+        }
+        // It may have been found without a pid file.
+        self.note(&running.identity);
+    }
+
+    /// Ends an Envoy that an earlier agent left and that cannot be used.
+    async fn end_found(&self, running: &Running) {
+        let pid = running.process.pid();
         tracing::info!(
-            pid = running.process.pid(),
+            pid,
             "a running Envoy does not answer, or drains already: replacing it"
         );
-        self.state.send_replace(State::Stopping {
-            pid: running.process.pid(),
-        });
+        self.state.send_replace(State::Stopping { pid });
         let grace = match self.admin.with_timeout(ANSWER).ready().await {
             Ok(_) => self.config.replace_grace,
             Err(_) => Duration::ZERO,
@@ -108,7 +117,6 @@ impl Actor {
         self.note_stopping(running.identity.clone());
         stop::stop(&running.process, &self.admin, grace).await;
         running.forget(&self.config.runtime_dir);
-        None
     }
 
     /// Clears away the files of the last Envoy, which is gone.
