@@ -11,6 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::RunOptions;
 use crate::apply::lock::{Lock, LockError};
@@ -49,6 +51,18 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
         Launcher::Socket(runtime.join(LAUNCHER_SOCKET))
     } else {
         Launcher::Program(launch::own_binary())
+    }
+}
+
+/// Waits until the agent is told to end. Returns the time that connections have if it is a request to end the Envoys as well,
+/// and none if it is a signal.
+pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        Some(grace) = requests.recv() => Ok(Some(grace)),
+        _ = terminate.recv() => Ok(None),
+        _ = interrupt.recv() => Ok(None),
     }
 }
 
