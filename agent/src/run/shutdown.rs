@@ -90,7 +90,8 @@ pub(super) async fn signalled(
     }
 }
 
-/// Returns whether the launcher is about to end its Envoys: at the end of a Pod it is told to stop shortly before or after the agent.
+/// Returns whether the launcher is about to end its Envoys: at the end of a Pod it is told to stop at about the time that the
+/// agent is.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;
