@@ -2,14 +2,15 @@
 //! stops everything in order.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_render::limits::{self, Limits};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use super::addresses::host as host_addresses;
@@ -30,6 +31,7 @@ use crate::host::lock::Lock;
 
 /// Runs until a signal or a request says to stop.
 pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
+    let options = Arc::new(options);
     let directories = Directories::create(&options.state_dir, &options.runtime_dir)?;
     let _state_lock = Lock::acquire(directories.state())?;
     let _runtime_lock = Lock::acquire(directories.runtime())?;
@@ -50,7 +52,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     })?;
 
     let mut gateways = Gateways::new(settings, directories.clone(), known.clone());
-    let (stops, told_to_stop) = mpsc::channel(1);
+    let (stops, requests) = mpsc::channel(1);
     let stopping = Arc::new(AtomicBool::new(false));
     let inputs = services::Inputs {
         known: known.clone(),
@@ -61,14 +63,10 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
         clients,
     };
     let services = Services::start(&options, &directories, inputs).await?;
-    let mut ends = Ends {
-        terminate: signal(SignalKind::terminate())?,
-        interrupt: signal(SignalKind::interrupt())?,
-        told_to_stop,
-    };
-    let ending = match serve(&mut gateways, known, &mut ends).await? {
-        End::Signal => shutdown::signalled(&options, &launcher, &stopping).await,
-        End::Request(grace) => Ending::Drain(grace),
+    let told = std::pin::pin!(shutdown::told(requests));
+    let ending = match serve(&mut gateways, known, told).await? {
+        Some(grace) => Ending::Drain(grace),
+        None => shutdown::signalled(&options, &launcher, &stopping).await,
     };
     match ending {
         Ending::Leave => tracing::info!("stopping; Envoy keeps serving"),
@@ -84,7 +82,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
 
 /// Returns what is the same for all instances; fails if there is no Envoy to run.
 async fn instance_settings(
-    options: &RunOptions,
+    options: &Arc<RunOptions>,
     directories: &Directories,
     released: watch::Sender<u64>,
 ) -> anyhow::Result<Settings> {
@@ -94,36 +92,18 @@ async fn instance_settings(
     Ok(Settings {
         binary,
         version: version.to_string(),
-        concurrency: options.concurrency,
-        drain: options.drain,
-        takeover: options.takeover,
         launcher: shutdown::launcher(options, directories.runtime()),
-        most_removed: options.most_removed,
-        hold: options.hold,
+        options: Arc::clone(options),
         released,
     })
 }
 
-/// Receives what tells the agent to end.
-struct Ends {
-    terminate: Signal,
-    interrupt: Signal,
-    told_to_stop: mpsc::Receiver<Duration>,
-}
-
-/// The way in which the agent was told to end.
-enum End {
-    Signal,
-    /// A request to end the Envoys as well, with the time that connections have.
-    Request(Duration),
-}
-
-/// Keeps the instances in line with what the source wants, until the agent is told to end.
+/// Keeps the instances in line with what the source wants, until the agent is `told` to end.
 async fn serve(
     gateways: &mut Gateways,
     mut known: watch::Receiver<Known>,
-    ends: &mut Ends,
-) -> anyhow::Result<End> {
+    mut told: Pin<&mut impl Future<Output = io::Result<Option<Duration>>>>,
+) -> anyhow::Result<Option<Duration>> {
     loop {
         let targets = known.borrow_and_update().gateways.clone();
         gateways.reconcile(&targets);
@@ -136,9 +116,7 @@ async fn serve(
                 }
             }
             () = gateways.drained() => {}
-            Some(grace) = ends.told_to_stop.recv() => return Ok(End::Request(grace)),
-            _ = ends.terminate.recv() => return Ok(End::Signal),
-            _ = ends.interrupt.recv() => return Ok(End::Signal),
+            grace = &mut told => return Ok(grace?),
         }
     }
 }

@@ -67,7 +67,7 @@ impl Gateways {
             let left = directories.gateway(name);
             let (socket, bootstrap) = (left.admin_socket(), Bytes::new());
             let config = SupervisorConfig::new(&settings.binary, &left.runtime, socket, bootstrap);
-            drains.spawn(end_leftover(name.clone(), config, settings.drain));
+            drains.spawn(end_leftover(name.clone(), config, settings.options.drain));
         }
         Self {
             settings: Arc::new(settings),
@@ -158,7 +158,7 @@ impl Gateways {
         accepted::withdraw(&self.directories, &name);
         self.draining
             .insert(name.clone(), running.addresses.clone());
-        let ending = Ending::Drain(self.settings.drain);
+        let ending = Ending::Drain(self.settings.options.drain);
         self.drains.spawn(async move {
             let ended = running.stop(&name, ending).await;
             (name, ended)

@@ -1,9 +1,13 @@
 //! A running agent: from a source of configuration to Envoys that serve it.
 //!
-//! `source` starts an engine (a thread): `engine` for manifests, `snapshots` for what others have resolved. It says what
-//! each Gateway wants; `conductor` keeps one `instance`
-//! (a task with its Envoy) for each Gateway, whose `publisher` brings that Envoy to it; `server` answers what people ask. Values go one way, through
-//! channels that keep only the newest.
+//! Values go one way, through channels that keep only the newest:
+//!
+//! - `source` starts an engine in a thread: `engine` for manifests, `snapshot_engine` for snapshots that were resolved elsewhere.
+//!   An engine makes the `target` of each Gateway, and `withdrawal` holds Gateways that may have gone by mistake.
+//! - `agent` is the loop: `lifecycle` plans which Gateways start, wait and go, and `gateways` carries that out.
+//! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are `observed`.
+//! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both from a `report`.
+//! - `accepted`, `history` and `directories` are what is on disk; `shutdown` is the end.
 
 mod accepted;
 mod addresses;

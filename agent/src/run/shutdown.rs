@@ -11,6 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::RunOptions;
 use crate::envoy::process::launch::{self, Launcher};
@@ -52,6 +54,18 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
+/// Waits until the agent is told to end. Returns the time that connections have if it is a request to end the Envoys as well,
+/// and none if it is a signal.
+pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        Some(grace) = requests.recv() => Ok(Some(grace)),
+        _ = terminate.recv() => Ok(None),
+        _ = interrupt.recv() => Ok(None),
+    }
+}
+
 /// Returns the ending that a signal to stop asks for. Where Envoys are to be ended, it first waits until the loss of readiness
 /// has got around.
 pub(super) async fn signalled(
@@ -76,7 +90,8 @@ pub(super) async fn signalled(
     }
 }
 
-/// Returns whether the launcher is about to end its Envoys: at the end of a Pod it is told to stop shortly before or after the agent.
+/// Returns whether the launcher is about to end its Envoys: at the end of a Pod it is told to stop at about the time that the
+/// agent is.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;

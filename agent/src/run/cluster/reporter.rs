@@ -1,8 +1,8 @@
 //! Reports to the cluster what this host serves: a `GatewayAgent` for each Gateway, written when something has changed, and
 //! otherwise once a minute.
 //!
-//! Nothing waits for it: a cluster that is slow or cannot be reached gets a late report. Frequent changes are reported in their newest
-//! form only.
+//! Nothing waits for it: a cluster that is slow or cannot be reached gets a late report. Of frequent changes only the
+//! newest is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, watch};
 use self::serving::Serving;
 use self::target_receiver::TargetReceiver;
 use self::target_selector::TargetSelector;
+use super::RunOptions;
 use super::commands::QueuedCommand;
 use super::directories::GatewayDirectories;
 use super::engine::Known;
@@ -45,20 +46,12 @@ pub(super) struct Instance {
 
 /// Everything that is the same for all instances of the agent.
 pub(super) struct Settings {
-    /// The Envoy to run, and its version.
+    pub(super) options: Arc<RunOptions>,
+    /// Envoy to run.
     pub(super) binary: PathBuf,
+    /// Version of that Envoy.
     pub(super) version: String,
-    /// Worker threads of an Envoy; one for each core if not told.
-    pub(super) concurrency: Option<u32>,
-    /// Time that connections have where an Envoy or a listener is ended.
-    pub(super) drain: Duration,
-    /// Time that an Envoy has to take over from another one.
-    pub(super) takeover: Duration,
     pub(super) launcher: Launcher,
-    /// Percentage of what is served that a revision may remove without being held; 100 holds nothing.
-    pub(super) most_removed: u8,
-    /// Time for which such a revision is held.
-    pub(super) hold: Duration,
     /// Counts how often somebody has accepted that no Gateway is left.
     pub(super) released: watch::Sender<u64>,
 }
@@ -74,9 +67,8 @@ impl Instance {
     ) {
         let mut targets = TargetReceiver::new(self.gateway.clone(), known, first);
         let state = self.directories.state.clone();
-        let Settings {
-            most_removed, hold, ..
-        } = *self.settings;
+        let options = &self.settings.options;
+        let (most_removed, hold) = (options.most_removed, options.hold);
         let selector = TargetSelector::new(targets.newest(), state, most_removed, hold);
         let started = loop {
             match self.start(selector.selected()).await {

@@ -8,8 +8,8 @@ use sesame_proto::encoded::Counts;
 /// Number of items below which a set may change as it likes.
 const FEW: usize = 10;
 
-/// Describes the sets of which a change from `old` to `new` would remove more than `percent`. The last listener always counts: without it
-/// nothing is served.
+/// Describes the sets of which a change from `old` to `new` would remove more than `percent`. The last listener always
+/// counts: without it nothing is served.
 fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     if percent < 100 && old.listeners > 0 && new.listeners == 0 {
         return Some(match old.listeners {

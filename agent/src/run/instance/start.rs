@@ -74,9 +74,10 @@ impl Instance {
             self.directories.admin_socket(),
             first.bootstrap.clone(),
         );
-        config.concurrency = self.settings.concurrency;
-        config.drain_time = self.settings.drain.max(SHORTEST_DRAIN);
-        config.takeover = self.settings.takeover;
+        let options = &self.settings.options;
+        config.concurrency = options.concurrency;
+        config.drain_time = options.drain.max(SHORTEST_DRAIN);
+        config.takeover = options.takeover;
         config.launcher = Some(self.settings.launcher.clone());
         config
     }

@@ -29,7 +29,7 @@ pub(in crate::run) struct Facts<'a> {
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
     /// Addresses of the host, for listeners on all of them.
     pub(in crate::run) host_addresses: &'a [String],
-    /// Whether the kernel moves the waiting connections of a socket that closes to another socket of its port.
+    /// True if the kernel moves the waiting connections of a socket that closes to another socket of its port.
     pub(in crate::run) moves_connections: bool,
     /// Time of the report, for certificates that expire.
     pub(in crate::run) now: Timestamp,

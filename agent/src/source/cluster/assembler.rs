@@ -1,4 +1,5 @@
-//! Assembles the newest revision of one Gateway from its pieces. Pure: it returns the pieces that are missing, and others fetch them.
+//! Assembles the newest revision of one Gateway from its pieces. Pure: it returns the pieces that are missing, and `fetch`
+//! reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

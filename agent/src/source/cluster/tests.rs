@@ -94,7 +94,7 @@ fn take_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
     assembler.take_live(&name, object);
 }
 
-/// What the API server would give for a need.
+/// Returns what the API server would answer to a fetch.
 fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
     let stored = need.shards.iter().map(|reference| {
         let shard = sharded.shards.iter().find(|s| s.name == reference.name);

@@ -99,7 +99,7 @@ impl ManifestFile {
     }
 
     /// Takes the new content. `before` gives the objects of the last good version if this process has
-    /// not seen the file yet. Returns the objects that are others now, and those that went.
+    /// not seen the file yet. Returns the objects that have changed, and those that are gone.
     ///
     /// A document that broke keeps its object by key. If the key cannot be told, or was not there before,
     /// every object of the file stays that is not in a good document: rather serve what was deleted in

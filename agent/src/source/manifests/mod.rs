@@ -4,7 +4,9 @@
 //! keeps its last good version and harms no other; an object goes only when its document or file goes, or
 //! when a good version no longer holds it. It never writes into the directory and never waits on a file.
 
+mod claims;
 mod file;
+mod limits;
 mod objects;
 mod read;
 pub(crate) mod tree;
@@ -18,44 +20,15 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use sesame_gateway_api::decode;
 use sesame_gateway_api::world::{LastGoodKeys, ObjectKey, World};
+
+pub use self::limits::Limits;
 
 use self::file::{Content, Documents, ManifestFile};
 use self::objects::Named;
 use self::tree::{Found, Stamp, Tree};
 use super::last_good::LastGood;
 use super::problem::{Problem, Severity};
-
-/// The limits of one directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Depth of directories.
-    pub depth: usize,
-    /// Number of manifests.
-    pub files: usize,
-    /// Size of one manifest, in bytes.
-    pub file_bytes: u64,
-    /// Size of all manifests, in bytes.
-    pub total_bytes: u64,
-    /// True if links may lead out of the directory.
-    pub links_out: bool,
-    /// Limits of one document.
-    pub document: decode::Limits,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            depth: 16,
-            files: 50_000,
-            file_bytes: 16 << 20,
-            total_bytes: 256 << 20,
-            links_out: false,
-            document: decode::Limits::default(),
-        }
-    }
-}
 
 /// The outcome of a look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -160,11 +133,11 @@ impl Manifests {
         let mut read = BTreeSet::new();
         for path in paths {
             match self.judge(path) {
-                Judged::Manifest(path) => {
+                Scope::Manifest(path) => {
                     read.insert(path);
                 }
-                Judged::Nothing => {}
-                Judged::Tree => all = true,
+                Scope::Nothing => {}
+                Scope::Tree => all = true,
             }
         }
         let mut changed = BTreeSet::new();
@@ -216,21 +189,21 @@ impl Manifests {
         }
     }
 
-    fn judge(&self, path: &Path) -> Judged {
+    fn judge(&self, path: &Path) -> Scope {
         let relative = path.strip_prefix(&self.root).unwrap_or(path);
         let mut parts = relative.components();
         for part in parts.clone() {
             let Component::Normal(name) = part else {
-                return Judged::Tree;
+                return Scope::Tree;
             };
             if tree::is_hidden(name) {
                 // `..data` moved, or something that is not looked at.
                 let swap = name.as_encoded_bytes().starts_with(b"..");
-                return if swap { Judged::Tree } else { Judged::Nothing };
+                return if swap { Scope::Tree } else { Scope::Nothing };
             }
         }
         let Some(Component::Normal(name)) = parts.next_back() else {
-            return Judged::Tree;
+            return Scope::Tree;
         };
         let known = relative
             .parent()
@@ -243,14 +216,14 @@ impl Manifests {
                 .iter()
                 .any(|problem| problem.file == shown)
         {
-            return Judged::Tree;
+            return Scope::Tree;
         }
         if tree::is_manifest(name) {
-            return Judged::Manifest(relative.into());
+            return Scope::Manifest(relative.into());
         }
         match tree::look(&self.root.join(relative)) {
-            Found::Dir(_) => Judged::Tree,
-            _ => Judged::Nothing,
+            Found::Dir(_) => Scope::Tree,
+            _ => Scope::Nothing,
         }
     }
 
@@ -389,50 +362,6 @@ impl Manifests {
         self.claim(path, file.objects.iter().cloned().collect(), changed);
     }
 
-    /// Settles which file declares the objects, after `path` changed its own declarations.
-    fn claim(&mut self, path: &Arc<Path>, objects: Vec<Named>, changed: &mut BTreeSet<Named>) {
-        for object in objects {
-            let holds = self.held(path, &object).is_some();
-            let mut claims = self.contested.remove(&object).unwrap_or_else(|| {
-                let owner = self.owners.get(&object);
-                owner.cloned().into_iter().collect()
-            });
-            match (claims.binary_search(path), holds) {
-                (Err(at), true) => claims.insert(at, path.clone()),
-                (Ok(at), false) => {
-                    claims.remove(at);
-                }
-                _ => {}
-            }
-            // An index must not hold on to an object that is not in use any more.
-            self.owners.remove(&object);
-            let winner = claims
-                .first()
-                .and_then(|path| Some((path.clone(), self.held(path, &object)?.clone())));
-            let Some((owner, winner)) = winner else {
-                if self.world.remove(&object.key()) {
-                    changed.insert(object);
-                }
-                continue;
-            };
-            self.owners.insert(winner.clone(), owner);
-            if claims.len() > 1 {
-                self.contested.insert(winner.clone(), claims);
-            }
-            // A new comment makes a new document but no new object.
-            if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
-                self.world.insert(winner.0.clone());
-                changed.insert(winner);
-            }
-        }
-    }
-
-    /// Returns the object of that kind and name that the file declares.
-    fn held(&self, path: &Path, object: &Named) -> Option<&Named> {
-        let (held, _) = self.files.get(path)?.objects.get(object)?;
-        Some(held)
-    }
-
     fn report(&mut self, changed: &BTreeSet<Named>) -> ScanReport {
         let held = self.files.values().map(|file| file.documents()).sum();
         self.documents.collect(held);
@@ -442,38 +371,10 @@ impl Manifests {
             problems: self.problems().into(),
         }
     }
-
-    fn problems(&self) -> Vec<Problem> {
-        let mut problems = self.tree_problems.clone();
-        for file in self.files.values() {
-            problems.extend(file.problems.iter().cloned());
-        }
-        for (object, claims) in &self.contested {
-            let Some((first, others)) = claims.split_first() else {
-                continue;
-            };
-            let line = |path| Some(self.files.get(path)?.objects.get(object)?.1);
-            for other in others {
-                problems.push(Problem {
-                    file: other.to_string_lossy().into_owned(),
-                    line: line(other),
-                    object: Some(object.key()),
-                    severity: Severity::Error,
-                    message: format!(
-                        "is already declared in {}:{}, which is used; remove one",
-                        first.display(),
-                        line(first).unwrap_or(1)
-                    ),
-                });
-            }
-        }
-        problems.sort();
-        problems
-    }
 }
 
 /// The work that an event at a path asks for.
-enum Judged {
+enum Scope {
     /// Read this manifest.
     Manifest(Arc<Path>),
     /// Look at everything.

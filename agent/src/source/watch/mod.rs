@@ -5,6 +5,7 @@
 //! (the targets of links, network file systems); where inotify is not available, a quick rescan takes its place.
 
 mod batch;
+mod scope;
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use self::batch::Batch;
+use self::scope::Scope;
 use super::manifests::{Limits, tree};
 
 /// The paths that may have changed.
@@ -323,7 +325,7 @@ impl WatchThread {
             return self.batch.all(now);
         }
         for path in &event.paths {
-            match self.judge(path, event.kind) {
+            match self.scope(path, event.kind) {
                 Scope::Nothing => {}
                 Scope::Tree => self.batch.all(now),
                 Scope::File => match event.kind {
@@ -337,47 +339,6 @@ impl WatchThread {
                     _ => self.batch.path(path, now),
                 },
             }
-        }
-    }
-
-    fn judge(&self, path: &Path, kind: EventKind) -> Scope {
-        let Ok(relative) = path.strip_prefix(&self.root) else {
-            return Scope::Nothing;
-        };
-        let Some(Component::Normal(name)) = relative.components().next_back() else {
-            // The root itself. That its content changed is told by what changed in it.
-            return match kind {
-                EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => Scope::Nothing,
-                _ => Scope::Tree,
-            };
-        };
-        if name == "..data" {
-            return Scope::Tree;
-        }
-        if tree::is_hidden(name) {
-            return Scope::Nothing;
-        }
-        let moved = matches!(
-            kind,
-            EventKind::Create(_)
-                | EventKind::Remove(_)
-                | EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Metadata(_))
-        );
-        let leaves = matches!(
-            kind,
-            EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From))
-        );
-        if moved {
-            let dir = self.watched.contains_key(relative)
-                || !leaves && matches!(tree::look(path), tree::Found::Dir(_));
-            if dir {
-                return Scope::Tree;
-            }
-        }
-        if (self.is_ours)(name) {
-            Scope::File
-        } else {
-            Scope::Nothing
         }
     }
 
@@ -400,13 +361,6 @@ impl WatchThread {
             });
         }
     }
-}
-
-/// The scope of an event at a path.
-enum Scope {
-    Nothing,
-    File,
-    Tree,
 }
 
 /// Watches one directory. Returns whether it is watched, and fails if there is no room for the watch.

@@ -40,7 +40,7 @@ fn reference(bytes: &[u8]) -> ShardRef {
     }
 }
 
-/// What changes in a snapshot.
+/// A change of a snapshot.
 #[derive(Clone, Debug)]
 enum Change {
     Route(usize, usize, u8),
@@ -67,7 +67,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What is wrong with a manifest.
+/// A fault of a manifest.
 #[derive(Clone, Debug)]
 enum Wrong {
     Nothing,
@@ -103,7 +103,7 @@ fn wrong() -> impl Strategy<Value = Wrong> {
     ]
 }
 
-/// What comes of what is asked for.
+/// The outcome of a fetch.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     All,
@@ -130,9 +130,9 @@ fn answer() -> impl Strategy<Value = Answer> {
 struct Step {
     changes: Vec<Change>,
     wrong: Wrong,
-    /// Whether endpoint shards come before the manifest, after it, or not now.
+    /// Order of endpoint shards and manifest: before it, after it, or not now.
     live: u8,
-    /// How many endpoint shards there are.
+    /// Number of endpoint shards.
     live_shards: usize,
     answers: Vec<Answer>,
     key_secrets: u8,
@@ -160,7 +160,7 @@ fn step() -> impl Strategy<Value = Step> {
         )
 }
 
-/// What a controller would have.
+/// The state of a controller.
 struct Publisher {
     snapshot: Snapshot,
     keys: Vec<KeyPair>,

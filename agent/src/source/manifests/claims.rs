@@ -1,0 +1,89 @@
+//! Objects that several files declare: the first file by path counts, and the others are problems.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Manifests;
+use super::objects::Named;
+use crate::source::problem::{Problem, Severity};
+
+impl Manifests {
+    /// Settles which file declares the objects, after `path` changed its own declarations.
+    pub(super) fn claim(
+        &mut self,
+        path: &Arc<Path>,
+        objects: Vec<Named>,
+        changed: &mut BTreeSet<Named>,
+    ) {
+        for object in objects {
+            let holds = self.held(path, &object).is_some();
+            let mut claims = self.contested.remove(&object).unwrap_or_else(|| {
+                let owner = self.owners.get(&object);
+                owner.cloned().into_iter().collect()
+            });
+            match (claims.binary_search(path), holds) {
+                (Err(at), true) => claims.insert(at, path.clone()),
+                (Ok(at), false) => {
+                    claims.remove(at);
+                }
+                _ => {}
+            }
+            // An index must not hold on to an object that is not in use any more.
+            self.owners.remove(&object);
+            let winner = claims
+                .first()
+                .and_then(|path| Some((path.clone(), self.held(path, &object)?.clone())));
+            let Some((owner, winner)) = winner else {
+                if self.world.remove(&object.key()) {
+                    changed.insert(object);
+                }
+                continue;
+            };
+            self.owners.insert(winner.clone(), owner);
+            if claims.len() > 1 {
+                self.contested.insert(winner.clone(), claims);
+            }
+            // A new comment makes a new document but no new object.
+            if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
+                self.world.insert(winner.0.clone());
+                changed.insert(winner);
+            }
+        }
+    }
+
+    /// Returns the object of that kind and name that the file declares.
+    fn held(&self, path: &Path, object: &Named) -> Option<&Named> {
+        let (held, _) = self.files.get(path)?.objects.get(object)?;
+        Some(held)
+    }
+
+    /// Returns the problems of the tree, of all files, and of objects that several files hold.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut problems = self.tree_problems.clone();
+        for file in self.files.values() {
+            problems.extend(file.problems.iter().cloned());
+        }
+        for (object, claims) in &self.contested {
+            let Some((first, others)) = claims.split_first() else {
+                continue;
+            };
+            let line = |path| Some(self.files.get(path)?.objects.get(object)?.1);
+            for other in others {
+                problems.push(Problem {
+                    file: other.to_string_lossy().into_owned(),
+                    line: line(other),
+                    object: Some(object.key()),
+                    severity: Severity::Error,
+                    message: format!(
+                        "is already declared in {}:{}, which is used; remove one",
+                        first.display(),
+                        line(first).unwrap_or(1)
+                    ),
+                });
+            }
+        }
+        problems.sort();
+        problems
+    }
+}

@@ -1,0 +1,33 @@
+//! The limits of a directory of manifests.
+
+use sesame_gateway_api::decode;
+
+/// The limits of one directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Depth of directories.
+    pub depth: usize,
+    /// Number of manifests.
+    pub files: usize,
+    /// Size of one manifest, in bytes.
+    pub file_bytes: u64,
+    /// Size of all manifests, in bytes.
+    pub total_bytes: u64,
+    /// True if links may lead out of the directory.
+    pub links_out: bool,
+    /// Limits of one document.
+    pub document: decode::Limits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            depth: 16,
+            files: 50_000,
+            file_bytes: 16 << 20,
+            total_bytes: 256 << 20,
+            links_out: false,
+            document: decode::Limits::default(),
+        }
+    }
+}

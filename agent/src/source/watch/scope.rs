@@ -1,0 +1,60 @@
+//! The scope of an event: one file, the whole tree, or nothing.
+
+use std::path::{Component, Path};
+
+use notify::EventKind;
+use notify::event::{ModifyKind, RenameMode};
+
+use super::WatchThread;
+use crate::source::manifests::tree;
+
+/// The scope of an event at a path.
+pub(super) enum Scope {
+    Nothing,
+    File,
+    Tree,
+}
+
+impl WatchThread {
+    /// Returns what is to be looked at again after an event.
+    pub(super) fn scope(&self, path: &Path, kind: EventKind) -> Scope {
+        let Ok(relative) = path.strip_prefix(&self.root) else {
+            return Scope::Nothing;
+        };
+        let Some(Component::Normal(name)) = relative.components().next_back() else {
+            // The root itself. That its content changed is told by what changed in it.
+            return match kind {
+                EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => Scope::Nothing,
+                _ => Scope::Tree,
+            };
+        };
+        if name == "..data" {
+            return Scope::Tree;
+        }
+        if tree::is_hidden(name) {
+            return Scope::Nothing;
+        }
+        let moved = matches!(
+            kind,
+            EventKind::Create(_)
+                | EventKind::Remove(_)
+                | EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Metadata(_))
+        );
+        let leaves = matches!(
+            kind,
+            EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From))
+        );
+        if moved {
+            let dir = self.watched.contains_key(relative)
+                || !leaves && matches!(tree::look(path), tree::Found::Dir(_));
+            if dir {
+                return Scope::Tree;
+            }
+        }
+        if (self.is_ours)(name) {
+            Scope::File
+        } else {
+            Scope::Nothing
+        }
+    }
+}
