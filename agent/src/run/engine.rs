@@ -54,7 +54,7 @@ pub(super) struct Known {
     /// True if the source holds none of the served Gateways any more, which waits for somebody to accept it.
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
-    pub(super) awaited: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
+    pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
 }
 
 impl Known {

@@ -376,10 +376,10 @@ impl Both {
         whole.forget_base();
         let (need, expected) = (fast.advance(), whole.advance());
         prop_assert_eq!(&need, &expected);
-        let (fast, whole) = (fast.supplied(), whole.supplied());
+        let (fast, whole) = (fast.update(), whole.update());
         prop_assert_eq!(fast.is_some(), whole.is_some());
         if let (Some((_, fast)), Some((_, whole))) = (fast, whole) {
-            prop_assert_eq!(fast.awaited, whole.awaited);
+            prop_assert_eq!(fast.incomplete, whole.incomplete);
             let parts = |c: GatewayRevision| (c.manifest_revision, c.packed);
             prop_assert_eq!(fast.complete.map(parts), whole.complete.map(parts));
         }

@@ -1,4 +1,4 @@
-//! What resolution has for the publisher.
+//! The bundles of all Gateways: made by a whole resolution, and changed in place where only endpoints or routes changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,73 +8,50 @@ use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::{RefreshedShards, Splitter};
 
 use super::cluster_state::ClusterState;
-use crate::publish::Bundle;
+use crate::publish::{Bundle, Desired, DesiredPublications};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL};
 
-/// What to do about one Gateway.
-#[derive(Clone, Debug)]
-pub(crate) enum Offer {
-    /// Publish this.
-    Publish(Arc<Bundle>),
-    /// It is ours, but there is nothing that could be published: what was published stays.
-    Keep,
-}
-
-/// All Gateways that are ours; whatever else was published is to be withdrawn.
-pub(crate) type Offers = BTreeMap<NamespacedName, Offer>;
-
-/// The revisions that are offered.
-pub(super) fn revisions(offers: &Offers) -> BTreeMap<NamespacedName, String> {
-    offers
-        .iter()
-        .filter_map(|(name, offer)| match offer {
-            Offer::Publish(bundle) => Some((name.clone(), bundle.revision.clone())),
-            Offer::Keep => None,
-        })
-        .collect()
-}
-
-/// What was made of each Gateway the last time, to go on from.
+/// The last bundle of each Gateway, and what is needed to make the next one from it.
 #[derive(Debug, Default)]
 pub(super) struct Bundles {
     splitters: BTreeMap<NamespacedName, Splitter>,
-    offers: Offers,
-    /// Whether of some Gateway nothing could be made.
+    desired: DesiredPublications,
+    /// True if some Gateway could not be published.
     failed: bool,
 }
 
-/// What came of a change of endpoints alone.
+/// Outcome of a change of endpoints alone.
 #[derive(Debug)]
 pub(super) enum Refresh {
-    /// What is offered is the same.
+    /// The publications stay as they are.
     Same,
-    /// This is offered now.
-    Offers(Offers),
-    /// Only a whole resolution tells.
+    /// These are desired now.
+    Changed(DesiredPublications),
+    /// Nothing but a whole resolution can tell.
     Whole,
 }
 
 impl Bundles {
-    /// Makes what is to be published of each Gateway; the second value says of which that is not possible, and why.
-    pub(super) fn offer(
+    /// Builds the publication of each Gateway. The second value holds the reason for each that cannot be built.
+    pub(super) fn build(
         &mut self,
         gateways: Vec<ResolvedGateway>,
         statuses: &Statuses,
         unserved: &BTreeSet<NamespacedName>,
         state: &ClusterState,
-    ) -> (Offers, BTreeMap<NamespacedName, String>) {
-        let mut offers: Offers = statuses
+    ) -> (DesiredPublications, BTreeMap<NamespacedName, String>) {
+        let mut desired: DesiredPublications = statuses
             .gateways
             .keys()
             .filter(|name| !unserved.contains(*name))
-            .map(|name| (name.clone(), Offer::Keep))
+            .map(|name| (name.clone(), Desired::Retain))
             .collect();
         for key in state.broken(Kind::Gateway) {
-            offers.entry(key.name.clone()).or_insert(Offer::Keep);
+            desired.entry(key.name.clone()).or_insert(Desired::Retain);
         }
         let mut unpublishable = BTreeMap::new();
         let mut splitters = BTreeMap::new();
@@ -84,7 +61,7 @@ impl Bundles {
             let mut splitter = self.splitters.remove(&name).unwrap_or_default();
             match Bundle::new(resolved, &fleet, &mut splitter) {
                 Ok(bundle) => {
-                    offers.insert(name.clone(), Offer::Publish(Arc::new(bundle)));
+                    desired.insert(name.clone(), Desired::Publish(Arc::new(bundle)));
                 }
                 Err(why) => {
                     tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; what was published stays");
@@ -95,36 +72,36 @@ impl Bundles {
         }
         *self = Self {
             splitters,
-            offers: offers.clone(),
+            desired: desired.clone(),
             failed: !unpublishable.is_empty(),
         };
-        (offers, unpublishable)
+        (desired, unpublishable)
     }
 
-    /// Changes virtual hosts of what is offered; none if only a whole resolution tells, which is to follow then.
+    /// Changes virtual hosts of the bundles; none if only a whole resolution tells the outcome, which is to follow then.
     pub(super) fn change_hosts(
         &mut self,
         changed: &[(NamespacedName, RouteTableDelta)],
-    ) -> Option<Offers> {
+    ) -> Option<DesiredPublications> {
         for (name, delta) in changed {
             let splitter = self.splitters.get_mut(name)?;
-            let Some(Offer::Publish(bundle)) = self.offers.get_mut(name) else {
+            let Some(Desired::Publish(bundle)) = self.desired.get_mut(name) else {
                 return None;
             };
             *bundle = Arc::new(bundle.with_changed_hosts(delta, splitter)?);
         }
-        Some(self.offers.clone())
+        Some(self.desired.clone())
     }
 
-    /// Makes the same with these endpoint sets, where a Gateway has them.
+    /// Replaces these endpoint sets in the bundles that hold them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
-        // With other endpoints it may be possible.
+        // It may be possible with these endpoints.
         if self.failed {
             return Refresh::Whole;
         }
         let mut changed = false;
         for (name, splitter) in &mut self.splitters {
-            let Some(Offer::Publish(bundle)) = self.offers.get_mut(name) else {
+            let Some(Desired::Publish(bundle)) = self.desired.get_mut(name) else {
                 continue;
             };
             match splitter.refresh(sets) {
@@ -133,19 +110,19 @@ impl Bundles {
                     *bundle = Arc::new(bundle.with_endpoints(shards));
                     changed = true;
                 }
-                // Resolution says of which Gateway, and why.
+                // A resolution tells which Gateway it is, and the reason.
                 Ok(RefreshedShards::Whole) | Err(_) => return Refresh::Whole,
             }
         }
         if changed {
-            Refresh::Offers(self.offers.clone())
+            Refresh::Changed(self.desired.clone())
         } else {
             Refresh::Same
         }
     }
 }
 
-/// The fleet that the Gateway, or else its class, is labelled with.
+/// Returns the fleet in the Gateway's label, or else in the label of its class.
 fn fleet(world: &World, name: &NamespacedName) -> String {
     let Some(gateway) = world.gateways.get(&name.namespace, &name.name) else {
         return DEFAULT_FLEET.to_owned();

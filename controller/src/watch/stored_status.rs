@@ -1,25 +1,25 @@
-//! A status as the cluster has it.
+//! The status of an object as the cluster has it.
 
 use serde_json::Value;
 
-use crate::watch::Incoming;
+use super::Received;
 use sesame_gateway_api::world::Kind;
 
-/// The status of one object, as text: most are never looked at again.
+/// Status of one object, as text: most are never looked at again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredStatus {
     /// `metadata.resourceVersion`.
     pub(crate) version: Box<str>,
     /// `metadata.generation`.
-    pub(super) generation: i64,
+    pub(crate) generation: i64,
     /// The `apiVersion` that it was read in.
     pub(crate) api_version: Box<str>,
-    /// JSON.
+    /// `status`, as JSON; empty if there is none.
     status: Box<str>,
 }
 
-impl Stored {
-    /// Whether we write statuses of this kind.
+impl StoredStatus {
+    /// Returns true for the kinds whose status the controller writes.
     pub(crate) fn is_of(kind: Kind) -> bool {
         match kind {
             Kind::GatewayClass
@@ -40,18 +40,18 @@ impl Stored {
         }
     }
 
-    /// The status of an object that arrived.
-    pub(crate) fn of(kind: Kind, api_version: &str, incoming: &Incoming) -> Option<Self> {
+    /// Returns the status of an object; none if it is of a kind whose status the controller does not write.
+    pub(crate) fn of(kind: Kind, api_version: &str, received: &Received) -> Option<Self> {
         Self::is_of(kind).then(|| Self {
-            version: incoming.version().into(),
-            generation: incoming
-                .value
+            version: received.version().into(),
+            generation: received
+                .value()
                 .pointer("/metadata/generation")
                 .and_then(Value::as_i64)
                 .unwrap_or(0),
             api_version: api_version.into(),
-            status: incoming
-                .value
+            status: received
+                .value()
                 .get("status")
                 .map(Value::to_string)
                 .unwrap_or_default()
@@ -59,13 +59,13 @@ impl Stored {
         })
     }
 
-    /// The version as a number, which grows.
-    pub(super) fn number(&self) -> u64 {
+    /// Returns the version as a number, which grows with every write.
+    pub(crate) fn number(&self) -> u64 {
         self.version.parse().unwrap_or(0)
     }
 
-    /// The status; null if there is none.
-    pub(super) fn status(&self) -> Value {
+    /// Returns the status; null if there is none.
+    pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.status).unwrap_or_default()
     }
 }

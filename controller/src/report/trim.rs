@@ -1,35 +1,35 @@
-//! A GatewayAgent as far as statuses are made from it. Pure.
+//! Trims a GatewayAgent to what statuses are made from. Pure.
 //!
-//! Whoever may write one decides how large it is, and the definition that limits it may be an old one. So what nobody reads
-//! is dropped as it arrives, and of the rest a bounded amount is kept.
+//! Whoever may write one decides how large it is, and the definition that limits it may be an old one. So fields that nobody
+//! reads are dropped as it arrives, and a bounded amount is kept of the rest.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
-use crate::watch::{Incoming, Keep};
+use crate::watch::{Json, Keep};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::from_value;
 use sesame_published::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// How many bytes of names and reasons are kept of one report. A condition holds a quarter of that.
+/// Number of bytes of names and reasons that are kept of one report. A condition holds a quarter of that.
 const MAX_BYTES: usize = 16 * 1024;
-/// The longest names of a Gateway and of a host.
+/// Longest names of a Gateway and of a host.
 const MAX_GATEWAY: usize = 317;
 const MAX_HOST: usize = 253;
-/// The longest revision and address.
+/// Longest revision and address.
 const MAX_WORD: usize = 64;
 
-/// None if it cannot be decoded.
+/// Report of an agent as far as it counts; none if it cannot be decoded.
 #[derive(Clone)]
-pub(super) struct Heard(pub(super) Option<GatewayAgent>);
+pub(super) struct TrimmedReport(pub(super) Option<GatewayAgent>);
 
-impl Keep for Heard {
-    fn keep(incoming: Incoming) -> Self {
-        let name = incoming.name().name;
-        let managed = incoming.managed.map(serde_json::from_value);
+impl Keep for TrimmedReport {
+    fn keep(NamespacedName { name, .. }: &NamespacedName, json: Json) -> Self {
+        let managed = json.managed.map(serde_json::from_value);
         let managed: Vec<ManagedFieldsEntry> = managed.and_then(Result::ok).unwrap_or_default();
-        match from_value::<GatewayAgent>(incoming.value) {
+        match from_value::<GatewayAgent>(json.value) {
             Ok(agent)
                 if agent.spec.gateway.len() > MAX_GATEWAY || agent.spec.host.len() > MAX_HOST =>
             {
@@ -39,7 +39,7 @@ impl Keep for Heard {
                 );
                 Self(None)
             }
-            Ok(agent) => Self(Some(trim(name, agent, managed))),
+            Ok(agent) => Self(Some(trim(name.clone(), agent, managed))),
             Err(error) => {
                 tracing::warn!(agent = name, %error, "a GatewayAgent cannot be read and is skipped");
                 Self(None)
@@ -141,7 +141,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
             })
             .take_while(|refused| {
                 let rules = refused.rules.iter().chain(&refused.backends);
-                // A rule without a reason is something to keep as well.
+                // A rule without a reason takes memory too.
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
             .collect(),
@@ -154,7 +154,7 @@ fn few<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = T> {
     all.into_iter().take(most)
 }
 
-/// A text of its own, so that none of a longer one stays.
+/// Returns a copy of the first characters, so that nothing of a longer text stays in memory.
 fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),
@@ -168,6 +168,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::watch::Received;
+
+    fn trimmed(object: serde_json::Value) -> Option<GatewayAgent> {
+        let received: Received<TrimmedReport> = serde_json::from_value(object).expect("an object");
+        received.kept.0
+    }
 
     fn keep(status: &serde_json::Value) -> Option<GatewayAgent> {
         let object = json!({
@@ -179,7 +185,7 @@ mod tests {
             "spec": {"gateway": "default/edge", "host": "a", "fleet": "f".repeat(1000)},
             "status": status,
         });
-        Heard::keep(serde_json::from_value(object).expect("an object")).0
+        trimmed(object)
     }
 
     #[test]
@@ -270,7 +276,7 @@ mod tests {
         /// Whatever an object holds, a watch of reports goes on, and little is kept.
         #[test]
         fn anything_is_read_or_skipped_and_little_of_it_kept(object in anything(), status in anything()) {
-            let _ = Heard::keep(serde_json::from_value(object).expect("any JSON"));
+            let _ = trimmed(object);
             if let Some(agent) = keep(&status) {
                 let kept = serde_json::to_string(&agent).expect("JSON").len();
                 prop_assert!(kept < 4 * MAX_BYTES, "{kept}");
@@ -282,10 +288,6 @@ mod tests {
     fn what_is_no_report_is_skipped() {
         assert!(keep(&json!({"state": "Sleeping"})).is_none());
         let long = json!({"spec": {"gateway": "a/b", "host": "h".repeat(254), "fleet": ""}});
-        assert!(
-            Heard::keep(serde_json::from_value(long).expect("an object"))
-                .0
-                .is_none()
-        );
+        assert!(trimmed(long).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The keys that were published last, read once: after a restart the memory of what was good.
+//! Reads the keys that were published last, once: after a restart, they are the memory of what was good.
 
 use std::time::Duration;
 
@@ -8,19 +8,20 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use sesame_proto::keys::{self, KeyPair};
 
-use crate::watch::{Incoming, api_resource};
+use super::{Received, api_resource};
 use sesame_gateway_api::world::{Kind, LastGoodKeys};
 use sesame_published::names::{KEYS_ENTRY, PART_LABEL, Part};
 
-/// How long one list may take.
+/// Time that one list may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// After one that failed.
+/// Pause after a list that failed.
 const PAUSE: Duration = Duration::from_millis(500);
-/// As many Secrets at a time.
+/// Number of Secrets in a page of a list.
 const PAGE: u32 = 50;
 
-/// Reads them. Without an answer nothing is known of before, so there is no other end.
-pub(crate) async fn last_good(client: &Client, namespace: &str) -> LastGoodKeys {
+/// Reads the keys that were published last, and tries again until there is an answer: without one, a broken Secret would
+/// take its listener away.
+pub(super) async fn published_keys(client: &Client, namespace: &str) -> LastGoodKeys {
     loop {
         match tokio::time::timeout(TIMEOUT, list(client, namespace)).await {
             Ok(Ok(pairs)) => return LastGoodKeys::of_pairs(pairs),
@@ -37,7 +38,7 @@ pub(crate) async fn last_good(client: &Client, namespace: &str) -> LastGoodKeys 
 
 async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<KeyPair>> {
     let resource = api_resource(Kind::Secret, "v1");
-    let api: Api<Incoming> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let api: Api<Received> = Api::namespaced_with(client.clone(), namespace, &resource);
     let label = format!("{PART_LABEL}={}", Part::Keys.as_str());
     let mut parameters = ListParams::default().labels(&label).limit(PAGE);
     let mut pairs = Vec::new();
@@ -53,10 +54,10 @@ async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<KeyPair>> {
     }
 }
 
-/// The pairs of a published Secret; none if it is not as it was published.
-fn pairs_of(secret: &Incoming) -> Vec<KeyPair> {
+/// Returns the key pairs of a published Secret; none if it is not as it was published.
+fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret
-        .value
+        .value()
         .get("data")
         .and_then(|data| data.get(KEYS_ENTRY));
     let bytes = entry.and_then(|entry| STANDARD.decode(entry.as_str()?).ok());

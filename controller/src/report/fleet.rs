@@ -1,4 +1,4 @@
-//! What the hosts of a Gateway say, put together. Pure.
+//! The hosts of a Gateway, summed up from the reports of their agents. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -8,37 +8,37 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
 use sesame_published::{GatewayAgent, GatewayAgentStatus, RefusedRule};
 
-/// A host that has said nothing for this long is lost.
+/// Silence after which a host is lost.
 const LOST_AFTER: Duration = Duration::from_secs(3 * 60);
-/// And forgotten after this long.
+/// Silence after which a host is forgotten.
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// What `status.addresses` holds at most.
+/// Largest number of addresses that `status.addresses` holds.
 const MAX_ADDRESSES: usize = 16;
-/// How many strange addresses are told.
-const MAX_STRANGE: usize = 8;
-/// Why an address is left out.
-pub(super) const STRANGE: &str =
+/// Number of foreign addresses that a condition names.
+const MAX_FOREIGN: usize = 8;
+/// Reason for which reported addresses are left out.
+pub(super) const FOREIGN_ADDRESS: &str =
     "they are neither of the host's Node nor in the controller's --host-addresses";
-/// How many revisions of one generation are remembered.
+/// Number of revisions of one generation that are remembered.
 const MAX_REVISIONS: usize = 256;
-/// Digits of a revision that agents say.
-const SAID_DIGITS: usize = 12;
+/// Number of digits of a revision that agents report.
+const REPORTED_DIGITS: usize = 12;
 
-/// What all hosts of one Gateway say.
+/// Reports of all hosts of one Gateway, summed up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    /// About the Gateway and its ListenerSets; listeners by the names of snapshots, which say whose they are.
+pub(super) struct FleetSummary {
+    /// Reports about the Gateway and its ListenerSets; listeners by provenance.
     pub(super) programmed: Programmed,
-    /// Hosts that are lost.
+    /// Names of the hosts that are lost.
     pub(super) lost: Vec<String>,
-    /// Addresses that are not the reporting host's, each with the host.
-    pub(super) strange: Vec<String>,
-    /// About routes, by `HTTPRoute/namespace/name`.
+    /// Addresses that are not the reporting host's, as `ADDRESS of HOST`.
+    pub(super) foreign_addresses: Vec<String>,
+    /// Refused parts of routes, by `HTTPRoute/namespace/name`.
     pub(super) refused: BTreeMap<String, RefusedRules>,
 }
 
-/// The revisions since the Gateway itself was changed. A host that runs one of them runs the Gateway as it is; what
-/// else changed since is on its way.
+/// Revisions since the Gateway itself was changed. A host that runs one of them runs the Gateway as it is; whatever
+/// else has changed since is on its way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Revisions {
     generation: i64,
@@ -46,34 +46,34 @@ pub(super) struct Revisions {
 }
 
 impl Revisions {
-    /// Takes note of what is to be published.
+    /// Adds the revision that is to be published now.
     pub(super) fn note(&mut self, generation: i64, revision: &str) {
         if self.generation != generation {
             self.generation = generation;
             self.known.clear();
         }
-        let said: String = revision.chars().take(SAID_DIGITS).collect();
-        if self.known.back() != Some(&said) {
-            self.known.retain(|known| *known != said);
-            self.known.push_back(said);
+        let reported: String = revision.chars().take(REPORTED_DIGITS).collect();
+        if self.known.back() != Some(&reported) {
+            self.known.retain(|known| *known != reported);
+            self.known.push_back(reported);
         }
         if self.known.len() > MAX_REVISIONS {
             self.known.pop_front();
         }
     }
 
-    fn holds(&self, said: &str) -> bool {
-        self.known.iter().any(|known| known == said)
+    fn holds(&self, reported: &str) -> bool {
+        self.known.iter().any(|known| known == reported)
     }
 }
 
-/// Puts together what the agents of one Gateway say; with each, how long it has been silent.
-pub(super) fn said<'a>(
+/// Sums up the agents of one Gateway, each with the time since its last report.
+pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
     allow: impl Fn(&str, IpAddr) -> bool,
-) -> Said {
-    let mut all = Said::default();
+) -> FleetSummary {
+    let mut all = FleetSummary::default();
     let mut addresses: Vec<Vec<IpAddr>> = Vec::new();
     let mut listeners: Reasons<'_, String> = Reasons::default();
     let mut unusable: Reasons<'_, String> = Reasons::default();
@@ -97,12 +97,12 @@ pub(super) fn said<'a>(
                 .addresses
                 .iter()
                 .filter_map(|text| text.parse::<IpAddr>().ok());
-            let (own, strange): (BTreeSet<_>, BTreeSet<_>) =
+            let (own, foreign): (BTreeSet<_>, BTreeSet<_>) =
                 parsed.partition(|ip| allow(host, *ip));
             addresses.push(own.into_iter().collect());
-            let strange = strange.into_iter().map(|ip| format!("{ip} of {host}"));
-            all.strange
-                .extend(strange.take(MAX_STRANGE - all.strange.len()));
+            let foreign = foreign.into_iter().map(|ip| format!("{ip} of {host}"));
+            all.foreign_addresses
+                .extend(foreign.take(MAX_FOREIGN - all.foreign_addresses.len()));
         }
         note(status, host, &mut listeners, &mut unusable, &mut routes);
     }
@@ -110,21 +110,21 @@ pub(super) fn said<'a>(
         .into_iter()
         .map(|address| address.to_string())
         .collect();
-    all.programmed.refused_listeners = listeners.told(heard);
+    all.programmed.refused_listeners = listeners.describe(heard);
     // An address that one host lacks may be another's.
     unusable
         .0
-        .retain(|_, said| said.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
-    all.programmed.unusable_addresses = unusable.told(heard);
+        .retain(|_, reasons| reasons.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
+    all.programmed.unusable_addresses = unusable.describe(heard);
     all.refused = routes
         .into_iter()
-        .map(|(route, refusals)| (route.to_owned(), refusals.told(heard)))
+        .map(|(route, refusals)| (route.to_owned(), refusals.describe(heard)))
         .collect();
     all
 }
 
-/// As many addresses as a status holds: the first of each host, then the second, so that no host leaves no room for
-/// others.
+/// Returns as many addresses as a status holds: the first of each host, then the second, so that no host takes all the
+/// room.
 fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();
@@ -163,7 +163,7 @@ fn note<'a>(
     }
 }
 
-/// Agents that are to be forgotten: of Gateways that are not ours, or dead for a day.
+/// Returns the agents that are to be forgotten: those of Gateways that are not ours, and those dead for a day.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,
@@ -175,7 +175,7 @@ pub(super) fn stale<'a>(
         .collect()
 }
 
-/// The Gateway that an agent reports about.
+/// Returns the Gateway that an agent reports about.
 pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
     let text = agent.spec.gateway.as_str();
     // What is no name is the name of nothing.
@@ -183,7 +183,7 @@ pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
     NamespacedName::new(namespace, name)
 }
 
-/// What hosts refuse of one route.
+/// Parts of one route that hosts refuse.
 #[derive(Default)]
 struct Refusals<'a> {
     rules: Reasons<'a, usize>,
@@ -193,17 +193,17 @@ struct Refusals<'a> {
 }
 
 impl Refusals<'_> {
-    fn told(self, heard: u32) -> RefusedRules {
+    fn describe(self, heard: u32) -> RefusedRules {
         RefusedRules {
-            rules: self.rules.told(heard),
-            backends: self.backends.told(heard),
+            rules: self.rules.describe(heard),
+            backends: self.backends.describe(heard),
             // Hosts that do not name the route serve all of it.
             works: self.works || self.hosts < heard,
         }
     }
 }
 
-/// Reasons, and the hosts that give each, by what they are about.
+/// Reasons by their subject, each with the hosts that give it.
 struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
 
 impl<K> Default for Reasons<'_, K> {
@@ -218,9 +218,9 @@ impl<'a, K: Ord> Reasons<'a, K> {
         reasons.entry(reason).or_default().insert(host);
     }
 
-    /// The reasons in words; with hosts unless all of them give the same.
-    fn told(self, heard: u32) -> BTreeMap<K, String> {
-        let told = |reasons: BTreeMap<&str, BTreeSet<&str>>| {
+    /// Returns the reasons in words, with the hosts unless all of them give the same.
+    fn describe(self, heard: u32) -> BTreeMap<K, String> {
+        let describe = |reasons: BTreeMap<&str, BTreeSet<&str>>| {
             let each: Vec<String> = reasons
                 .into_iter()
                 .map(|(reason, hosts)| {
@@ -239,7 +239,7 @@ impl<'a, K: Ord> Reasons<'a, K> {
         };
         self.0
             .into_iter()
-            .map(|(about, reasons)| (about, told(reasons)))
+            .map(|(about, reasons)| (about, describe(reasons)))
             .collect()
     }
 }
@@ -300,10 +300,13 @@ mod tests {
             (2, "aaaaaaaaaaaaaa"),
             (2, "bbbbbbbbbbbbbb"),
         ]);
-        let said = said(agents, &known, |_, _| true);
-        assert_eq!((said.programmed.hosts_ready, said.programmed.hosts), (2, 4));
-        assert_eq!(said.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
-        assert_eq!(said.lost, ["ccc"]);
+        let summary = summarize(agents, &known, |_, _| true);
+        assert_eq!(
+            (summary.programmed.hosts_ready, summary.programmed.hosts),
+            (2, 4)
+        );
+        assert_eq!(summary.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
+        assert_eq!(summary.lost, ["ccc"]);
     }
 
     #[test]
@@ -330,7 +333,7 @@ mod tests {
             refused(agent("bb", "aaaaaaaaaaaa"), "no rights", false),
         ];
         let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
-        let both = said(heard(&agents), &known, |_, _| true);
+        let both = summarize(heard(&agents), &known, |_, _| true);
         let listeners = &both.programmed.refused_listeners;
         let http = listeners.get("Gateway/ns/edge/listeners/http");
         assert_eq!(
@@ -342,7 +345,7 @@ mod tests {
         assert!(!route.works);
 
         let well = agent("ccc", "aaaaaaaaaaaa");
-        let most = said(heard(&agents).chain(heard([&well])), &known, |_, _| true);
+        let most = summarize(heard(&agents).chain(heard([&well])), &known, |_, _| true);
         assert!(most.refused["HTTPRoute/ns/app"].works);
         assert_eq!(
             most.refused["HTTPRoute/ns/app"].rules[&0],
@@ -357,13 +360,13 @@ mod tests {
         let status = forger.status.as_mut().expect("a status");
         status.addresses.push("203.0.113.66".to_owned());
         let allow = |host: &str, ip: IpAddr| ip.to_string() == format!("192.0.2.{}", host.len());
-        let said = said(
+        let summary = summarize(
             heard([&forger, &agent("bb", "aaaaaaaaaaaa")]),
             &known,
             allow,
         );
-        assert_eq!(said.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
-        assert_eq!(said.strange, ["203.0.113.66 of a"]);
+        assert_eq!(summary.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
+        assert_eq!(summary.foreign_addresses, ["203.0.113.66 of a"]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! For how long each host has been silent. Pure.
+//! Tells living hosts from dead ones by the time since each was last heard of. Pure.
 //!
 //! The clocks of hosts and of this machine may be wrong, and jump, so no two of them are compared: a host lives as long as
-//! what it says changes, and how long ago that was a monotonic clock of ours tells. How long it was before we looked is
-//! told by the API server's clock, which notes each write of an agent. Only what has no such note is judged by the
-//! host's clock and ours, and that once.
+//! its reports change, and our own monotonic clock tells how long ago the last change was. For the time before we looked
+//! there is the API server's clock, which dates each write of an agent. Only a report without such a date is judged by
+//! the host's clock and ours, and only once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use jiff::Timestamp;
 
 use sesame_published::{GatewayAgent, STATUS_MANAGER};
 
-/// A moment by two clocks.
+/// Moment by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
-    /// Only ever goes on.
+    /// Monotonic clock.
     pub(super) steady: Instant,
-    /// As it is set.
+    /// Wall clock, as it is set.
     pub(super) wall: Timestamp,
 }
 
 impl Moment {
-    /// By the clocks of this machine.
+    /// Returns this moment by the clocks of this machine.
     pub(super) fn now() -> Self {
         Self {
             steady: Instant::now(),
@@ -31,33 +31,33 @@ impl Moment {
     }
 }
 
-/// What tells one report of a host from the next: two times, neither of which is looked at.
+/// Marks that tell one report of a host from the next: two times, which are compared for equality only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     heartbeat: Option<Timestamp>,
     written: Option<Timestamp>,
 }
 
-/// What was heard of one agent.
+/// Last report of one agent.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastReport {
     mark: Mark,
-    /// When that was.
+    /// Time at which it arrived.
     since: Instant,
-    /// How long it had been silent then.
+    /// Silence of the agent before it arrived.
     before: Duration,
 }
 
-/// All agents, by name.
+/// Last reports of all agents, by name.
 #[derive(Debug, Default)]
-pub(super) struct Silences {
-    heard: BTreeMap<String, Heard>,
-    /// The newest time that the API server noted, and when we had it.
+pub(super) struct AgentLiveness {
+    heard: BTreeMap<String, LastReport>,
+    /// Newest time that the API server noted, and the time at which we learned it.
     server: Option<(Timestamp, Instant)>,
 }
 
-impl Silences {
-    /// Takes note of these agents as they are now. Those that come together are judged together.
+impl AgentLiveness {
+    /// Takes the reports of these agents. Those that come together are judged together.
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
@@ -77,12 +77,12 @@ impl Silences {
             };
             let before = match self.heard.get(name) {
                 Some(heard) if heard.mark == mark => continue,
-                // That it said nothing yet is no report.
+                // An agent that has not written a status yet has not reported.
                 Some(heard) if heard.mark.heartbeat.is_some() => Duration::ZERO,
                 _ => self.before(mark, now),
             };
             let since = now.steady;
-            let heard = Heard {
+            let heard = LastReport {
                 mark,
                 since,
                 before,
@@ -91,19 +91,19 @@ impl Silences {
         }
     }
 
-    /// Forgets all that are not `there`.
+    /// Forgets all agents that are not `there`.
     pub(super) fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.heard.retain(|name, _| there(name));
     }
 
-    /// How long the agent has been silent.
+    /// Returns the time since the agent was last heard of.
     pub(super) fn of(&self, name: &str, now: Moment) -> Duration {
         self.heard.get(name).map_or(Duration::ZERO, |heard| {
             heard.before + now.steady.saturating_duration_since(heard.since)
         })
     }
 
-    /// How long one had been silent that is seen for the first time.
+    /// Returns the silence of an agent that is seen for the first time.
     fn before(&self, mark: Mark, now: Moment) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
@@ -117,7 +117,7 @@ impl Silences {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// The API server's time, as far as it is known: it may be later.
+    /// Returns the API server's time as far as it is known: it may be later.
     fn server_time(&self, now: Moment) -> Option<Timestamp> {
         let (time, since) = self.server?;
         let passed = now.steady.saturating_duration_since(since);
@@ -125,7 +125,7 @@ impl Silences {
     }
 }
 
-/// When the API server noted that the agent wrote its status.
+/// Returns the time at which the agent wrote its status, by the API server's clock.
 fn written(agent: &GatewayAgent) -> Option<Timestamp> {
     let fields = agent.metadata.managed_fields.iter().flatten();
     let notes = fields.filter(|entry| entry.manager.as_deref() == Some(STATUS_MANAGER));
@@ -166,11 +166,11 @@ mod tests {
         agent
     }
 
-    fn hear(silences: &mut Silences, agents: &[(&str, GatewayAgent)], now: Moment) {
+    fn hear(silences: &mut AgentLiveness, agents: &[(&str, GatewayAgent)], now: Moment) {
         silences.hear(agents.iter().map(|(name, agent)| (*name, agent)), now);
     }
 
-    fn seconds(silences: &Silences, name: &str, now: Moment) -> u64 {
+    fn seconds(silences: &AgentLiveness, name: &str, now: Moment) -> u64 {
         silences.of(name, now).as_secs()
     }
 
@@ -180,7 +180,7 @@ mod tests {
             steady: Instant::now(),
             wall: second(3 * YEAR),
         };
-        let mut silences = Silences::default();
+        let mut silences = AgentLiveness::default();
         // Neither the clocks of the hosts nor ours are right.
         let all = [
             ("live", agent(YEAR, Some(10_000))),
@@ -214,7 +214,7 @@ mod tests {
             steady: Instant::now(),
             wall: second(0),
         };
-        let mut silences = Silences::default();
+        let mut silences = AgentLiveness::default();
         hear(&mut silences, &[("a", agent(0, Some(1_000)))], now);
         let later = Moment {
             steady: now.steady + Duration::from_secs(60),
@@ -233,7 +233,7 @@ mod tests {
             jumps in prop::collection::vec((-YEAR..YEAR, -YEAR..YEAR), 1..40)
         ) {
             let start = Instant::now();
-            let mut silences = Silences::default();
+            let mut silences = AgentLiveness::default();
             let mut host = 50 * YEAR;
             let mut wall = 50 * YEAR;
             for (minute, (host_jump, our_jump)) in (0_u64..).zip(jumps) {

@@ -1,4 +1,7 @@
-//! An object as it arrives: whatever it is, it can be read this far, so that no object stalls a watch.
+//! Objects as they arrive. Whatever they are, they can be read this far, so that no object stalls a watch.
+//!
+//! Whoever can write objects decides how large they are. So what is worth keeping is taken from each one as it arrives,
+//! and no two whole ones are in memory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,24 +14,48 @@ use serde_json::Value;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// Name and version of an object, and the rest as JSON. Does not print the rest, which may be a Secret's.
+/// Number of objects in a page of a list: each may be as large as the API server allows.
+pub(crate) const PAGE: u32 = 16;
+
+/// Name and version of an object, and what is kept of it. Prints nothing else, which may be a Secret's.
 #[derive(Clone)]
-pub(crate) struct Incoming {
+pub(crate) struct Received<T = Json> {
     /// Only name, namespace and resourceVersion.
     metadata: ObjectMeta,
+    pub(crate) kept: T,
+}
+
+/// Takes from an object what is worth keeping.
+pub(crate) trait Keep: Clone {
+    /// Returns what is kept of the object.
+    fn keep(name: &NamespacedName, json: Json) -> Self;
+}
+
+/// A whole object.
+#[derive(Clone)]
+pub(crate) struct Json {
     /// Everything but `metadata.managedFields`.
     pub(crate) value: Value,
     /// `metadata.managedFields`.
     pub(crate) managed: Option<Value>,
 }
 
-impl Incoming {
-    /// Namespace and name.
+impl Keep for Json {
+    fn keep(_: &NamespacedName, json: Json) -> Self {
+        json
+    }
+}
+
+impl<T> Received<T> {
+    /// Returns namespace and name.
     pub(crate) fn name(&self) -> NamespacedName {
-        name_of(&self.metadata)
+        NamespacedName {
+            namespace: self.metadata.namespace.clone().unwrap_or_default(),
+            name: self.metadata.name.clone().unwrap_or_default(),
+        }
     }
 
-    /// `metadata.resourceVersion`.
+    /// Returns `metadata.resourceVersion`.
     pub(crate) fn version(&self) -> &str {
         self.metadata
             .resource_version
@@ -37,20 +64,20 @@ impl Incoming {
     }
 }
 
-pub(super) fn name_of(metadata: &ObjectMeta) -> NamespacedName {
-    NamespacedName {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
+impl Received {
+    /// Returns the object without `metadata.managedFields`.
+    pub(crate) fn value(&self) -> &Value {
+        &self.kept.value
     }
 }
 
-impl fmt::Debug for Incoming {
+impl<T> fmt::Debug for Received<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.name(), self.version())
     }
 }
 
-impl<'de> Deserialize<'de> for Incoming {
+impl<'de, T: Keep> Deserialize<'de> for Received<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
         let mut metadata = ObjectMeta::default();
@@ -67,15 +94,15 @@ impl<'de> Deserialize<'de> for Incoming {
             metadata.namespace = text("namespace");
             metadata.resource_version = text("resourceVersion");
         }
+        let bare = Received { metadata, kept: () };
         Ok(Self {
-            metadata,
-            value,
-            managed,
+            kept: T::keep(&bare.name(), Json { value, managed }),
+            metadata: bare.metadata,
         })
     }
 }
 
-impl Resource for Incoming {
+impl<T> Resource for Received<T> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -119,13 +146,13 @@ mod tests {
             "[]",
             r#"{"metadata": {"name": ["x"]}, "spec": "no"}"#,
         ] {
-            let incoming: Incoming = serde_json::from_str(text).expect("any JSON");
-            assert_eq!(incoming.name(), NamespacedName::default(), "{text}");
+            let received: Received = serde_json::from_str(text).expect("any JSON");
+            assert_eq!(received.name(), NamespacedName::default(), "{text}");
         }
         let text = r#"{"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7",
             "managedFields": []}, "data": {"key": "hush"}}"#;
-        let incoming: Incoming = serde_json::from_str(text).expect("a Secret");
-        assert_eq!(format!("{incoming:?}"), "n/a@7");
-        assert!(incoming.value["metadata"].get("managedFields").is_none());
+        let received: Received = serde_json::from_str(text).expect("a Secret");
+        assert_eq!(format!("{received:?}"), "n/a@7");
+        assert!(received.value()["metadata"].get("managedFields").is_none());
     }
 }
