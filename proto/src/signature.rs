@@ -332,7 +332,7 @@ mod tests {
         MC4CAQAwBQYDK2VwBCIEIEzNCJsoXb2Wlk8vptbPp2xE6nuXazJ27Jqmp6w4pvW4\n\
         -----END PRIVATE KEY-----\n";
 
-    /// What `openssl pkeyutl -sign -rawin` makes of the same message is the signature here.
+    /// Signature of the same message by `openssl pkeyutl -sign -rawin`.
     const GOLDEN: &str = "01000000000102030421fe31dfa154a261d4adddaa5518887537f14bebc225f37c37621a315d8f3b1af20cd0322fa198\
         a92a9546f7ee6caa30ce5dbd1270b5b94716148ebb71d3c0523cc31d94df41b101";
     const GOLDEN_MESSAGE: &str = "736573616d6520736e617073686f74207369676e61747572652076310a010000000000000014476174657761792f6465\
@@ -356,7 +356,7 @@ mod tests {
         keys(pem).trusted()
     }
 
-    /// What is signed never changes: hosts and controllers of different versions meet.
+    /// Checks that the signed bytes stay the same, since hosts and controllers of different versions meet.
     #[test]
     fn the_bytes_of_a_signature_are_these() {
         let stored = keys(&[PRIVATE]).sign(&MANIFEST, 0x0102_0304);

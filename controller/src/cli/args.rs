@@ -257,6 +257,7 @@ mod tests {
         );
         let given = Given {
             namespace: Some("there".to_owned()),
+            incremental: Some(false),
             ..Given::default()
         };
         let (log, format, settings) = given.over(file.expect("a file")).expect("settings");
@@ -264,6 +265,7 @@ mod tests {
         assert_eq!(settings.mode, Mode::Single);
         assert_eq!(settings.listen.port(), 1);
         assert!(settings.options.allow_local_endpoints);
+        assert!(!settings.options.incremental);
         assert_eq!(
             settings.options.controller_name,
             Options::default().controller_name

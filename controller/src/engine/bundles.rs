@@ -78,7 +78,7 @@ impl Bundles {
         (desired, unpublishable)
     }
 
-    /// Changes virtual hosts in the bundles; none if it takes a whole resolution, which is to follow then.
+    /// Changes virtual hosts of the bundles; none if only a whole resolution tells the outcome, which is to follow then.
     pub(super) fn change_hosts(
         &mut self,
         changed: &[(NamespacedName, RouteTableDelta)],

@@ -171,7 +171,7 @@ impl Metrics {
         }
     }
 
-    /// Notes that changed routes were resolved with their neighbours alone.
+    /// Counts an incremental resolution of routes.
     pub(crate) fn resolved_routes(&self, took: Duration) {
         self.resolutions.observe(took.as_secs_f64());
     }

@@ -25,7 +25,7 @@ const GATEWAYS: &str = "
   {name: other, port: 81, protocol: HTTP}]}}
 ";
 
-/// What is in one file: a Service, its endpoints and a route.
+/// The content of one file: a Service, its endpoints and a route.
 #[derive(Clone, Debug)]
 struct App {
     /// So that everything below moves.
@@ -67,7 +67,7 @@ impl App {
     }
 }
 
-/// Where a route attaches; some are noted for it, or cannot be read.
+/// Returns the parents and hostnames of a route; a few come with a field that is noted or cannot be read.
 fn any_place() -> impl Strategy<Value = String> {
     let parent = prop::sample::select(vec![
         "name: edge",
@@ -114,7 +114,7 @@ fn any_rule() -> impl Strategy<Value = String> {
     })
 }
 
-/// What happens to a file: most often its route has other rules.
+/// A change of a file; most often the rules of its route change.
 #[derive(Clone, Debug)]
 enum Event {
     Rules(String),

@@ -193,7 +193,7 @@ impl Host {
         Ok(std::fs::remove_dir_all(self.runtime())?)
     }
 
-    /// How long Envoy alone takes from its start on the files as they are to the first answer.
+    /// Returns the time from a start of Envoy alone, on the present files, to the first answer.
     pub(crate) fn cold_start_envoy_alone(&mut self, hostname: &str) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.take().context("no Envoy")?;
         let command = std::fs::read(format!("/proc/{pid}/cmdline"))?;

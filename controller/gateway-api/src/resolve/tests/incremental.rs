@@ -22,7 +22,7 @@ fn read(yaml: &str) -> Vec<AnyObject> {
         .collect()
 }
 
-/// Replaces a route that there is; notes how it was.
+/// Replaces a route if it is there, and adds it to `before` as it was.
 fn replace(world: &mut World, before: &mut PreviousRoutes, route: AnyObject) {
     let key = route.key();
     if let Some(old) = world.get(&key) {
@@ -55,7 +55,7 @@ fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
     resolution
 }
 
-/// What a whole resolution gives, twice: by itself, and if it is told, with what is different since `then`.
+/// Returns the outcome of a whole resolution; that of an incremental one since `then` has to be the same, if there is one.
 fn compare(
     world: &World,
     before: &PreviousRoutes,
@@ -170,8 +170,8 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     ]
 }
 
-/// Whether what becomes of route `a` is told by its neighbours, which it is rightly, when it sends all below `path` to
-/// the Service.
+/// Returns true if a change of route `a`, which sends all below a path to a Service, is resolved incrementally. It then has
+/// the outcome of a whole resolution.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
@@ -183,6 +183,12 @@ fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     }
     let mut resolver = Resolver::default();
     compare(&world, &before, then, &mut resolver);
+    let full = Options {
+        incremental: false,
+        ..Options::default()
+    };
+    let off = incremental::resolve_routes(&world, &before, &mut resolver, &full);
+    assert!(off.is_none(), "it is turned off");
     incremental::resolve_routes(&world, &before, &mut resolver, &options).is_some()
 }
 
