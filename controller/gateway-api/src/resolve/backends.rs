@@ -14,6 +14,7 @@ use super::context::Context;
 use super::endpoints::{self, Slices};
 use super::grants::{Referrer, Target};
 use super::names;
+use super::sessions;
 use crate::api::{BackendRef, Metadata, NamespacedName, Service, ServicePort, ServiceSpec};
 use crate::status::Reason;
 use crate::world::World;
@@ -252,6 +253,13 @@ impl<'w> Backends<'w> {
         });
         Some((backend, endpoints))
     }
+
+    /// Returns the session key of the Backend with this name; empty if there is none.
+    pub(super) fn session_key(&self, name: &str) -> Vec<u8> {
+        let index = self.by_name.get(name);
+        let entry = index.and_then(|index| self.entries.get(*index));
+        entry.map_or_else(Vec::new, |entry| sessions::key(entry.service))
+    }
 }
 
 /// The port of a Service with this number.
@@ -351,6 +359,7 @@ fn backend(
         },
         protocol: protocol.into(),
         tls: tls.cloned(),
+        session_key: Vec::new(),
     };
     backend.name = if Some(protocol) == http && tls.is_none() {
         name

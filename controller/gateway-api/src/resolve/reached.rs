@@ -1,6 +1,6 @@
 //! The Backends that the tables of one Gateway send to, as this Gateway reaches them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
 
@@ -27,19 +27,29 @@ pub(super) fn backends<'w>(
     let mut found: Vec<Backend> = Vec::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
+    let mut with_sessions = BTreeSet::new();
+    for table in &served.route_tables {
+        for host in &table.virtual_hosts {
+            tables::session_backends_of(host, &mut with_sessions);
+        }
+    }
     for name in names(served) {
         let Some((backend, set)) = all.named(name, cx) else {
             continue;
         };
         endpoints.push(set.clone());
         let shown = client_key.and_then(|key| backends::showing_key(backend, key));
-        let backend = match shown {
+        let mut backend = match shown {
             Some(shown) => {
                 renamed.insert(name.to_owned(), shown.name.clone());
                 shown
             }
             None => backend.clone(),
         };
+        // After it has its name: a route that starts to keep sessions must not move other requests to another Backend.
+        if with_sessions.contains(name) {
+            backend.session_key = all.session_key(name);
+        }
         found.push(backend);
     }
     if !renamed.is_empty() {

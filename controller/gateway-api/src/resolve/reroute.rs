@@ -242,6 +242,15 @@ fn hosts_of(then: ResolvedGateway, now: ResolvedGateway) -> Option<GatewayHosts>
     if sends_to != sent_to {
         return None;
     }
+    // Nor may sessions be kept there.
+    let (mut kept, mut keeps) = (BTreeSet::new(), BTreeSet::new());
+    for other in &others {
+        tables::session_backends_of(&other.before, &mut kept);
+        tables::session_backends_of(&other.after, &mut keeps);
+    }
+    if keeps != kept {
+        return None;
+    }
     let hosts = others.into_iter().map(|other| (other.table, other.after));
     Some((now.0, hosts.collect()))
 }

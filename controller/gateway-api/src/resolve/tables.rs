@@ -189,6 +189,20 @@ impl<'a> Owners<'a> {
     }
 }
 
+/// Adds the names of the Backends that routes with session persistence send to.
+pub(super) fn session_backends_of<'h>(
+    host: &'h schema::VirtualHost,
+    names: &mut impl Extend<&'h str>,
+) {
+    for route in &host.routes {
+        if let Some(RouteAction::Forward(forward)) = &route.action
+            && forward.session.is_some()
+        {
+            names.extend(forward.backends.iter().map(|share| share.backend.as_str()));
+        }
+    }
+}
+
 /// Adds the names of the Backends that a virtual host sends to.
 pub(super) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
     for route in &host.routes {
