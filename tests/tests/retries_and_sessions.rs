@@ -2,13 +2,17 @@
 //! with a real Envoy.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::checks::Checks;
+use sesame_tests::client::Reply;
 use sesame_tests::manifests::{
-    backend_ref, edge, http_listener, http_route, rule_to, served, yaml,
+    backend_ref, edge, endpoint_slices, http_listener, http_route, rule_to, served, service, yaml,
 };
 
 fn rule(host: &str, field: &str, value: &Value) -> Value {
@@ -125,5 +129,163 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
                 checks.same(&request, who.into_iter().next(), first.backend());
             }
         }
+    }
+}
+
+/// The two ways to carry a session: the host that uses it, the header that tells it, and the one that brings it back.
+const CARRIERS: [(&str, &str, &str); 2] = [
+    ("cookie.test", "set-cookie", "cookie"),
+    ("header.test", "x-sid", "x-sid"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
+    let mut backends = Vec::new();
+    for name in ["one", "two", "three"] {
+        backends.push(Backend::start(name).await);
+    }
+    let addresses: Vec<SocketAddr> = backends.iter().map(Backend::address).collect();
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    for (host, spec) in [
+        ("cookie.test", json!({"sessionName": "sid"})),
+        (
+            "header.test",
+            json!({"sessionName": "x-sid", "type": "Header"}),
+        ),
+    ] {
+        objects.push(rule(host, "sessionPersistence", &spec));
+    }
+    // The same endpoints over HTTP/2.
+    objects.push(service("h2", "kubernetes.io/h2c"));
+    objects.extend(endpoint_slices("h2", &addresses));
+    let mut over_h2 = json!({"backendRefs": [backend_ref("h2")]});
+    over_h2["sessionPersistence"] = json!({"sessionName": "sid"});
+    objects.push(http_route("h2", &["h2.test"], &[over_h2]));
+    let endpoints = |which: &[SocketAddr]| yaml(&served("a", which));
+    let agent = Setup::with_ports(&[80]).start(&[
+        ("all.yaml", &yaml(&objects)),
+        ("endpoints.yaml", &endpoints(&addresses[..2])),
+    ]);
+    let plain = agent.get(80, "cookie.test", "/");
+    agent.wait_served(&plain, |reply| reply.status == 200).await;
+
+    let mut checks = Checks::default();
+    let first = checks.reply(&agent.get(80, "h2.test", "/")).await;
+    let cookie = first.as_ref().and_then(|reply| reply.header("set-cookie"));
+    let cookie = cookie
+        .and_then(|all| all.split(';').next())
+        .unwrap_or_default();
+    let again = agent.get(80, "h2.test", "/").header("cookie", cookie);
+    let expected = first.as_ref().and_then(|reply| reply.backend());
+    for _ in 0..10 {
+        let reply = checks.reply(&again).await;
+        checks.same(
+            &again,
+            reply.and_then(|reply| reply.backend()),
+            expected.clone(),
+        );
+    }
+
+    let mut held = Vec::new();
+    for (host, told, back) in CARRIERS {
+        let request = agent.get(80, host, "/");
+        let Some(reply) = checks.reply(&request).await else {
+            continue;
+        };
+        let value = reply.header(told).unwrap_or_default();
+        let session = value.split(';').next().unwrap_or_default().to_owned();
+        opaque(&mut checks, session.trim_start_matches("sid="));
+        forged(&mut checks, &agent, (host, told, back), addresses[0]).await;
+        held.push((request.header(back, &session), told, reply.backend()));
+    }
+    let stay = async |checks: &mut Checks| {
+        for (request, told, backend) in &held {
+            for _ in 0..10 {
+                let Some(reply) = checks.reply(request).await else {
+                    continue;
+                };
+                checks.same(request, reply.backend(), backend.clone());
+                checks.same(format!("{request}: told again"), reply.header(told), None);
+            }
+        }
+    };
+    stay(&mut checks).await;
+    agent.write("endpoints.yaml", &endpoints(&addresses));
+    let is_three = |reply: &Reply| reply.backend().as_deref() == Some("three");
+    agent.wait_served(&plain, is_three).await;
+    stay(&mut checks).await;
+
+    // An endpoint that is dead and still listed costs no request; the session goes elsewhere.
+    let (request, told, backend) = held.remove(0);
+    backends.retain(|it| Some(it.name()) != backend.as_deref());
+    for _ in 0..5 {
+        let Some(reply) = checks.reply(&request).await else {
+            continue;
+        };
+        checks.same(&request, reply.status, 200);
+        checks.that(
+            reply.header(told).is_some(),
+            format!("{request}: no new session"),
+        );
+    }
+    // So does one whose endpoint is no longer listed.
+    let (request, told, _) = held.remove(0);
+    agent.write("endpoints.yaml", &endpoints(&addresses[2..]));
+    let moved = |reply: &Reply| is_three(reply) && reply.header(told).is_some();
+    agent.wait_served(&request, moved).await;
+    checks.finish();
+}
+
+/// What clients are told is a digest, in which no address can be found.
+fn opaque(checks: &mut Checks, session: &str) {
+    let digits = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    let is_digest = session.len() == 32 && session.bytes().all(digits);
+    checks.that(is_digest, format!("{session:?} is no digest"));
+    let octets = [127_u8, 0, 0, 1];
+    let bytes: Vec<u8> = (0..session.len() / 2)
+        .filter_map(|at| u8::from_str_radix(session.get(2 * at..2 * at + 2)?, 16).ok())
+        .collect();
+    let decoded = BASE64_STANDARD.decode(session).unwrap_or_default();
+    for form in [session.as_bytes(), &bytes, &decoded] {
+        let text = String::from_utf8_lossy(form).into_owned();
+        checks.that(!text.contains("127.0.0.1"), format!("{session}: {text}"));
+        let shown = form.windows(octets.len()).any(|window| window == octets);
+        checks.that(!shown, format!("{session}: {form:?}"));
+    }
+}
+
+/// Whatever a client makes up counts for nothing: it gets a session as if it had none.
+async fn forged(
+    checks: &mut Checks,
+    agent: &AgentUnderTest,
+    (host, told, back): (&str, &str, &str),
+    endpoint: SocketAddr,
+) {
+    let outside: SocketAddr = "127.0.0.1:9".parse().expect("an address");
+    for value in [
+        "-".to_owned(),
+        "f".repeat(32),
+        endpoint.to_string(),
+        BASE64_STANDARD.encode(endpoint.to_string()),
+        BASE64_STANDARD.encode(outside.to_string()),
+    ] {
+        let value = if back == "cookie" {
+            format!("sid={value}")
+        } else {
+            value
+        };
+        let request = agent.get(80, host, "/").header(back, &value);
+        let mut who = BTreeSet::new();
+        for _ in 0..20 {
+            if let Some(reply) = checks.reply(&request).await {
+                checks.same(&request, reply.status, 200);
+                checks.that(
+                    reply.header(told).is_some(),
+                    format!("{request}: no session"),
+                );
+                who.extend(reply.backend());
+            }
+        }
+        checks.same(format!("{request}: {who:?}"), who.len(), 2);
     }
 }

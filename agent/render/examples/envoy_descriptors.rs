@@ -24,23 +24,22 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 
 /// The messages that are rendered, or packed into one that is.
-const ROOTS: [&str; 25] = [
+const ROOTS: [&str; 24] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
     ".envoy.config.endpoint.v3.ClusterLoadAssignment",
     ".envoy.config.listener.v3.Listener",
     ".envoy.config.route.v3.RouteConfiguration",
+    ".envoy.extensions.clusters.composite.v3.ClusterConfig",
     ".envoy.extensions.filters.http.cors.v3.Cors",
     ".envoy.extensions.filters.http.cors.v3.CorsPolicy",
+    ".envoy.extensions.filters.http.header_to_metadata.v3.Config",
     ".envoy.extensions.filters.http.router.v3.Router",
-    ".envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute",
     ".envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     ".envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     ".envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
     ".envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig",
     ".envoy.extensions.filters.udp.udp_proxy.v3.Route",
-    ".envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState",
-    ".envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState",
     ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
     ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
     ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",

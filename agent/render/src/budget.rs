@@ -92,7 +92,9 @@ pub(super) fn plan<'a>(
             }
         }
     }
-    if backends.len() <= left {
+    // A backend with sessions has two clusters that read the file of its endpoints.
+    let subscriptions = |backend: &Backend| if backend.session_key.is_empty() { 1 } else { 2 };
+    if backends.iter().map(subscriptions).sum::<usize>() <= left {
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
@@ -100,14 +102,16 @@ pub(super) fn plan<'a>(
     // new Service moves at most one other cluster across the border.
     let mut by_hash: Vec<_> = backends
         .iter()
-        .map(|backend| (file_name(&backend.name), backend.name.as_str()))
+        .map(|backend| (file_name(&backend.name), backend))
         .collect();
-    by_hash.sort_unstable();
-    granted.endpoints = by_hash
-        .into_iter()
-        .take(left)
-        .map(|(_, name)| name)
-        .collect();
+    by_hash.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    for (_, backend) in by_hash {
+        let Some(rest) = left.checked_sub(subscriptions(backend)) else {
+            break;
+        };
+        left = rest;
+        granted.endpoints.insert(backend.name.as_str());
+    }
     granted
 }
 

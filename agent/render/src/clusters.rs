@@ -19,7 +19,7 @@ use sesame_proto::schema::{AppProtocol, Backend};
 
 use super::endpoints::Sets;
 use super::listeners::CONNECTION_BUFFER;
-use super::{Context, Problem, Resource, config_sources, endpoints, tls, wrappers};
+use super::{Context, Problem, Resource, config_sources, endpoints, sessions, tls, wrappers};
 use crate::limits::Limits;
 
 /// How long a connection to an endpoint may take to open, in seconds.
@@ -42,11 +42,18 @@ pub(super) fn render<'a>(
     for backend in backends {
         match cluster(backend, sets, context) {
             Ok(cluster) => {
-                clusters.push(Resource {
-                    name: backend.name.clone(),
-                    bytes: cluster.encode_to_vec().into(),
-                });
                 usable.insert(backend.name.as_str());
+                let for_sessions = if backend.session_key.is_empty() {
+                    Vec::new()
+                } else {
+                    sessions::clusters(&cluster)
+                };
+                for cluster in for_sessions.into_iter().chain([cluster]) {
+                    clusters.push(Resource {
+                        bytes: cluster.encode_to_vec().into(),
+                        name: cluster.name,
+                    });
+                }
             }
             Err(reason) => problems.push(Problem::new(
                 &backend.name,
@@ -63,6 +70,7 @@ fn cluster(backend: &Backend, sets: &Sets<'_>, context: &Context<'_>) -> Result<
         endpoints,
         protocol: _,
         tls: backend_tls,
+        session_key,
     } = backend;
     let protocol = backend.protocol();
     if name.is_empty() {
@@ -101,6 +109,7 @@ fn cluster(backend: &Backend, sets: &Sets<'_>, context: &Context<'_>) -> Result<
             name,
             set,
             protocol,
+            session_key,
             &context.options.endpoints,
         ));
     }

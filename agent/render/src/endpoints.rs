@@ -11,7 +11,7 @@ use prost::Message as _;
 use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
-use super::{Context, Problem, Resource, wrappers};
+use super::{Context, Problem, Resource, sessions, wrappers};
 
 /// Endpoint sets by name.
 pub(super) type Sets<'a> = BTreeMap<&'a str, &'a EndpointSet>;
@@ -27,19 +27,24 @@ pub(super) fn render(
     context: &Context<'_>,
 ) -> Vec<Resource> {
     // By name, so that the clusters that share a set share its file.
-    let read: BTreeMap<&str, &Backend> = backends
-        .iter()
-        .filter(|b| {
-            context.subscriptions.endpoints.contains(b.name.as_str())
-                && context.clusters.contains(b.name.as_str())
-        })
-        .map(|b| (b.endpoints.as_str(), *b))
-        .collect();
+    let mut read: BTreeMap<&str, (&Backend, &[u8])> = BTreeMap::new();
+    for backend in backends.iter().filter(|b| {
+        context.subscriptions.endpoints.contains(b.name.as_str())
+            && context.clusters.contains(b.name.as_str())
+    }) {
+        let (last, session_key) = read
+            .entry(backend.endpoints.as_str())
+            .or_insert((backend, &[]));
+        *last = backend;
+        if !backend.session_key.is_empty() {
+            *session_key = &backend.session_key;
+        }
+    }
     let rules = &context.options.endpoints;
     read.into_iter()
-        .map(|(name, backend)| {
+        .map(|(name, (backend, session_key))| {
             let set = sets.get(name).copied();
-            let assignment = assignment(name, set, backend.protocol(), rules);
+            let assignment = assignment(name, set, backend.protocol(), session_key, rules);
             Resource {
                 name: name.to_owned(),
                 bytes: assignment.encode_to_vec().into(),
@@ -108,11 +113,13 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     Ok((ip, *port))
 }
 
-/// A set in Envoy's words; without endpoints where the snapshot has none.
+/// Returns a set in Envoy's words; without endpoints where the snapshot has none. Each endpoint says what stands for it in
+/// sessions, unless the key is empty.
 pub(super) fn assignment(
     name: &str,
     set: Option<&EndpointSet>,
     protocol: AppProtocol,
+    session_key: &[u8],
     rules: &EndpointRules,
 ) -> ClusterLoadAssignment {
     let protocol = match protocol {
@@ -131,6 +138,8 @@ pub(super) fn assignment(
                 address: Some(wrappers::socket(address.to_string(), port, protocol)),
                 ..Default::default()
             })),
+            metadata: (!session_key.is_empty())
+                .then(|| sessions::metadata(session_key, address, port)),
             ..Default::default()
         })
         .collect();
@@ -169,7 +178,7 @@ mod tests {
     fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
         let mut problems = Vec::new();
         check(std::slice::from_ref(set), rules, &mut problems);
-        let assignment = assignment(&set.name, Some(set), AppProtocol::Http1, rules);
+        let assignment = assignment(&set.name, Some(set), AppProtocol::Http1, &[], rules);
         let served = assignment.endpoints.iter().map(|l| l.lb_endpoints.len());
         let said = problems.iter().map(ToString::to_string).collect();
         (served.sum(), said)

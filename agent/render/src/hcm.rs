@@ -9,8 +9,8 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
+use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
-use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
     http_connection_manager::{
@@ -150,7 +150,7 @@ const MOST_HEADERS: u32 = 100;
 /// | filter | on for | why here |
 /// |---|---|---|
 /// | CORS | routes with CORS | answers preflights before anything else may refuse them |
-/// | stateful session | routes with session persistence | chooses the endpoint, so after what may answer itself |
+/// | header to metadata | routes with session persistence | reads the session, which the router balances by |
 /// | router | all | last: sends the request |
 ///
 /// Off unless the route says something for it: no cost for other routes.
@@ -163,7 +163,11 @@ fn http_filters() -> Vec<HttpFilter> {
     };
     vec![
         filter(cors::FILTER, pack_any(Cors::default()), true),
-        filter(sessions::FILTER, pack_any(StatefulSession::default()), true),
+        filter(
+            sessions::FILTER,
+            pack_any(HeaderToMetadata::default()),
+            true,
+        ),
         filter(
             "envoy.filters.http.router",
             pack_any(Router {

@@ -268,6 +268,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                         endpoints: name.clone(),
                         protocol: AppProtocol::Http1.into(),
                         tls: None,
+                        session_key: b"key".to_vec(),
                     })
                     .collect(),
                 endpoints: names

@@ -167,6 +167,8 @@ struct Context<'a> {
     route_tables: BTreeMap<&'a str, &'a [u8]>,
     /// Names of the backends that have a cluster.
     clusters: BTreeSet<&'a str>,
+    /// Names of those that have clusters for sessions, too.
+    session_backends: BTreeSet<&'a str>,
 }
 
 /// Takes over everything but route tables, and of those the virtual hosts that are the same, of a Gateway that differs
@@ -189,6 +191,7 @@ pub fn routes_after(
         secrets: BTreeMap::new(),
         route_tables: BTreeMap::new(),
         clusters: rendered.clusters.iter().map(|c| c.name.as_str()).collect(),
+        session_backends: sessions::backends_of(&rendered.clusters),
     };
     let (before, now) = (before.route_tables()?, now.route_tables()?);
     let route_tables = route_table_patch::render(&rendered.route_tables, &before, &now, &context)?;
@@ -228,6 +231,7 @@ pub fn endpoints_after(
         secrets,
         route_tables: BTreeMap::new(),
         clusters: BTreeSet::new(),
+        session_backends: BTreeSet::new(),
     };
     endpoints::check(endpoints, &options.endpoints, &mut problems);
     let (before, sets) = (endpoints::sets(before), endpoints::sets(endpoints));
@@ -286,11 +290,20 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &Options) -> Rende
         secrets: secret_bytes,
         route_tables: BTreeMap::new(),
         clusters: BTreeSet::new(),
+        session_backends: BTreeSet::new(),
     };
     endpoints::check(endpoints, &options.endpoints, &mut problems);
     let (backends, sets): (Vec<&Backend>, _) =
         (backends.iter().collect(), endpoints::sets(endpoints));
     let (clusters, usable) = clusters::render(&backends, &sets, &context, &mut problems);
+    context.session_backends = backends
+        .iter()
+        .filter(|backend| !backend.session_key.is_empty())
+        .map(|backend| backend.name.as_str())
+        .collect();
+    context
+        .session_backends
+        .retain(|name| usable.contains(name));
     context.clusters = usable;
     let mut of_routes = Vec::new();
     let route_tables = route_tables

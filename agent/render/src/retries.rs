@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
 use sesame_proto::schema::Retry;
 
-use super::wrappers;
+use super::{sessions, wrappers};
 
 /// What failed before a backend saw the request. Safe to repeat for any method.
 const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
@@ -25,8 +25,13 @@ pub(super) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// A route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not.
-pub(super) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
+/// A route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not. The clusters of sessions know only
+/// so many tries.
+pub(super) fn render(
+    retry: Option<&Retry>,
+    backend_timeout_ms: u64,
+    session: bool,
+) -> Option<RetryPolicy> {
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
         None => of_connections(),
@@ -46,7 +51,11 @@ pub(super) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
                 format!("{RESET},retriable-status-codes")
             },
             retriable_status_codes: statuses.clone(),
-            num_retries: wrappers::uint32(*attempts),
+            num_retries: wrappers::uint32(if session {
+                (*attempts).min(sessions::MOST_RETRIES)
+            } else {
+                *attempts
+            }),
             // Envoy waits a random time up to a bound that grows from this one: the least it can be told.
             retry_back_off: (*backoff_ms > 0).then(|| RetryBackOff {
                 base_interval: wrappers::milliseconds(*backoff_ms),

@@ -101,8 +101,9 @@ pub(super) fn render(
             let mut rendered = with(route_match.clone(), action);
             if let Some(session) = &forward.session {
                 match sessions::render(session) {
-                    Ok(config) => {
+                    Ok(sessions::Rendered { config, response }) => {
                         rendered.filters.insert(sessions::FILTER, config);
+                        rendered.route.response_headers_to_add.push(response);
                     }
                     Err(reason) => problems.push(Problem::new(
                         name,
@@ -230,13 +231,20 @@ fn forward(
         request_timeout_disabled,
         backend_timeout_ms,
         retry,
-        session: _,
+        session,
     } = forward;
     let shares = weights::shares(name, backends, context, problems);
+    let cluster = |share: &Share<'_>| {
+        if session.is_some() && context.session_backends.contains(share.cluster) {
+            sessions::cluster(share.cluster)
+        } else {
+            share.cluster.to_owned()
+        }
+    };
     let mut action = RouteAction {
         // Always said: where nothing is, Envoy takes 15 s.
         timeout: wrappers::milliseconds(*request_timeout_ms),
-        retry_policy: retries::render(retry.as_ref(), *backend_timeout_ms),
+        retry_policy: retries::render(retry.as_ref(), *backend_timeout_ms, session.is_some()),
         request_mirror_policies: mirrors::render(name, mirrors, context, problems),
         ..Default::default()
     };
@@ -252,7 +260,7 @@ fn forward(
             return Ok(answer(refusal.status()));
         }
         [only] if !changes_headers(only.backend) => {
-            action.cluster_specifier = Some(ClusterSpecifier::Cluster(only.cluster.to_owned()));
+            action.cluster_specifier = Some(ClusterSpecifier::Cluster(cluster(only)));
         }
         shares => {
             if shares.iter().any(|share| share.cluster == REFUSED_CLUSTER) {
@@ -261,7 +269,7 @@ fn forward(
             action.cluster_specifier = Some(ClusterSpecifier::WeightedClusters(WeightedCluster {
                 clusters: shares
                     .iter()
-                    .map(|share| weighted(name, share, rule_request, problems))
+                    .map(|share| weighted(name, share, cluster(share), rule_request, problems))
                     .collect(),
                 ..Default::default()
             }));
@@ -306,6 +314,7 @@ fn changes(modifier: Option<&HeaderModifier>) -> bool {
 fn weighted(
     name: &str,
     share: &Share<'_>,
+    cluster: String,
     rule_request: &Changes,
     problems: &mut Vec<Problem>,
 ) -> ClusterWeight {
@@ -318,7 +327,7 @@ fn weighted(
     let request = rule_request.then(&headers::changes(name, request_headers.as_ref(), problems));
     let response = headers::changes(name, response_headers.as_ref(), problems);
     ClusterWeight {
-        name: share.cluster.to_owned(),
+        name: cluster,
         weight: wrappers::uint32(share.weight),
         request_headers_to_add: request.add,
         request_headers_to_remove: request.remove,

@@ -1,61 +1,222 @@
-//! Keeping a client on the endpoint that it first got.
+//! Session persistence: keeps a client on the endpoint that answered it first.
+//!
+//! Clients must never learn an endpoint's address, so the value of a session is a keyed digest of it, which every host
+//! computes the same. Each endpoint says its digest in its metadata; the route reads the client's value
+//! from the cookie or header, and a subset load balancer finds the endpoint that has it. A backend with sessions has
+//! three clusters:
+//!
+//! | cluster | what it does |
+//! |---|---|
+//! | `NAME` | all endpoints, in turn: for requests without a session, and for other routes |
+//! | `NAME/endpoint-of-session` | the endpoint of the session, or none: for nothing but the first try |
+//! | `NAME/sessions` | sends the first try to the second, and what finds no endpoint there, and all retries, to the first |
+//!
+//! So a forged or stale value is the same as none, and an endpoint that does not answer costs a session no request.
 
-use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
-use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::{
-    StatefulSession, StatefulSessionPerRoute, stateful_session_per_route::Override,
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, CustomClusterType, LbPolicy, LbSubsetConfig,
+    lb_subset_config::LbSubsetSelector,
 };
-use envoy_types::pb::envoy::extensions::http::stateful_session::cookie::v3::CookieBasedSessionState;
-use envoy_types::pb::envoy::extensions::http::stateful_session::header::v3::HeaderBasedSessionState;
-use envoy_types::pb::envoy::r#type::http::v3::Cookie;
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::envoy::config::core::v3::{
+    HeaderValue, HeaderValueOption, Metadata, header_value_option::HeaderAppendAction,
+};
+use envoy_types::pb::envoy::extensions::clusters::composite::v3::{
+    ClusterConfig, cluster_config::ClusterEntry,
+};
+use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
+    Config,
+    config::{KeyValuePair, Rule},
+};
+use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
 use envoy_types::util::pack_any;
+use sesame_proto::digest;
 use sesame_proto::schema::{SessionPersistence, session_persistence::Kind};
 
-use super::{headers, wrappers};
+use super::{Resource, headers};
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
-pub(super) const FILTER: &str = "envoy.filters.http.stateful_session";
+pub(super) const FILTER: &str = "envoy.filters.http.header_to_metadata";
 
-/// The route's configuration of the filter.
-pub(super) fn render(session: &SessionPersistence) -> Result<Any, String> {
+/// Number of retries for which a cluster with sessions knows where to send: Envoy fails any beyond it.
+pub(super) const MOST_RETRIES: u32 = 15;
+
+/// The namespace of metadata by which Envoy balances, and the key of a session in it.
+const NAMESPACE: &str = "envoy.lb";
+const KEY: &str = "session";
+
+/// Suffixes of the names of the clusters.
+const SESSIONS: &str = "/sessions";
+const ENDPOINT: &str = "/endpoint-of-session";
+
+/// A session's value where the client has none. No digest is one byte long.
+const NO_SESSION: &str = "-";
+
+/// What the filter read of the request, and what the endpoint that answered has: in the expression language of Envoy.
+const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
+const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
+
+/// The parts of a route that keep sessions.
+pub(super) struct Rendered {
+    /// The route's configuration of [`FILTER`], which reads the session from the request.
+    pub(super) config: Any,
+    /// The header that tells the client its session, if it has none or a new one. Caches would not keep an answer that always
+    /// had it, and the lifetime of a permanent cookie would begin anew with each.
+    pub(super) response: HeaderValueOption,
+}
+
+/// Returns a route's parts; an error says why the session cannot be kept.
+pub(super) fn render(session: &SessionPersistence) -> Result<Rendered, String> {
     let SessionPersistence {
         kind,
         cookie_max_age_seconds,
     } = session;
     let refused = |name: &str, reason: &str| format!("session `{name}`: {reason}");
-    let state = match kind {
+    let told = format!("{ASKED} == {ANSWERED}");
+    let unless_told = |expression: &str| format!("%CEL({told} ? '' : {expression})%");
+    let pair = |value: &str| {
+        Some(KeyValuePair {
+            metadata_namespace: NAMESPACE.to_owned(),
+            key: KEY.to_owned(),
+            value: value.to_owned(),
+            ..Default::default()
+        })
+    };
+    let (rule, response) = match kind {
         Some(Kind::Cookie(name)) => {
+            // A token has neither `"` nor `)`, which alone would end the text or the expression.
             headers::check_name(name).map_err(|reason| refused(name, reason))?;
-            TypedExtensionConfig {
-                name: "envoy.http.stateful_session.cookie".to_owned(),
-                typed_config: Some(pack_any(CookieBasedSessionState {
-                    cookie: Some(Cookie {
-                        name: name.clone(),
-                        // Zero is a session cookie, for Envoy as for us.
-                        ttl: (*cookie_max_age_seconds > 0)
-                            .then(|| {
-                                wrappers::milliseconds(cookie_max_age_seconds.saturating_mul(1000))
-                            })
-                            .flatten(),
-                        path: "/".to_owned(),
-                        ..Default::default()
-                    }),
-                })),
-            }
+            let lifetime = match cookie_max_age_seconds {
+                0 => String::new(),
+                seconds => format!("; Max-Age={seconds}"),
+            };
+            // In three parts, because Envoy's expressions do not put strings together. A header that is empty is not sent.
+            let parts = [
+                format!("\"{name}=\""),
+                ANSWERED.to_owned(),
+                format!("\"{lifetime}; Path=/; HttpOnly\""),
+            ];
+            let rule = Rule {
+                cookie: name.clone(),
+                on_header_present: pair(""),
+                ..Default::default()
+            };
+            let value = parts.iter().map(|part| unless_told(part)).collect();
+            let action = HeaderAppendAction::AppendIfExistsOrAdd;
+            (rule, header("set-cookie", value, action))
         }
         Some(Kind::Header(name)) => {
             headers::check_writable(name).map_err(|reason| refused(name, &reason))?;
-            TypedExtensionConfig {
-                name: "envoy.http.stateful_session.header".to_owned(),
-                typed_config: Some(pack_any(HeaderBasedSessionState { name: name.clone() })),
-            }
+            let rule = Rule {
+                header: name.clone(),
+                on_header_present: pair(""),
+                ..Default::default()
+            };
+            let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
+            (rule, header(name, unless_told(ANSWERED), action))
         }
         None => return Err("session persistence names neither cookie nor header".to_owned()),
     };
-    Ok(pack_any(StatefulSessionPerRoute {
-        r#override: Some(Override::StatefulSession(StatefulSession {
-            session_state: Some(state),
+    // Every request has a method. Without a value to compare with, the expressions would fail, and nobody get a session.
+    let default = Rule {
+        header: ":method".to_owned(),
+        on_header_present: pair(NO_SESSION),
+        ..Default::default()
+    };
+    Ok(Rendered {
+        config: pack_any(Config {
+            request_rules: vec![default, rule],
             ..Default::default()
+        }),
+        response,
+    })
+}
+
+fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueOption {
+    HeaderValueOption {
+        header: Some(HeaderValue {
+            key: name.to_owned(),
+            value,
+            ..Default::default()
+        }),
+        append_action: action.into(),
+        ..Default::default()
+    }
+}
+
+/// Returns the metadata of an endpoint: the value of its sessions, 128 bits in hex.
+pub(super) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
+    let endpoint = format!("{address} {port}");
+    let mut session = digest::sha256_of_all(&[key, endpoint.as_bytes()]);
+    session.truncate(32);
+    let session = Value {
+        kind: Some(value::Kind::StringValue(session)),
+    };
+    // One entry each: more would be written in random order.
+    let fields = Struct {
+        fields: HashMap::from([(KEY.to_owned(), session)]),
+    };
+    Metadata {
+        filter_metadata: HashMap::from([(NAMESPACE.to_owned(), fields)]),
+        ..Default::default()
+    }
+}
+
+/// Returns the name of the cluster to which routes with sessions send.
+pub(super) fn cluster(backend: &str) -> String {
+    format!("{backend}{SESSIONS}")
+}
+
+/// Tells that a cluster sends all connections to others.
+pub(super) fn opens_nothing(cluster: &str) -> bool {
+    cluster.ends_with(SESSIONS)
+}
+
+/// Returns the names of the backends that have clusters for sessions.
+pub(super) fn backends_of(clusters: &[Resource]) -> BTreeSet<&str> {
+    let names = clusters.iter().map(|cluster| cluster.name.as_str());
+    names
+        .filter_map(|name| name.strip_suffix(SESSIONS))
+        .collect()
+}
+
+/// Returns the two clusters that a backend with sessions has beside its own.
+pub(super) fn clusters(all: &Cluster) -> Vec<Cluster> {
+    let of_session = Cluster {
+        name: format!("{}{ENDPOINT}", all.name),
+        lb_subset_config: Some(LbSubsetConfig {
+            // No endpoint, where the session names none: the request goes to the others.
+            subset_selectors: vec![LbSubsetSelector {
+                keys: vec![KEY.to_owned()],
+                single_host_per_subset: true,
+                ..Default::default()
+            }],
+            ..Default::default()
+        }),
+        ..all.clone()
+    };
+    let entry = |name: &str| ClusterEntry {
+        name: name.to_owned(),
+    };
+    let tries = (0..MOST_RETRIES).map(|_| entry(&all.name));
+    let config = ClusterConfig {
+        clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),
+    };
+    let sessions = Cluster {
+        name: cluster(&all.name),
+        connect_timeout: all.connect_timeout,
+        circuit_breakers: all.circuit_breakers.clone(),
+        per_connection_buffer_limit_bytes: all.per_connection_buffer_limit_bytes,
+        typed_extension_protocol_options: all.typed_extension_protocol_options.clone(),
+        lb_policy: LbPolicy::ClusterProvided.into(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::ClusterType(CustomClusterType {
+            name: "envoy.clusters.composite".to_owned(),
+            typed_config: Some(pack_any(config)),
         })),
-    }))
+        ..Default::default()
+    };
+    vec![of_session, sessions]
 }

@@ -10,7 +10,7 @@ use envoy_types::pb::google::protobuf::{Value, value};
 use prost::Message;
 use sesame_proto::schema::{AppProtocol, Backend};
 
-use super::Resource;
+use super::{Resource, sessions};
 use crate::limits::Limits;
 
 /// The name of the layer, and of the only resource in its file.
@@ -46,6 +46,8 @@ pub(super) fn render(
         .collect();
     let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
         .iter()
+        // The connections of a session are those of the cluster that it is sent to.
+        .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
     // Sessions of UDP clients are no connections; they are counted at their backend.
     let listeners: Vec<&Resource> = listeners

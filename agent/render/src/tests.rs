@@ -310,6 +310,11 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         endpoints: endpoints.into(),
         protocol: protocol.into(),
         tls: None,
+        session_key: if matches!(name, WEB | API) {
+            b"key".to_vec()
+        } else {
+            Vec::new()
+        },
     };
     let snapshot = Snapshot {
         gateway: "Gateway/ns/gw".into(),
@@ -475,7 +480,15 @@ fn everything_is_rendered_without_a_problem() {
     let rendered = render(&snapshot, &keys, &options());
     assert_eq!(rendered.problems, []);
     assert_eq!(rendered.listeners.len(), 2 * snapshot.ports.len());
-    assert_eq!(rendered.clusters.len(), snapshot.backends.len());
+    let with_sessions = snapshot
+        .backends
+        .iter()
+        .filter(|b| !b.session_key.is_empty());
+    let of_sessions = 2 * with_sessions.count();
+    assert_eq!(
+        rendered.clusters.len(),
+        snapshot.backends.len() + of_sessions
+    );
 }
 
 #[test]
@@ -747,6 +760,7 @@ fn what_is_wrong_is_left_out_alone() {
         endpoints: WEB.into(),
         protocol: AppProtocol::Http1.into(),
         tls: Some(tls),
+        session_key: b"key".to_vec(),
     };
     snapshot
         .backends
@@ -1009,6 +1023,7 @@ fn shares_keep_their_proportion_when_their_sum_is_too_large() {
         secrets: BTreeMap::new(),
         route_tables: BTreeMap::new(),
         clusters: snapshot.backends.iter().map(|b| b.name.as_str()).collect(),
+        session_backends: BTreeSet::new(),
     };
     let backends = [to(WEB, u32::MAX), to(API, u32::MAX), to("", 1), to(WEB, 0)];
     let shares = weights::shares("route", &backends, &context, &mut Vec::new());

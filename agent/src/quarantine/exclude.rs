@@ -63,6 +63,7 @@ impl<'a> Gone<'a> {
             endpoints,
             protocol: _,
             tls,
+            session_key: _,
         } = backend;
         let mut causes = vec![
             Piece::Backend(name.clone()),

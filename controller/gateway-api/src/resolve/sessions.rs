@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use super::filters::headers;
 use super::syntax::durations;
 use super::syntax::names;
-use crate::api::{CookieConfig, SessionPersistence};
+use crate::api::{CookieConfig, Metadata, SessionPersistence};
 
 /// What is served, and what of it cannot be.
 #[derive(Debug)]
@@ -95,6 +95,21 @@ pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
         },
         note,
     })
+}
+
+/// Returns the key of the digests that stand for the endpoints of a Service in sessions.
+///
+/// It is the same for every Gateway, host and revision, so that a session survives all of them. The UID is the part of it
+/// that clients cannot know; a Service in files mostly has none.
+pub(super) fn key(service: &Metadata) -> Vec<u8> {
+    let Metadata {
+        namespace,
+        name,
+        uid,
+        ..
+    } = service;
+    let text = format!("session persistence of Service {namespace}/{name} {uid}");
+    Sha256::digest(text).to_vec()
 }
 
 /// A name of a rule's own, so that sessions of two rules never mix; the same on every host.

@@ -1,12 +1,12 @@
 //! Backends that the tables of one Gateway send to, as this Gateway reaches them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
 
 use super::backends::{self, Backends};
 use super::context::Context;
-use super::tables::{Tables, backends_of};
+use super::tables::{Tables, backends_of, session_backends_of};
 
 /// The Backends of one Gateway and their endpoints.
 pub(crate) struct Upstreams {
@@ -27,19 +27,24 @@ pub(crate) fn find<'w>(
     let mut found: Vec<Backend> = Vec::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
+    let with_sessions = names_with_sessions(tables);
     for name in names(tables) {
         let Some((backend, set)) = all.named(name, cx) else {
             continue;
         };
         endpoints.push(set.clone());
         let shown = client_key.and_then(|key| backends::showing_key(backend, key));
-        let backend = match shown {
+        let mut backend = match shown {
             Some(shown) => {
                 renamed.insert(name.to_owned(), shown.name.clone());
                 shown
             }
             None => backend.clone(),
         };
+        // After it has its name: a route that starts to keep sessions must not move other requests to another Backend.
+        if with_sessions.contains(&name) {
+            backend.session_key = all.session_key(name);
+        }
         found.push(backend);
     }
     if !renamed.is_empty() {
@@ -52,6 +57,19 @@ pub(crate) fn find<'w>(
         backends: found,
         endpoints,
     }
+}
+
+/// Returns the names of the Backends that routes with session persistence send to.
+fn names_with_sessions(tables: &Tables) -> BTreeSet<&str> {
+    let hosts = tables
+        .route_tables
+        .iter()
+        .flat_map(|table| &table.virtual_hosts);
+    let mut names = BTreeSet::new();
+    for host in hosts {
+        session_backends_of(host, &mut names);
+    }
+    names
 }
 
 /// Returns the names of the Backends in the tables, in order.

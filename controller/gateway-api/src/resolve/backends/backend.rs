@@ -69,6 +69,7 @@ pub(super) fn backend(
         },
         protocol: protocol.into(),
         tls: tls.cloned(),
+        session_key: Vec::new(),
     };
     backend.name = if Some(protocol) == http && tls.is_none() {
         name

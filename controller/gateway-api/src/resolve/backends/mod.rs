@@ -23,6 +23,7 @@ pub(crate) use self::traffic::Traffic;
 use super::context::Context;
 use super::endpoints::Slices;
 use super::grants::Referrer;
+use super::sessions;
 use crate::api::{BackendRef, Metadata, NamespacedName, ServicePort};
 use crate::status::Reason;
 use crate::world::World;
@@ -192,5 +193,12 @@ impl<'w> Backends<'w> {
             endpoints: self.slices.endpoints(service, port, cx),
         });
         Some((backend, endpoints))
+    }
+
+    /// Returns the session key of the Backend with this name; empty if there is none.
+    pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
+        let index = self.by_name.get(name);
+        let entry = index.and_then(|index| self.entries.get(*index));
+        entry.map_or_else(Vec::new, |entry| sessions::key(entry.service))
     }
 }

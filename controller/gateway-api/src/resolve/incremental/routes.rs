@@ -243,5 +243,14 @@ fn route_tables_of(
         tables::backends_of(&host.before, &mut sent_to);
         tables::backends_of(&host.after, &mut sends_to);
     }
-    (sends_to == sent_to).then_some((now.0, delta))
+    if sends_to != sent_to {
+        return None;
+    }
+    // Nor may sessions be kept there.
+    let (mut kept, mut keeps) = (BTreeSet::new(), BTreeSet::new());
+    for host in delta.hosts() {
+        tables::session_backends_of(&host.before, &mut kept);
+        tables::session_backends_of(&host.after, &mut keeps);
+    }
+    (keeps == kept).then_some((now.0, delta))
 }

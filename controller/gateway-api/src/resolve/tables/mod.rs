@@ -157,6 +157,20 @@ fn to_schema(
     }
 }
 
+/// Adds the names of the Backends that routes with session persistence send to.
+pub(crate) fn session_backends_of<'h>(
+    host: &'h schema::VirtualHost,
+    names: &mut impl Extend<&'h str>,
+) {
+    for route in &host.routes {
+        if let Some(Action::Forward(forward)) = &route.action
+            && forward.session.is_some()
+        {
+            names.extend(forward.backends.iter().map(|share| share.backend.as_str()));
+        }
+    }
+}
+
 /// Adds the names of the Backends that a virtual host sends to.
 pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
     for route in &host.routes {
