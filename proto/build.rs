@@ -18,12 +18,39 @@ fn main() -> Result<(), Box<dyn Error>> {
     // What each message takes in memory, by name: for `bounds`.
     let messages = descriptors.file.iter().flat_map(|file| &file.message_type);
     let sizes: Vec<String> = messages
+        .clone()
         .map(|message| format!("(\"{0}\", size_of::<{0}>())", message.name()))
         .collect();
     std::fs::write(out.join("sizes.rs"), format!("&[{}]", sizes.join(",")))?;
+    // The numbers of fields, a module for each message: for what is encoded by hand.
+    let numbers = messages.map(|message| {
+        let constant = |(name, number): (&str, i32)| {
+            format!("pub(crate) const {}: u32 = {number};", name.to_uppercase())
+        };
+        let fields = message.field.iter();
+        let constants = fields.map(|field| constant((field.name(), field.number())));
+        let name = snake_case(message.name());
+        format!(
+            "pub(crate) mod {name} {{{}}}",
+            constants.collect::<String>()
+        )
+    });
+    std::fs::write(out.join("numbers.rs"), numbers.collect::<String>())?;
     prost_build::Config::new()
         .btree_map(["."])
         .type_attribute("Snapshot", "#[must_use]")
         .compile_fds(descriptors)?;
     Ok(())
+}
+
+/// Returns `RouteTable` as `route_table`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    snake
 }

@@ -19,6 +19,7 @@ use sesame_agent::envoy::{Admin, Supervisor};
 use sesame_agent::quarantine::{Candidate, Kept, Piece, Published, Quarantine, affected};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
     Backend, BackendTls, Cors, CorsOrigin, Endpoint, EndpointSet, Forward, KeyRef, Listener,
@@ -27,7 +28,6 @@ use sesame_proto::schema::{
     string_match,
 };
 use sesame_render::Options;
-use sesame_render::packed::Packed;
 
 const TABLE: &str = "http/80";
 /// Rust takes it, RE2 does not.
@@ -329,7 +329,7 @@ struct Publisher {
     supervisor: Supervisor,
     envoy: Admin,
     quarantine: Quarantine,
-    accepted: Option<Packed>,
+    accepted: Option<EncodedSnapshot>,
 }
 
 impl Publisher {
@@ -375,7 +375,7 @@ impl Publisher {
     async fn publish(&mut self, world: &World) -> Published {
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let rendered = sesame_render::render(snapshot, keys, &self.options);
-        let packed = Arc::new(Packed::new(&world.resolved));
+        let packed = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
         let candidate = Candidate {
             packed: &packed,
             options: &self.options,
@@ -394,10 +394,8 @@ impl Publisher {
             .unwrap();
         if let Published::Accepted { served, .. } = &published {
             let served = served.as_ref().map(|served| served.snapshot.clone());
-            self.accepted = Some(Packed::new(&ResolvedGateway {
-                snapshot: served.unwrap_or_else(|| world.resolved.snapshot.clone()),
-                ..world.resolved.clone()
-            }));
+            let served = served.unwrap_or_else(|| snapshot.clone());
+            self.accepted = Some(EncodedSnapshot::new(&served, keys.clone()));
         }
         published
     }
@@ -539,7 +537,7 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
     let culprit = bad.poison(Poison::HeaderRegex, 0);
     let ResolvedGateway { snapshot, keys, .. } = &bad.resolved;
     let rendered = sesame_render::render(snapshot, keys, &publisher.options);
-    let packed = Arc::new(Packed::new(&bad.resolved));
+    let packed = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
     let candidate = Candidate {
         packed: &packed,
         options: &publisher.options,

@@ -16,7 +16,6 @@ mod endpoints;
 mod filter_chains;
 mod hcm;
 mod headers;
-mod kept_hosts;
 mod l4;
 pub mod layout;
 pub mod limits;
@@ -24,10 +23,10 @@ mod listeners;
 mod matches;
 mod mirrors;
 mod overload;
-pub mod packed;
 mod paths;
 mod redirects;
 mod retries;
+mod route_table_patch;
 mod route_tables;
 mod routes;
 mod secrets;
@@ -59,6 +58,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Backend, Edge, EndpointSet, Snapshot};
 
@@ -69,7 +69,6 @@ pub use static_bootstrap::static_bootstrap;
 pub use weights::REFUSED_CLUSTER;
 
 use crate::limits::Limits;
-use crate::packed::Packed;
 
 /// What the host decides, beside the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,8 +174,8 @@ struct Context<'a> {
 /// [`render`].
 pub fn routes_after(
     rendered: &Rendered,
-    before: &Packed,
-    packed: &Packed,
+    before: &EncodedSnapshot,
+    now: &EncodedSnapshot,
     options: &Options,
 ) -> Option<Rendered> {
     // With problems something was left out, and a route may look different for it.
@@ -185,14 +184,14 @@ pub fn routes_after(
     }
     let context = Context {
         options,
-        edge: packed.edge(),
+        edge: now.edge(),
         subscriptions: budget::Subscriptions::default(),
         secrets: BTreeMap::new(),
         route_tables: BTreeMap::new(),
         clusters: rendered.clusters.iter().map(|c| c.name.as_str()).collect(),
     };
-    let (before, now) = (before.route_tables(), packed.route_tables());
-    let route_tables = kept_hosts::render(&rendered.route_tables, before, now, &context)?;
+    let (before, now) = (before.route_tables()?, now.route_tables()?);
+    let route_tables = route_table_patch::render(&rendered.route_tables, &before, &now, &context)?;
     Some(Rendered {
         route_tables,
         ..rendered.clone()

@@ -9,17 +9,23 @@ use envoy_types::pb::envoy::config::route::v3::{
     Route as EnvoyRoute, RouteConfiguration, VirtualHost as EnvoyVirtualHost,
 };
 use prost::Message as _;
-use prost::encoding::encode_varint;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::schema::{RouteTable, VirtualHost};
+use sesame_proto::wire::append;
 
 use super::routes::RenderedRoute;
 use super::{Context, Problem, Resource, headers, retries, routes, wrappers};
 
-/// `RouteConfiguration.virtual_hosts`: field 2, length-delimited.
-pub(super) const VIRTUAL_HOSTS: u8 = 2 << 3 | 2;
-/// `VirtualHost.routes`: field 3, length-delimited.
-const ROUTES: u8 = 3 << 3 | 2;
+/// Number of the field `RouteConfiguration.virtual_hosts`.
+pub(super) const VIRTUAL_HOSTS: u32 = 2;
+/// Number of the field `VirtualHost.routes`.
+const ROUTES: u32 = 3;
+/// The fields above, for a test that compares them with the Envoy API.
+#[cfg(test)]
+pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
+    ("RouteConfiguration", "virtual_hosts", VIRTUAL_HOSTS),
+    ("VirtualHost", "routes", ROUTES),
+];
 
 /// Renders a table.
 pub(super) fn render(
@@ -127,13 +133,6 @@ pub(super) fn render_host(
 fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     bytes.reserve(message.encoded_len());
     message.encode_raw(bytes);
-}
-
-/// Appends a field that holds a message.
-pub(super) fn append(field: u8, message: &[u8], bytes: &mut Vec<u8>) {
-    bytes.push(field);
-    encode_varint(message.len() as u64, bytes);
-    bytes.extend_from_slice(message);
 }
 
 /// Whether Envoy takes the domain in a table that has those that were seen.

@@ -8,13 +8,10 @@ use sesame_proto::schema::{
     path_match, path_modifier, route::Action, session_persistence, string_match,
 };
 
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
-
 use super::*;
 use crate::dump;
 use crate::layout::XdsLayout;
-use crate::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 pub(crate) fn options() -> Options {
     Options {
@@ -558,12 +555,8 @@ fn everything_right() -> (Snapshot, Vec<KeyPair>) {
     (snapshot, keys)
 }
 
-fn packed(snapshot: &Snapshot, keys: &[KeyPair]) -> Packed {
-    Packed::new(&ResolvedGateway {
-        gateway: NamespacedName::new("ns", "gw"),
-        snapshot: snapshot.clone(),
-        keys: keys.to_vec(),
-    })
+fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
+    EncodedSnapshot::new(snapshot, keys.to_vec())
 }
 
 /// A change of a table, and whether its outcome can be told from what was rendered before.
@@ -610,8 +603,8 @@ fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
     for (told, change) in changes {
         let mut new = old.clone();
         change(&mut new.route_tables[0]);
-        let (then, now) = (packed(&old, &keys), packed(&new, &keys));
-        assert!(now.same_as(&then).only_route_tables_differ());
+        let (then, now) = (encoded(&old, &keys), encoded(&new, &keys));
+        assert!(now.unchanged_since(&then).only_route_tables_changed());
         let after = routes_after(&before, &then, &now, &wide);
         assert_eq!(after.is_some(), told);
         assert!(after.is_none_or(|after| after == render(&new, &keys, &wide)));
@@ -622,9 +615,9 @@ fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
         ..wide
     };
     let before = render(&old, &keys, &narrow);
-    let then = packed(&old, &keys);
+    let then = encoded(&old, &keys);
     old.route_tables[0].virtual_hosts.truncate(1);
-    assert!(routes_after(&before, &then, &packed(&old, &keys), &narrow).is_none());
+    assert!(routes_after(&before, &then, &encoded(&old, &keys), &narrow).is_none());
 }
 
 #[test]
@@ -651,8 +644,8 @@ fn what_endpoints_leave_alone_is_what_would_be_rendered() {
             let mut new = old.clone();
             change(&mut new);
             let whole = render(&new, &keys, &options);
-            let packed = packed(&new, &keys);
-            let now = packed.without_route_tables();
+            let encoded = encoded(&new, &keys);
+            let now = encoded.without_route_tables();
             let after = endpoints_after(&before, &old.endpoints, &now, &keys, &options);
             let clean = before.problems.is_empty() && whole.problems.is_empty();
             assert_eq!(after.is_some(), clean, "{:?}", before.problems);

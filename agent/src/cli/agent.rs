@@ -18,8 +18,8 @@ use tokio::runtime::Runtime;
 use super::EXIT_WRONG;
 use super::output::Format;
 use super::render::gateway_name;
-use crate::run::ending::StopRequest;
-use crate::run::orders::{Event, OrderRequest, What};
+use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
+use crate::run::shutdown::StopRequest;
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
 
 /// How long the agent may take to answer a question.
@@ -148,13 +148,13 @@ async fn send(stream: UnixStream, request: Request<Full<Bytes>>) -> anyhow::Resu
 }
 
 /// Gives an order, prints how it goes, and says with which code to end.
-pub(crate) fn order(agent: &AgentArgs, order: What) -> anyhow::Result<u8> {
+pub(crate) fn order(agent: &AgentArgs, order: InstanceCommand) -> anyhow::Result<u8> {
     runtime()?.block_on(give(agent, order))
 }
 
 /// Does the same within a runtime.
-pub(crate) async fn give(agent: &AgentArgs, order: What) -> anyhow::Result<u8> {
-    let order = OrderRequest {
+pub(crate) async fn give(agent: &AgentArgs, order: InstanceCommand) -> anyhow::Result<u8> {
+    let order = CommandRequest {
         gateway: agent.gateway.as_ref().map(ToString::to_string),
         order,
     };
@@ -174,7 +174,7 @@ pub(crate) async fn give(agent: &AgentArgs, order: What) -> anyhow::Result<u8> {
         pending.extend_from_slice(&data);
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            let event: Event =
+            let event: Reply =
                 serde_json::from_slice(&line).context("the answer is not understood")?;
             let text = || format!("{}: {}\n", event.gateway, event.message);
             agent.output.write_next(&event, text)?;

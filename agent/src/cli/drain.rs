@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::agent::{self, AgentArgs};
 use super::{EXIT_USAGE, EXIT_WRONG, output};
-use crate::run::ending::{StopRequest, end_left};
-use crate::run::orders::What;
+use crate::run::commands::InstanceCommand;
+use crate::run::shutdown::{StopRequest, end_left};
 
 /// For who has come in the instant between the end of the drain and that of Envoy.
 const LAST_GUESTS: Duration = Duration::from_secs(1);
@@ -40,9 +40,9 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
         undo,
     } = args;
     let order = if *undo {
-        What::Undrain
+        InstanceCommand::Undrain
     } else {
-        What::Drain {
+        InstanceCommand::Drain {
             timeout_seconds: *timeout,
             lame_duck_seconds: *lame_duck,
             until_connections: *until_connections,
@@ -62,7 +62,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
 }
 
 /// Drains, then ends the agent with its Envoys, then Envoys that have no agent.
-async fn stop(agent: &AgentArgs, drain: What, timeout: Duration) -> anyhow::Result<u8> {
+async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> anyhow::Result<u8> {
     let told = if agent::is_there(agent).await {
         // With what is left at the timeout, or without a Gateway, it ends all the same.
         let grace = match agent::give(agent, drain).await {

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::EXIT_WRONG;
 use super::agent::{self, AgentArgs};
+use crate::run::commands::InstanceCommand;
 use crate::run::history::{Difference, Generation, History};
-use crate::run::orders::What;
 use crate::run::{DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
 /// Where the generations are read.
@@ -145,5 +145,5 @@ fn lines(difference: &Difference) -> String {
 
 pub(crate) fn rollback(agent: &AgentArgs, args: &RollbackArgs) -> anyhow::Result<u8> {
     let generation = args.generation;
-    agent::order(agent, What::Rollback { generation })
+    agent::order(agent, InstanceCommand::Rollback { generation })
 }

@@ -11,7 +11,7 @@ use crate::apply::create_directory;
 use crate::envoy::launcher::Server;
 use crate::envoy::locate;
 use crate::run::DEFAULT_RUNTIME_DIR;
-use crate::run::ending::end_all;
+use crate::run::shutdown::end_all;
 
 #[derive(Debug, Args)]
 pub(crate) struct LauncherArgs {

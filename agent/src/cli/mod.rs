@@ -26,7 +26,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use self::agent::AgentArgs;
-use crate::run::orders::What;
+use crate::run::commands::InstanceCommand;
 
 /// Something is wrong with what was looked at.
 pub const EXIT_WRONG: u8 = 1;
@@ -124,8 +124,8 @@ pub fn main() -> ExitCode {
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),
-        Command::Resume => agent::order(&agent, What::Resume),
-        Command::Accept => agent::order(&agent, What::Accept),
+        Command::Resume => agent::order(&agent, InstanceCommand::Resume),
+        Command::Accept => agent::order(&agent, InstanceCommand::Accept),
         Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };

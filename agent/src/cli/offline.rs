@@ -13,7 +13,7 @@ use crate::source::manifests::Manifests;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 
-/// What the manifests say, and everything wrong with the files themselves.
+/// InstanceCommand the manifests say, and everything wrong with the files themselves.
 pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
     pub(crate) problems: Vec<ProblemReport>,

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::agent::{self, AgentArgs};
 use crate::envoy::restart::Strategy;
-use crate::run::orders::What;
+use crate::run::commands::InstanceCommand;
 
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs {
@@ -15,5 +15,5 @@ pub(crate) struct RestartArgs {
 
 pub(crate) fn main(agent: &AgentArgs, args: &RestartArgs) -> anyhow::Result<u8> {
     let strategy = args.strategy;
-    agent::order(agent, What::Restart { strategy })
+    agent::order(agent, InstanceCommand::Restart { strategy })
 }

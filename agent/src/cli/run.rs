@@ -55,7 +55,7 @@ pub(crate) struct RunArgs {
     /// which the end of the agent's does not reach.
     #[arg(long, env = "SESAME_LAUNCHER")]
     launcher: bool,
-    /// What becomes of Envoy when the agent is told to stop (SIGTERM, SIGINT): it serves on and the next agent adopts it,
+    /// InstanceCommand becomes of Envoy when the agent is told to stop (SIGTERM, SIGINT): it serves on and the next agent adopts it,
     /// or it is drained and ended. `sesame-agent drain --stop` ends both in any case.
     #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
     on_stop: OnStop,

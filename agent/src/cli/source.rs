@@ -9,7 +9,7 @@ use sesame_files::open::{self, Rule};
 use sesame_proto::signature::TrustedKeys;
 
 use crate::run::Source;
-use crate::source::supply::Trusted;
+use crate::source::update::Trusted;
 
 const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 
@@ -171,7 +171,7 @@ impl ClusterArgs {
 #[cfg(feature = "cluster")]
 fn gateway(text: &str) -> Result<sesame_gateway_api::api::NamespacedName, String> {
     let name = super::render::gateway_name(text)?;
-    crate::source::supply::gateway_of(&format!("Gateway/{name}"))
+    crate::source::update::gateway_of(&format!("Gateway/{name}"))
         .ok_or_else(|| format!("{text:?}: no Gateway can be called so"))
 }
 

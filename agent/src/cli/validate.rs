@@ -19,6 +19,7 @@ use super::offline::{self, Offline, render_options};
 use super::output::Format;
 use crate::envoy::locate::locate;
 use crate::envoy::validate::{Verdict, validate};
+use crate::source::problem::Severity;
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
@@ -51,7 +52,7 @@ struct Outcome {
 struct Finding {
     file: String,
     line: usize,
-    severity: &'static str,
+    severity: Severity,
     #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,7 +86,7 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
             findings.push(Finding {
                 file: String::new(),
                 line: 0,
-                severity: "error",
+                severity: Severity::Error,
                 object: Some(problem.object.clone()),
                 condition: None,
                 message: problem.message.clone(),
@@ -107,7 +108,9 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
     findings.sort();
     let outcome = Outcome {
         valid: verdicts.values().all(|verdict| verdict.accepted)
-            && findings.iter().all(|finding| finding.severity != "error"),
+            && findings
+                .iter()
+                .all(|finding| finding.severity != Severity::Error),
         findings,
         envoy: verdicts,
     };
@@ -133,11 +136,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
         .map(|problem| Finding {
             file: problem.file.clone(),
             line: problem.line,
-            severity: if problem.severity == "error" {
-                "error"
-            } else {
-                "warning"
-            },
+            severity: problem.severity,
             object: problem.object.clone(),
             condition: None,
             message: problem.message.clone(),
@@ -148,13 +147,13 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
         findings.push(Finding {
             file,
             line,
-            severity: "warning",
+            severity: Severity::Warning,
             object: Some(problem.object.to_string()),
             condition: None,
             message: problem.message.clone(),
         });
     }
-    // What is served of several Gateways is said of each.
+    // InstanceCommand is served of several Gateways is said of each.
     for gateway in &resolution.gateways {
         let object = ObjectKey {
             kind: Kind::Gateway,
@@ -166,7 +165,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
             findings.push(Finding {
                 file,
                 line,
-                severity: "warning",
+                severity: Severity::Warning,
                 object: Some(object.to_string()),
                 condition: None,
                 message: warning.message,
@@ -180,7 +179,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
             findings.push(Finding {
                 file,
                 line,
-                severity: "error",
+                severity: Severity::Error,
                 object: Some(match section {
                     Some(section) => format!("{object}/{section}"),
                     None => object.to_string(),
@@ -194,12 +193,15 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
             });
         }
     });
-    if resolution.gateways.is_empty() && findings.iter().all(|finding| finding.severity != "error")
+    if resolution.gateways.is_empty()
+        && findings
+            .iter()
+            .all(|finding| finding.severity != Severity::Error)
     {
         findings.push(Finding {
             file: String::new(),
             line: 0,
-            severity: "error",
+            severity: Severity::Error,
             object: None,
             condition: None,
             message: "no Gateway would be served: there is none whose GatewayClass names this controller (--controller-name)".to_owned(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{
     Forward, L4Route, Listener, Snapshot, Transport, WeightedBackend, route::Action,
 };
@@ -187,13 +188,13 @@ fn note(
     lost: Option<String>,
     share: Option<String>,
 ) {
-    let Some((route, rule)) = rule_of(name) else {
+    let Ok(provenance) = Provenance::parse(name) else {
         return;
     };
-    let route = match routes.get_mut(route) {
-        Some(noted) => noted,
-        None => routes.entry(route.to_owned()).or_default(),
+    let Some(rule) = provenance.rule() else {
+        return;
     };
+    let route = routes.entry(provenance.object().to_string()).or_default();
     if let Some(reason) = lost {
         route.rules.entry(rule).or_insert(reason);
         return;
@@ -202,13 +203,6 @@ fn note(
     if let Some(reason) = share {
         route.shares.entry(rule).or_insert(reason);
     }
-}
-
-/// `HTTPRoute/namespace/name/rules/0/matches/1` → its route and rule.
-fn rule_of(name: &str) -> Option<(&str, usize)> {
-    let (route, rest) = name.split_once("/rules/")?;
-    let rule = rest.split('/').next()?.parse().ok()?;
-    Some((route, rule))
 }
 
 /// Whose it is: a virtual host's is that of its first route.

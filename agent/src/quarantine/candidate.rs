@@ -5,14 +5,14 @@ use std::sync::Arc;
 use sesame_proto::schema::Snapshot;
 
 use crate::apply::Report;
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::{Options, Rendered};
 
 /// What is to be served.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// The snapshot and the key pairs.
-    pub packed: &'a Arc<Packed>,
+    pub packed: &'a Arc<EncodedSnapshot>,
     /// As for rendering.
     pub options: &'a Options,
     /// What they render to.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use sesame_proto::schema::Snapshot;
 
 use crate::envoy::validate::{ValidateError, Verdict, validate};
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::Options;
-use sesame_render::packed::Packed;
 
 /// What is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct EnvoyJudge {
     /// For configurations while they are judged: they hold keys.
     pub scratch: PathBuf,
     /// Whose keys are used.
-    pub packed: Arc<Packed>,
+    pub packed: Arc<EncodedSnapshot>,
     /// As for rendering.
     pub options: Options,
 }

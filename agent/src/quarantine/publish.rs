@@ -17,8 +17,8 @@ use super::sockets::Unbound;
 use super::words::{Named, let_down_by_host, named};
 use crate::apply::{self, Applier, ApplyError, Kind, Outcome, Refusal, Report, Wanted};
 use crate::envoy::Admin;
+use sesame_proto::encoded::{EncodedSnapshot, serials};
 use sesame_render::Rendered;
-use sesame_render::packed::{Packed, serials};
 
 /// How often one publication is tried: each time with less.
 const ROUNDS: usize = 12;
@@ -90,7 +90,7 @@ impl Quarantine {
         applier: &mut Applier,
         envoy: &Admin,
         candidate: Candidate<'_>,
-        accepted: Option<&Packed>,
+        accepted: Option<&EncodedSnapshot>,
         newer: impl Fn() -> bool + Send + Sync,
     ) -> Result<Published, ApplyError> {
         if !self.culprits.is_empty() {
@@ -212,7 +212,7 @@ impl Quarantine {
         refusal: &Refusal,
         candidate: Candidate<'_>,
         rendered: &Rendered,
-        accepted: Option<&Packed>,
+        accepted: Option<&EncodedSnapshot>,
         newer: &(impl Fn() -> bool + Send + Sync),
     ) -> Lesson {
         let named = named(&refusal.envoy_words);
@@ -286,7 +286,7 @@ impl Quarantine {
     async fn search(
         &mut self,
         candidate: Candidate<'_>,
-        accepted: Option<&Packed>,
+        accepted: Option<&EncodedSnapshot>,
         newer: &(impl Fn() -> bool + Send + Sync),
         words: &[String],
     ) -> Lesson {
@@ -303,7 +303,7 @@ impl Quarantine {
             learned: false,
         };
         let start = Instant::now();
-        let accepted = accepted.map(Packed::snapshot);
+        let accepted = accepted.map(EncodedSnapshot::snapshot);
         let end = search
             .run(&candidate.packed.snapshot(), accepted.as_ref())
             .await;

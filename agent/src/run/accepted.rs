@@ -10,10 +10,11 @@ use jiff::Timestamp;
 use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_proto::{bounds, keys};
 
 use super::directories::Directories;
-use super::wanted::Wanted;
+use super::target::Target;
 use crate::apply::state::{Accepted, Generation, StateDir};
 use crate::apply::{create_directory, remove_if_there, replace_file};
 
@@ -25,7 +26,7 @@ const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
 /// Makes `wanted`, with this digest of all but its endpoints, what the next cold start serves.
-pub(super) fn save(directory: &Path, wanted: &Wanted, config: &str) -> anyhow::Result<()> {
+pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::Result<()> {
     let snapshot = zstd::bulk::compress(&wanted.packed.bytes(), 1)
         .context("the snapshot cannot be compressed")?;
     StateDir::open(directory, StateDir::KEEP)?.accept(Accepted {
@@ -157,13 +158,12 @@ pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
         bail!("the snapshot is larger than {MAX_SNAPSHOT_BYTES} bytes once decompressed");
     }
     let (snapshot, _) = bounds::snapshot(&bytes, MAX_DECODED_BYTES).context("the snapshot")?;
-    let gateway = match snapshot.gateway.split('/').collect::<Vec<_>>().as_slice() {
-        ["Gateway", namespace, name] => NamespacedName::new(namespace, name),
-        _ => bail!(
+    let gateway = ObjectKey::parse_as(Kind::Gateway, &snapshot.gateway).with_context(|| {
+        format!(
             "the snapshot is of {:?}, which is no Gateway",
             snapshot.gateway
-        ),
-    };
+        )
+    })?;
     Ok(ResolvedGateway {
         gateway,
         keys: keys::decode(&generation.keys).context("the keys")?,

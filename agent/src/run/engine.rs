@@ -22,18 +22,19 @@ use sesame_gateway_api::world::{LastGoodKeys, World};
 use tokio::sync::watch;
 
 use super::report::ProblemReport;
-use super::transitions::Transitions;
-use super::wanted::{HostSettings, Offer, Origin, WantedGateways, render_all};
+use super::report::transitions::Transitions;
+use super::target::{HostSettings, Origin, Targets, render_all};
 use super::withdrawal::Withdrawal;
 use crate::source::manifests::{Manifests, ScanReport};
-use crate::source::supply::Awaited;
+use crate::source::problem::Severity;
+use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
 /// What the engine knows, newest only.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// What each Gateway is to serve.
-    pub(super) gateways: WantedGateways,
+    pub(super) gateways: Targets,
     /// The objects that were resolved last; `None` until the manifests were read once. Statuses are resolved
     /// again when somebody asks: they take more memory than everything else, and are rarely asked for.
     pub(super) world: Option<World>,
@@ -52,7 +53,7 @@ pub(super) struct Known {
     /// Whether nothing of what is served is in the source any more, which waits for somebody to say that it is meant.
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
-    pub(super) awaited: Arc<BTreeMap<NamespacedName, Awaited>>,
+    pub(super) awaited: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
 }
 
 impl Known {
@@ -134,9 +135,12 @@ impl Engine {
         let keys = accepted.iter().flat_map(|gateway| gateway.keys.clone());
         self.manifests.keep(LastGoodKeys::of_pairs(keys));
         let gateways = render_all(
-            &accepted.into_iter().map(Offer::from).collect::<Vec<_>>(),
+            &accepted
+                .into_iter()
+                .map(GatewayRevision::from)
+                .collect::<Vec<_>>(),
             &self.host,
-            &WantedGateways::new(),
+            &Targets::new(),
             Origin::Accepted,
         );
         self.known.send_modify(|known| {
@@ -209,7 +213,7 @@ impl Engine {
         self.publish_problems(scan);
     }
 
-    fn resolve(&mut self) -> (Vec<Offer>, Said) {
+    fn resolve(&mut self) -> (Vec<GatewayRevision>, Said) {
         let Resolution {
             gateways,
             statuses,
@@ -217,7 +221,7 @@ impl Engine {
             last_good,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         self.manifests.keep(last_good);
-        let offers = gateways.into_iter().map(Offer::from).collect();
+        let offers = gateways.into_iter().map(GatewayRevision::from).collect();
         (offers, Said::All(statuses, problems))
     }
 
@@ -262,7 +266,7 @@ impl Engine {
         }
         for problem in problems.iter().filter(|problem| !before.contains(problem)) {
             let place = format!("{}:{}", problem.file, problem.line);
-            if problem.severity == "error" {
+            if problem.severity == Severity::Error {
                 tracing::error!(%place, "{}", problem.message);
             } else {
                 tracing::warn!(%place, "{}", problem.message);
@@ -307,7 +311,7 @@ fn cause(change: &Change, first: bool) -> String {
     }
 }
 
-pub(super) fn report_changes(before: &WantedGateways, after: &WantedGateways) {
+pub(super) fn report_changes(before: &Targets, after: &Targets) {
     for (name, wanted) in after {
         if before.get(name).is_some_and(|old| Arc::ptr_eq(old, wanted)) {
             continue;

@@ -7,38 +7,22 @@
 
 mod accepted;
 mod addresses;
-mod conductor;
-mod describe;
-mod desire;
+mod agent;
+#[cfg(feature = "cluster")]
+mod cluster;
+pub mod commands;
 mod directories;
-mod drain;
-pub mod ending;
 mod engine;
-mod expiry;
-mod feed;
-mod gate;
-mod health;
 pub mod history;
-mod host_addresses;
-#[cfg(feature = "cluster")]
-mod host_status;
 mod instance;
-mod keeper;
-mod objects;
-pub mod orders;
-mod outside;
-mod publisher;
-mod replace;
+mod observed;
 pub mod report;
-#[cfg(feature = "cluster")]
-mod reporter;
-mod seen;
 mod server;
-mod snapshots;
+pub mod shutdown;
+mod snapshot_engine;
 mod source;
 pub(crate) mod system_ca;
-mod transitions;
-mod wanted;
+mod target;
 mod withdrawal;
 
 use std::collections::BTreeMap;
@@ -46,9 +30,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use self::addresses::host::in_networks;
 pub use self::directories::DirectoriesError;
-pub use self::ending::OnStop;
-pub(crate) use self::host_addresses::in_networks;
+pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
 use crate::source::manifests::Limits;
@@ -114,5 +98,5 @@ pub fn run(options: RunOptions) -> anyhow::Result<()> {
         .enable_all()
         .thread_name("agent")
         .build()?;
-    runtime.block_on(conductor::run(options))
+    runtime.block_on(agent::run(options))
 }

@@ -21,11 +21,11 @@ use sesame_http_server::Lasting;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 
-use super::ending::StopRequest;
-use super::health;
+use super::commands::{CommandRequest, QueuedCommand, ReplySink};
 use super::history;
-use super::orders::{Listener, Order, OrderRequest};
 use super::report::Report;
+use super::report::health;
+use super::shutdown::StopRequest;
 
 const MAX_ORDER: usize = 64 << 10;
 
@@ -48,7 +48,7 @@ pub(super) async fn serve<F>(
     listener: UnixListener,
     report: Arc<F>,
     state_dir: PathBuf,
-    desks: watch::Receiver<Desks>,
+    desks: watch::Receiver<CommandQueues>,
     stops: mpsc::Sender<Duration>,
 ) where
     F: Fn(bool) -> Report + Send + Sync + 'static,
@@ -74,7 +74,7 @@ pub(super) async fn serve<F>(
 }
 
 /// Where orders to each Gateway are taken.
-pub(super) type Desks = BTreeMap<String, mpsc::Sender<Order>>;
+pub(super) type CommandQueues = BTreeMap<String, mpsc::Sender<QueuedCommand>>;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -101,12 +101,15 @@ async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Res
     }
 }
 
-async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> Response<Body> {
-    let OrderRequest { gateway, order } = match read(request).await {
+async fn orders(
+    request: Request<Incoming>,
+    desks: &watch::Receiver<CommandQueues>,
+) -> Response<Body> {
+    let CommandRequest { gateway, order } = match read(request).await {
         Ok(request) => request,
         Err(why) => return refuse(StatusCode::BAD_REQUEST, &why),
     };
-    let desks: Vec<(String, mpsc::Sender<Order>)> = desks
+    let desks: Vec<(String, mpsc::Sender<QueuedCommand>)> = desks
         .borrow()
         .iter()
         .filter(|(name, _)| gateway.as_ref().is_none_or(|gateway| gateway == *name))
@@ -121,12 +124,12 @@ async fn orders(request: Request<Incoming>, desks: &watch::Receiver<Desks>) -> R
     }
     let (events, answers) = mpsc::unbounded_channel();
     for (gateway, desk) in desks {
-        let listener = Listener {
+        let listener = ReplySink {
             gateway,
             events: events.clone(),
         };
         tokio::spawn(async move {
-            let order = Order {
+            let order = QueuedCommand {
                 what: order,
                 listener: listener.clone(),
             };

@@ -8,17 +8,17 @@ use tokio::sync::watch;
 
 use super::engine::{Engine, Known, note_polling};
 use super::report::SourceReport;
-use super::snapshots::SnapshotEngine;
-use super::wanted::HostSettings;
+use super::snapshot_engine::SnapshotEngine;
+use super::target::HostSettings;
 use super::withdrawal::Withdrawal;
 #[cfg(feature = "cluster")]
 use crate::source::cluster;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::{Limits, Manifests, tree};
-use crate::source::snapshot_dirs::{self, SnapshotDirs};
+use crate::source::snapshots::{self, SnapshotDirs};
 #[cfg(feature = "cluster")]
-use crate::source::supply::Supply;
-use crate::source::supply::Trusted;
+use crate::source::update::SourceUpdate;
+use crate::source::update::Trusted;
 use crate::source::watch::{Timing, Watch};
 
 /// Where configuration comes from.
@@ -115,9 +115,8 @@ impl Source {
             Self::SnapshotDir(dir, trusted) => {
                 let engine = SnapshotEngine { host, known };
                 let mut dirs = SnapshotDirs::new(dir, trusted.clone());
-                let mut watch =
-                    Watch::start(dir, limits, Timing::default(), snapshot_dirs::is_piece)
-                        .context("cannot start watching the snapshots")?;
+                let mut watch = Watch::start(dir, limits, Timing::default(), snapshots::is_piece)
+                    .context("cannot start watching the snapshots")?;
                 thread(move || {
                     engine.restore(accepted);
                     while watch.changes.blocking_recv().is_some() {
@@ -130,7 +129,7 @@ impl Source {
             Self::Cluster(settings) => {
                 let engine = SnapshotEngine { host, known };
                 let before = accepted.iter().map(|g| g.gateway.clone()).collect();
-                let (supply, mut supplies) = watch::channel(Supply::default());
+                let (supply, mut supplies) = watch::channel(SourceUpdate::default());
                 let (client, clients) = watch::channel(None);
                 tokio::spawn(cluster::run(settings.clone(), before, supply, client));
                 let runtime = tokio::runtime::Handle::current();

@@ -2,7 +2,7 @@
 //!
 //! A source says what is wanted and what is wrong with it; it never touches Envoy's files. `manifests` is a
 //! directory of Gateway API YAML on the host, `last_good` keeps what was good of it across a restart.
-//! `snapshot_dirs` and `cluster` hand over snapshots that somebody else has resolved, as a `supply`. `watch` tells when
+//! `snapshots` and `cluster` hand over snapshots that somebody else has resolved, as a [`update::SourceUpdate`]. `watch` tells when
 //! a directory changes.
 
 #[cfg(feature = "cluster")]
@@ -10,6 +10,6 @@ pub mod cluster;
 pub mod last_good;
 pub mod manifests;
 pub mod problem;
-pub mod snapshot_dirs;
-pub mod supply;
+pub mod snapshots;
+pub mod update;
 pub mod watch;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use sesame_gateway_api::world::ObjectKey;
 
 /// Something wrong in a file, with the place to go to. Never quotes a Secret.
@@ -23,13 +23,19 @@ pub struct Problem {
 }
 
 /// How bad a problem is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Something that was asked for is not served.
     Error,
     /// Something has no effect.
     Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl fmt::Display for Problem {
@@ -45,15 +51,7 @@ impl fmt::Display for Problem {
         if let Some(line) = line {
             write!(f, ":{line}")?;
         }
-        write!(
-            f,
-            ": {}: ",
-            if *severity == Severity::Error {
-                "error"
-            } else {
-                "warning"
-            }
-        )?;
+        write!(f, ": {severity}: ")?;
         if let Some(ObjectKey { kind, name }) = object {
             write!(f, "{kind} {name}: ")?;
         }

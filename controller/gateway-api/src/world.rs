@@ -4,6 +4,7 @@
 
 mod last_good;
 mod objects;
+mod provenance;
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,8 +6,9 @@
 
 use jiff::Timestamp;
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use sesame_gateway_api::status::AgentState;
 
 /// The field manager that writes what a host says. The API server notes when it wrote last, by a clock that all hosts
 /// share.
@@ -69,6 +70,7 @@ pub struct GatewayAgentSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewayAgentStatus {
     /// Where the Gateway stands on this host.
+    #[schemars(schema_with = "state_schema")]
     pub state: AgentState,
     /// In a sentence, when the state alone does not say it.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -119,20 +121,8 @@ pub struct GatewayAgentStatus {
     pub heartbeat: Option<Timestamp>,
 }
 
-/// Where a Gateway stands on a host.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-pub enum AgentState {
-    /// Envoy serves what is wanted.
-    Serving,
-    /// Envoy is being brought to what is wanted.
-    #[default]
-    Applying,
-    /// Envoy serves, but not all of what is wanted, or what was accepted last.
-    Degraded,
-    /// Nothing is served.
-    Down,
+fn state_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": AgentState::ALL })
 }
 
 /// An address of `spec.addresses` that the host does not have.

@@ -9,7 +9,7 @@ pub mod kubeconfig;
 pub mod names;
 
 pub use self::gateway_agent::{
-    AgentState, GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES,
-    MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute,
-    RefusedRule, STATUS_MANAGER, UnusableAddress,
+    GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
+    MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute, RefusedRule, STATUS_MANAGER,
+    UnusableAddress,
 };

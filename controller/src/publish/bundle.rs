@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message as _;
 use sesame_proto::keys::{self, KeyPair};
+use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Snapshot, VirtualHost};
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
 
@@ -172,7 +173,9 @@ fn summary(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> BTreeMap<Str
         .iter()
         .flat_map(|port| {
             port.listeners.iter().map(move |listener| {
-                let name = listener.name.rsplit('/').next().unwrap_or_default();
+                let provenance = Provenance::parse(&listener.name).ok();
+                let name = provenance.and_then(|provenance| provenance.listener());
+                let name = name.unwrap_or(&listener.name);
                 let protocol = listener.protocol().as_str_name();
                 let hostname = match listener.hostname.as_str() {
                     "" => "*",

@@ -278,7 +278,7 @@ impl Agents {
                     name: gateway.clone(),
                 });
                 let routes = before.refused.keys().chain(said.refused.keys());
-                touched.extend(routes.filter_map(|route| route_key(route)));
+                touched.extend(routes.filter_map(|route| ObjectKey::parse(route)));
             }
             if said.programmed.hosts > 0 {
                 self.said.insert(gateway, said);
@@ -294,17 +294,6 @@ impl Agents {
 fn readable(found: &[Found]) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
     let agents = found.iter();
     agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
-}
-
-/// `HTTPRoute/namespace/name`; none if it is not the name of a route.
-fn route_key(text: &str) -> Option<ObjectKey> {
-    let mut parts = text.splitn(3, '/');
-    let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
-    let kind = Kind::ALL.iter().find(|known| known.as_str() == kind)?;
-    Some(ObjectKey {
-        kind: *kind,
-        name: NamespacedName::new(namespace, name),
-    })
 }
 
 async fn watch(api: Api<Kept<Heard>>, news: UnboundedSender<News>, metrics: Arc<Metrics>) {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::status::{Programmed, RefusedRules};
-use sesame_published::{AgentState, GatewayAgent, GatewayAgentStatus, RefusedRule};
+use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
+use sesame_published::{GatewayAgent, GatewayAgentStatus, RefusedRule};
 
 /// A host that has said nothing for this long is lost.
 const LOST_AFTER: Duration = Duration::from_secs(3 * 60);

@@ -11,8 +11,8 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
-    ListenerSetStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
-    program_listener_set, refuse_rules,
+    ListenerSetStatus, PolicyStatus, Reason, RouteStatus, program, program_listener_set,
+    refuse_rules,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
@@ -46,7 +46,7 @@ pub(super) fn status(
         Kind::Gateway => {
             let mut status = judged.statuses.gateways.get(&key.name)?.clone();
             if let Some(said) = hosts.get(&key.name) {
-                program(&mut status, &of_object(&said.programmed, key));
+                program(&mut status, &said.programmed.of_object(key));
                 tell_lost(&mut status.conditions, &said.lost);
                 tell_strange(&mut status.conditions, &said.strange);
             }
@@ -63,7 +63,7 @@ pub(super) fn status(
         Kind::ListenerSet => {
             let mut status = judged.statuses.listener_sets.get(&key.name)?.clone();
             if let Some(said) = hosts.get(&status.gateway) {
-                program_listener_set(&mut status, &of_object(&said.programmed, key));
+                program_listener_set(&mut status, &said.programmed.of_object(key));
                 tell_lost(&mut status.conditions, &said.lost);
             }
             Some(Status::ListenerSet(status))
@@ -82,19 +82,6 @@ pub(super) fn status(
             }
             Some(Status::Route(status))
         }
-    }
-}
-
-/// What hosts say of one object's listeners, by their names in it.
-fn of_object(programmed: &Programmed, object: &ObjectKey) -> Programmed {
-    let prefix = format!("{object}/listeners/");
-    Programmed {
-        refused_listeners: programmed
-            .refused_listeners
-            .iter()
-            .filter_map(|(name, why)| Some((name.strip_prefix(&prefix)?.to_owned(), why.clone())))
-            .collect(),
-        ..programmed.clone()
     }
 }
 

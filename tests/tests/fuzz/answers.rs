@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sesame_agent::cli;
 use sesame_agent::envoy::Admin;
-use sesame_agent::run::orders::OrderRequest;
+use sesame_agent::run::commands::CommandRequest;
 use sesame_agent::run::report::Report;
 
 use super::campaign::{run, scratch};
@@ -112,11 +112,11 @@ fn orders() {
     run("orders", Form::Text, &seeds, |bytes| {
         // `status` reads what it takes for an agent's.
         let report: Option<Report> = serde_json::from_slice(bytes).ok();
-        let Ok(order) = serde_json::from_slice::<OrderRequest>(bytes) else {
+        let Ok(order) = serde_json::from_slice::<CommandRequest>(bytes) else {
             return Ok(report.is_some());
         };
         let text = serde_json::to_vec(&order).map_err(|error| error.to_string())?;
-        let again: OrderRequest =
+        let again: CommandRequest =
             serde_json::from_slice(&text).map_err(|error| error.to_string())?;
         if again == order {
             Ok(true)

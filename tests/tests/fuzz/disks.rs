@@ -12,7 +12,7 @@ use sesame_agent::apply::{Applier, Wanted};
 use sesame_agent::envoy::identity::{Identity, PID_FILE};
 use sesame_agent::envoy::log::{EnvoyLog, Mark};
 use sesame_agent::run::history::History;
-use sesame_agent::source::snapshot_dirs::SnapshotDirs;
+use sesame_agent::source::snapshots::SnapshotDirs;
 use sesame_files::directory;
 use sesame_proto::digest;
 use sesame_proto::keys;
@@ -99,10 +99,10 @@ fn snapshot_directory() {
                 continue;
             };
             let found = digest::revision(&complete.packed.snapshot());
-            if found != complete.revision {
+            if complete.manifest_revision.as_ref() != Some(&found) {
                 return Err(format!(
-                    "revision {found} is taken for {}",
-                    complete.revision
+                    "revision {found} is taken for {:?}",
+                    complete.manifest_revision
                 ));
             }
             if complete.packed.keys() != gateway.keys {

@@ -6,14 +6,14 @@ use std::net::Ipv4Addr;
 use prost::Message as _;
 use sesame_agent::source::last_good::LastGood;
 use sesame_agent::source::manifests::Manifests;
-use sesame_gateway_api::resolve::{self, ResolvedGateway};
+use sesame_gateway_api::resolve;
 use sesame_proto::digest;
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{Manifest, ShardRef, Snapshot};
 use sesame_proto::shard::{self, FORMAT, ShardError};
 use sesame_render::Options;
 use sesame_render::layout::XdsLayout;
-use sesame_render::packed::Packed;
 
 use super::campaign::{Verdict, run, scratch};
 use super::edit::Form;
@@ -44,15 +44,11 @@ pub(crate) fn holds(snapshot: &Snapshot, keys: &[KeyPair]) -> Result<(), String>
         return Err("written and read again it is rendered otherwise".to_owned());
     }
     let _ = sesame_render::static_bootstrap(&rendered);
-    let packed = Packed::new(&ResolvedGateway {
-        gateway: seeds::two()[0].gateway.clone(),
-        snapshot: snapshot.clone(),
-        keys: keys.to_vec(),
-    });
-    if packed.snapshot() == *snapshot {
+    let encoded = EncodedSnapshot::new(snapshot, keys.to_vec());
+    if encoded.snapshot() == *snapshot {
         Ok(())
     } else {
-        Err("packed and unpacked it is another".to_owned())
+        Err("encoded and decoded it is another".to_owned())
     }
 }
 
@@ -131,8 +127,8 @@ fn shards() {
     let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 3).expect("compressed");
     inputs.push(bomb);
     run("shards", Form::Proto, &inputs, |bytes| {
-        let packed = zstd::bulk::compress(bytes, 1).expect("compressed");
-        Ok(piece(bytes)? | piece(&packed)?)
+        let compressed = zstd::bulk::compress(bytes, 1).expect("compressed");
+        Ok(piece(bytes)? | piece(&compressed)?)
     });
 }
 

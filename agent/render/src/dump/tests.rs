@@ -57,3 +57,13 @@ fn a_private_key_is_printed_only_when_asked_for() {
     }
     assert!(!format!("{rendered:?}").contains("PRIVATE"));
 }
+
+#[test]
+fn fields_that_are_encoded_by_hand_have_the_numbers_of_the_envoy_api() {
+    let pool = descriptors::pool().unwrap();
+    for (message, field, number) in crate::route_tables::ENCODED_BY_HAND {
+        let name = format!("envoy.config.route.v3.{message}");
+        let message = pool.get_message_by_name(&name).unwrap();
+        assert_eq!(message.get_field_by_name(field).unwrap().number(), number);
+    }
+}

@@ -15,7 +15,8 @@ use self::selection::Selection;
 use super::agent::{self, AgentArgs};
 use super::output::{self, Format};
 use super::{EXIT_USAGE, EXIT_WRONG};
-use crate::run::report::{GatewayState, Report};
+use crate::run::report::Report;
+use sesame_gateway_api::status::AgentState;
 
 /// The time between two questions of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
@@ -106,7 +107,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                     output::error(&error);
                     failed = Some(words);
                 }
-                // What comes after it is shown, even if it is what was there before.
+                // InstanceCommand comes after it is shown, even if it is what was there before.
                 shown = None;
             }
         }
@@ -122,7 +123,7 @@ fn is_well(report: &Report, selection: &Selection) -> bool {
     let serves = |gateways: &[crate::run::report::GatewayReport]| {
         gateways
             .iter()
-            .all(|gateway| gateway.state == GatewayState::Serving)
+            .all(|gateway| gateway.state == AgentState::Serving)
     };
     (selection.names_objects() || serves(&report.gateways)) && !report.objects.iter().any(is_wrong)
 }

@@ -9,7 +9,9 @@ use comfy_table::{Table, presets};
 
 use super::conditions::{conditions, is_wrong};
 use super::selection::{Selection, plural};
-use crate::run::report::{GatewayState, ObjectReport, Report};
+use crate::run::report::{ObjectReport, Report};
+use crate::source::problem::Severity;
+use sesame_gateway_api::status::AgentState;
 
 /// The most objects of a kind whose faults are listed, unless that kind is asked for.
 const MAX_LISTED: usize = 20;
@@ -91,9 +93,10 @@ fn wrong(report: &Report, selection: &Selection) -> String {
         };
         let object = problem.object.as_deref();
         let object = object.map_or_else(String::new, |object| format!("{object}: "));
-        let (style, severity) = match problem.severity.as_str() {
-            "error" => (WRONG, "error"),
-            _ => (WARNING, "warning"),
+        let severity = problem.severity;
+        let style = match severity {
+            Severity::Error => WRONG,
+            Severity::Warning => WARNING,
         };
         let message = &problem.message;
         let _ = writeln!(text, "{style}{severity}{style:#}: {place}{object}{message}");
@@ -167,13 +170,13 @@ fn gateways(report: &Report) -> String {
     let rows = report.gateways.iter().map(|gateway| {
         let envoy = &gateway.envoy;
         let style = match gateway.state {
-            GatewayState::Serving => GOOD,
-            GatewayState::Applying | GatewayState::Degraded => WARNING,
-            GatewayState::Down => WRONG,
+            AgentState::Serving => GOOD,
+            AgentState::Applying | AgentState::Degraded => WARNING,
+            AgentState::Down => WRONG,
         };
         let row = vec![
             gateway.gateway.clone(),
-            gateway.state.as_str().to_owned(),
+            gateway.state.to_string(),
             gateway.addresses.join(","),
             short(either(&gateway.wanted_revision, &gateway.wanted)),
             short(either(&gateway.applied_revision, &gateway.applied)),

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::World;
 
-use crate::run::wanted::{Offer, WantedGateways};
+use crate::run::target::Targets;
+use crate::source::update::GatewayRevision;
 
 /// Returns the Gateways that were served, are still declared, and name a class that is not there.
 pub(super) fn orphans(
     world: &World,
-    before: &WantedGateways,
-    offers: &[Offer],
+    before: &Targets,
+    offers: &[GatewayRevision],
 ) -> BTreeSet<NamespacedName> {
-    let offered: BTreeSet<&NamespacedName> =
-        offers.iter().map(|offer| offer.packed.gateway()).collect();
+    let offered: BTreeSet<&NamespacedName> = offers.iter().map(|offer| &offer.gateway).collect();
     before
         .keys()
         .filter(|name| !offered.contains(name))
@@ -51,12 +51,13 @@ pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Opti
 /// Offers them as they were.
 pub(super) fn as_before<'a>(
     orphans: &'a BTreeSet<NamespacedName>,
-    before: &'a WantedGateways,
-) -> impl Iterator<Item = Offer> + 'a {
+    before: &'a Targets,
+) -> impl Iterator<Item = GatewayRevision> + 'a {
     orphans
         .iter()
-        .filter_map(|name| before.get(name))
-        .map(|wanted| Offer {
+        .filter_map(|name| before.get_key_value(name))
+        .map(|(gateway, wanted)| GatewayRevision {
+            gateway: gateway.clone(),
             packed: Arc::clone(&wanted.packed),
             snapshot: None,
             manifest_revision: wanted.manifest_revision.clone(),
@@ -65,11 +66,7 @@ pub(super) fn as_before<'a>(
 
 /// Takes over what was wanted of them as it is, where its addresses are the same: what was accepted before the agent
 /// started is nothing newer.
-pub(super) fn keep(
-    orphans: &BTreeSet<NamespacedName>,
-    before: &WantedGateways,
-    gateways: &mut WantedGateways,
-) {
+pub(super) fn keep(orphans: &BTreeSet<NamespacedName>, before: &Targets, gateways: &mut Targets) {
     for name in orphans {
         if let (Some(old), Some(new)) = (before.get(name), gateways.get_mut(name))
             && old.assignment == new.assignment

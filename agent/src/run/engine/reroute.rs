@@ -8,8 +8,9 @@ use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, is_of,
 use sesame_gateway_api::world::{ObjectKey, World};
 
 use super::Engine;
-use crate::run::wanted::{Offer, WantedGateways};
+use crate::run::target::Targets;
 use crate::source::manifests::ScanReport;
+use crate::source::update::GatewayRevision;
 
 impl Engine {
     /// What the Gateways are to serve, and which routes say something else, where nothing but a few routes has changed
@@ -17,8 +18,8 @@ impl Engine {
     pub(super) fn reroute(
         &mut self,
         scan: &ScanReport,
-        wanted: &WantedGateways,
-    ) -> Option<(Vec<Offer>, Vec<OtherStatus>)> {
+        wanted: &Targets,
+    ) -> Option<(Vec<GatewayRevision>, Vec<OtherStatus>)> {
         let before = {
             let known = self.known.borrow();
             // What is wanted is not what was resolved, or something else has changed meanwhile.
@@ -37,7 +38,8 @@ impl Engine {
                 Some(hosts) => Arc::new(wanted.packed.with_hosts(&hosts)?),
                 None => Arc::clone(&wanted.packed),
             };
-            offers.push(Offer {
+            offers.push(GatewayRevision {
+                gateway: name.clone(),
                 packed,
                 snapshot: None,
                 manifest_revision: None,

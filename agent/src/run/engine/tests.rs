@@ -241,8 +241,12 @@ impl Fixture {
         if !scan.changed.is_empty() {
             self.expected = self.expected.after(&whole.statuses, now);
         }
-        let offers: Vec<Offer> = whole.gateways.into_iter().map(Offer::from).collect();
-        let (nothing, source) = (WantedGateways::new(), Origin::Source("anew"));
+        let offers: Vec<GatewayRevision> = whole
+            .gateways
+            .into_iter()
+            .map(GatewayRevision::from)
+            .collect();
+        let (nothing, source) = (Targets::new(), Origin::Source("anew"));
         let expected = render_all(&offers, host, &nothing, source);
         let known = known.borrow();
         assert!(known.gateways.keys().eq(expected.keys()));

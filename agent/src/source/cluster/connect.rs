@@ -9,7 +9,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::kubeconfig;
 use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, PART_LABEL, Part, gateway_id};
 
-use crate::source::supply::Trusted;
+use crate::source::update::Trusted;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,7 +60,13 @@ impl Settings {
 pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
-            let at = |error| format!("--kubeconfig {}: {}", path.display(), words_of(&error));
+            let at = |error| {
+                format!(
+                    "--kubeconfig {}: {}",
+                    path.display(),
+                    describe_chain(&error)
+                )
+            };
             let kubeconfig::Read { config, warnings } = kubeconfig::read(path).await.map_err(at)?;
             for warning in warnings {
                 tracing::warn!("{warning}");
@@ -70,29 +76,29 @@ pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
         None => Config::incluster().map_err(|error| {
             format!(
                 "no ServiceAccount of a Pod ({}); outside a cluster name a file with --kubeconfig",
-                words_of(&error)
+                describe_chain(&error)
             )
         })?,
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // The pauses are ours: nothing waits out of sight.
+    // The backoff are ours: nothing waits out of sight.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| words(&error))
+    Client::try_from(config).map_err(|error| describe_error(&error))
 }
 
 /// What the API server, or the way to it, says.
-pub(crate) fn words(error: &kube::Error) -> String {
+pub(crate) fn describe_error(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => {
             format!("{} ({})", status.message, status.code)
         }
-        error => words_of(error),
+        error => describe_chain(error),
     }
 }
 
 /// An error with its causes, each once.
-fn words_of(error: &dyn Error) -> String {
+fn describe_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

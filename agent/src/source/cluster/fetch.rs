@@ -14,7 +14,7 @@ use sesame_published::names::{
     KEYS_ENTRY, SHARD_ENTRY, key_secret_name, manifest_name, shard_name,
 };
 
-use super::connect::words;
+use super::connect::describe_error;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Requests at a time, for one Gateway.
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 8;
 
 /// What is missing of one Gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Need {
+pub(super) struct MissingPieces {
     /// Configuration shards.
     pub(super) shards: Vec<ShardRef>,
     /// How many key Secrets there are to look through.
@@ -55,9 +55,9 @@ pub(super) async fn fetch(
     client: Client,
     namespace: &str,
     gateway: &NamespacedName,
-    need: Need,
+    need: MissingPieces,
 ) -> Fetched {
-    let Need {
+    let MissingPieces {
         shards,
         key_secrets,
     } = need;
@@ -149,7 +149,7 @@ where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     match tokio::time::timeout(TIMEOUT, api.get_opt(name)).await {
-        Ok(result) => result.map_err(|error| words(&error)),
+        Ok(result) => result.map_err(|error| describe_error(&error)),
         Err(_) => Err(format!(
             "the API server has not answered within {TIMEOUT:?}"
         )),

@@ -12,8 +12,8 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
-use super::connect::{Settings, connect, words};
-use super::pause::{Pauses, spread};
+use super::backoff::{Backoff, jittered};
+use super::connect::{Settings, connect, describe_error};
 
 /// ConfigMaps hold a mebibyte each.
 const PAGE: u32 = 50;
@@ -57,7 +57,7 @@ pub(super) async fn follow(
         selector: settings.selector(),
         events,
         version: None,
-        pauses: Pauses::default(),
+        backoff: Backoff::default(),
     };
     while !follower.events.is_closed() {
         let error = match connect(&settings).await {
@@ -71,7 +71,7 @@ pub(super) async fn follow(
         if follower.events.send(Event::Lost(error)).await.is_err() {
             return;
         }
-        tokio::time::sleep(follower.pauses.next()).await;
+        tokio::time::sleep(follower.backoff.next()).await;
     }
 }
 
@@ -80,7 +80,7 @@ struct Follower {
     events: mpsc::Sender<Event>,
     /// Where the watch was; none before the first list, or when the server no longer knows.
     version: Option<String>,
-    pauses: Pauses,
+    backoff: Backoff,
 }
 
 impl Follower {
@@ -95,7 +95,7 @@ impl Follower {
             };
             let steady = began.elapsed() >= STEADY;
             if watching && steady {
-                self.pauses.reset();
+                self.backoff.reset();
             }
             match outcome {
                 Ok(()) => {}
@@ -104,7 +104,7 @@ impl Follower {
             }
             if watching && !steady {
                 // A server that ends watches at once is not to be asked in a circle.
-                tokio::time::sleep(self.pauses.next()).await;
+                tokio::time::sleep(self.backoff.next()).await;
             }
         }
     }
@@ -132,7 +132,7 @@ impl Follower {
 
     /// Ends well when the server ends it, and is to be started again.
     async fn watch(&mut self, api: &Api<ConfigMap>, version: &str) -> Result<(), Failure> {
-        let seconds = u32::try_from(spread(WATCH_SECONDS).as_secs()).unwrap_or(240);
+        let seconds = u32::try_from(jittered(WATCH_SECONDS).as_secs()).unwrap_or(240);
         let params = WatchParams::default()
             .labels(&self.selector)
             .timeout(seconds.min(290));
@@ -140,7 +140,7 @@ impl Follower {
         self.tell(Event::Back).await?;
         let mut stream = std::pin::pin!(stream.map_err(Failure::from));
         loop {
-            let Ok(event) = tokio::time::timeout(spread(QUIET), stream.next()).await else {
+            let Ok(event) = tokio::time::timeout(jittered(QUIET), stream.next()).await else {
                 answers(api).await?;
                 continue;
             };
@@ -186,7 +186,7 @@ impl From<kube::Error> for Failure {
             kube::Error::Api(status) if status.code == 410 || status.reason == "Expired" => {
                 Self::Expired
             }
-            error => Self::Lost(words(error)),
+            error => Self::Lost(describe_error(error)),
         }
     }
 }
@@ -196,7 +196,7 @@ async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
     match tokio::time::timeout(PROBE_TIMEOUT, client.apiserver_version()).await {
         Ok(Ok(_) | Err(kube::Error::Api(_))) => Ok(()),
-        Ok(Err(error)) => Err(Failure::Lost(words(&error))),
+        Ok(Err(error)) => Err(Failure::Lost(describe_error(&error))),
         Err(_) => Err(unanswered(PROBE_TIMEOUT)),
     }
 }

@@ -12,8 +12,8 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::{ShardRef, Snapshot};
 use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS};
 
-use super::pieces::Named;
-use sesame_render::packed::Packed;
+use super::pieces::CheckedManifest;
+use sesame_proto::encoded::EncodedSnapshot;
 
 /// The next revision, as long as keys or endpoints of it are missing.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ pub(super) enum Config {
     /// Read from all of its shards.
     Whole(Snapshot),
     /// The complete revision with other virtual hosts; its keys and endpoints are those of that.
-    Rerouted(Packed),
+    Rerouted(EncodedSnapshot),
 }
 
 impl Next {
     /// The long way.
-    pub(super) fn joined(named: &Named, joined: Joined) -> Self {
+    pub(super) fn joined(named: &CheckedManifest, joined: Joined) -> Self {
         let Joined { config, size } = joined;
         Self {
             origin: Origin::new(named, size),
@@ -54,7 +54,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    fn new(named: &Named, size: u64) -> Self {
+    fn new(named: &CheckedManifest, size: u64) -> Self {
         Self {
             config: named.manifest.config.clone(),
             size,
@@ -77,11 +77,11 @@ impl Origin {
     pub(super) fn reroute(
         &self,
         gateway: &NamespacedName,
-        complete: &Packed,
-        next: &Named,
+        complete: &EncodedSnapshot,
+        next: &CheckedManifest,
         shards: &BTreeMap<String, Vec<u8>>,
     ) -> Option<Next> {
-        let Named {
+        let CheckedManifest {
             manifest,
             key_secrets,
             stamp: _,
@@ -93,7 +93,10 @@ impl Origin {
             let digest = &shard.sha256;
             shards.get(digest).is_some_and(|bytes| same(digest, bytes))
         });
-        if !all || complete.gateway() != gateway || self.key_secrets != *key_secrets {
+        if !all
+            || complete.gateway() != format!("Gateway/{gateway}")
+            || self.key_secrets != *key_secrets
+        {
             return None;
         }
         let stored = |digest: &str| {

@@ -13,13 +13,13 @@ use sesame_published::names::{
     MAX_KEY_SECRETS, PART_LABEL, Part, SIGNATURE_ENTRY, gateway_id, manifest_name, shard_name,
 };
 
-use super::fetch::Need;
-use crate::source::supply::{Trusted, gateway_of};
-use sesame_render::packed::Packed;
+use super::fetch::MissingPieces;
+use crate::source::update::{Trusted, gateway_of};
+use sesame_proto::encoded::EncodedSnapshot;
 
 /// A manifest that can be followed.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
     /// As its summary says.
     pub(super) key_secrets: usize,
@@ -29,7 +29,7 @@ pub(super) struct Named {
 
 /// An endpoint shard.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct EndpointShard {
     pub(super) sets: Vec<EndpointSet>,
     /// How much memory they take.
     pub(super) size: u64,
@@ -40,15 +40,15 @@ pub(super) struct Live {
 }
 
 /// What the newest revision waits for.
-pub(super) struct Wait {
+pub(super) struct Blocked {
     pub(super) reason: String,
     /// Whether waiting alone has not helped.
     pub(super) stuck: bool,
     /// What is to be fetched.
-    pub(super) need: Option<Need>,
+    pub(super) need: Option<MissingPieces>,
 }
 
-impl Wait {
+impl Blocked {
     /// Nothing can be done but wait for others.
     pub(super) fn stuck(reason: String) -> Self {
         Self {
@@ -64,7 +64,7 @@ pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
     faults: &[String],
-) -> Result<Joined, Wait> {
+) -> Result<Joined, Blocked> {
     let mut missing = Vec::new();
     let mut shards: BTreeMap<String, &[u8]> = BTreeMap::new();
     for reference in &manifest.config {
@@ -76,7 +76,7 @@ pub(super) fn join(
         }
     }
     if let [first, ..] = missing.as_slice() {
-        return Err(Wait {
+        return Err(Blocked {
             reason: match faults {
                 [] => format!(
                     "{} of its {} shards are being read, {} first",
@@ -87,17 +87,17 @@ pub(super) fn join(
                 faults => faults.join("; "),
             },
             stuck: !faults.is_empty(),
-            need: Some(Need {
+            need: Some(MissingPieces {
                 shards: missing,
                 key_secrets: 0,
             }),
         });
     }
-    shard::join_config(manifest, &shards).map_err(|error| Wait::stuck(error.to_string()))
+    shard::join_config(manifest, &shards).map_err(|error| Blocked::stuck(error.to_string()))
 }
 
 /// What is to be done about keys that are not held.
-pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[String]) -> Wait {
+pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[String]) -> Blocked {
     let missing = missing.join(", ");
     let (reason, stuck) = match (key_secrets, faults) {
         (0, _) => (
@@ -109,10 +109,10 @@ pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[St
         (_, []) => (format!("the keys {missing} are being read"), false),
         (_, faults) => (format!("the keys {missing}: {}", faults.join("; ")), true),
     };
-    Wait {
+    Blocked {
         reason,
         stuck,
-        need: (key_secrets > 0).then_some(Need {
+        need: (key_secrets > 0).then_some(MissingPieces {
             shards: Vec::new(),
             key_secrets,
         }),
@@ -123,13 +123,13 @@ pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[St
 pub(super) fn live_shards<'a>(
     gateway: &NamespacedName,
     manifest: &Manifest,
-    live: &'a BTreeMap<String, Live>,
-) -> Result<Vec<&'a Live>, Wait> {
+    live: &'a BTreeMap<String, EndpointShard>,
+) -> Result<Vec<&'a EndpointShard>, Blocked> {
     let named = manifest.endpoints.iter().map(|reference| {
         let name = shard_name(gateway, &reference.name);
         match live.get(&name) {
             Some(live) => Ok(live),
-            None => Err(Wait::stuck(format!(
+            None => Err(Blocked::stuck(format!(
                 "its endpoint shard, ConfigMap {name}, is not there"
             ))),
         }
@@ -140,10 +140,10 @@ pub(super) fn live_shards<'a>(
 /// The endpoint sets of these names, which the configuration uses. One that no shard has now stays as it was `before`:
 /// the shards may be ahead of the manifest, or behind it.
 pub(super) fn endpoints(
-    shards: &[&Live],
+    shards: &[&EndpointShard],
     used: BTreeSet<&str>,
     before: &[EndpointSet],
-) -> Result<Vec<EndpointSet>, Wait> {
+) -> Result<Vec<EndpointSet>, Blocked> {
     let mut all = Snapshot::default();
     let sets = shards.iter().flat_map(|live| &live.sets);
     let sets = sets.filter(|set| used.contains(set.name.as_str())).cloned();
@@ -158,7 +158,7 @@ pub(super) fn endpoints(
         .cloned()
         .collect();
     if let Some(name) = lost.first() {
-        return Err(Wait::stuck(format!(
+        return Err(Blocked::stuck(format!(
             "the endpoints of {name} are in none of its endpoint shards"
         )));
     }
@@ -172,9 +172,9 @@ pub(super) fn endpoints(
 pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
     manifest: &Manifest,
-    live: &BTreeMap<String, Live>,
-    packed: &Packed,
-) -> Result<Option<Packed>, Wait> {
+    live: &BTreeMap<String, EndpointShard>,
+    packed: &EncodedSnapshot,
+) -> Result<Option<EncodedSnapshot>, Blocked> {
     let shards = live_shards(gateway, manifest, live)?;
     let earlier = packed.endpoints();
     // A whole revision has the sets that it uses, and no others.
@@ -188,7 +188,7 @@ pub(super) fn read_manifest(
     id: &str,
     object: &ConfigMap,
     trusted: &Trusted,
-) -> Result<(NamespacedName, Named), String> {
+) -> Result<(NamespacedName, CheckedManifest), String> {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let at = |why: String| format!("ConfigMap {name}: {why}");
     let bytes = entry(object, MANIFEST_ENTRY).map_err(at)?;
@@ -221,7 +221,7 @@ pub(super) fn read_manifest(
     let stamp = verified(&gateway, piece, bytes, object, trusted).map_err(at)?;
     Ok((
         gateway,
-        Named {
+        CheckedManifest {
             manifest,
             key_secrets,
             stamp,

@@ -6,7 +6,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::manifest_name;
 
 use crate::source::problem::{Problem, Severity};
-use crate::source::supply::Supplied;
+use crate::source::update::GatewayUpdate;
 
 /// The most Gateways that one host can be asked to serve.
 pub(super) const MAX_GATEWAYS: usize = 500;
@@ -29,7 +29,7 @@ pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> Problem 
 
 /// Gateways of which nothing whole was ever read.
 pub(super) fn unserved(
-    gateways: &BTreeMap<NamespacedName, Supplied>,
+    gateways: &BTreeMap<NamespacedName, GatewayUpdate>,
 ) -> impl Iterator<Item = Problem> {
     gateways.iter().filter_map(|(gateway, supplied)| {
         let awaited = supplied.awaited.as_ref().filter(|awaited| awaited.stuck)?;

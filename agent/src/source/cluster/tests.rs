@@ -16,12 +16,12 @@ use sesame_published::names::{
     shard_name,
 };
 
+use super::assembler::RevisionAssembler;
 use super::connect::Settings;
-use super::fetch::{Fetched, Need};
+use super::fetch::{Fetched, MissingPieces};
 use super::listing::Event;
-use super::shelf::Shelf;
-use super::stock::Stock;
-use crate::source::supply::Complete;
+use super::store::ClusterStore;
+use crate::source::update::GatewayRevision;
 
 fn edge() -> NamespacedName {
     NamespacedName::new("default", "edge")
@@ -89,13 +89,13 @@ fn live(sharded: &Sharded) -> ConfigMap {
     object(name, SHARD_ENTRY, shard.expect("a shard").bytes.to_vec())
 }
 
-fn take_live(shelf: &mut Shelf, object: &ConfigMap) {
+fn take_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
     let name = object.metadata.name.clone().expect("a name");
-    shelf.take_live(&name, object);
+    assembler.take_live(&name, object);
 }
 
 /// What the API server would give for a need.
-fn fetched(need: &Need, sharded: &Sharded) -> Fetched {
+fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
     let stored = need.shards.iter().map(|reference| {
         let shard = sharded.shards.iter().find(|s| s.name == reference.name);
         let bytes = shard.expect("a shard").bytes.to_vec();
@@ -107,25 +107,29 @@ fn fetched(need: &Need, sharded: &Sharded) -> Fetched {
     }
 }
 
-fn complete(shelf: &Shelf) -> Option<Complete> {
-    shelf.supplied().and_then(|(_, supplied)| supplied.complete)
+fn complete(assembler: &RevisionAssembler) -> Option<GatewayRevision> {
+    assembler
+        .supplied()
+        .and_then(|(_, supplied)| supplied.complete)
 }
 
-fn reason(shelf: &Shelf) -> String {
-    let awaited = shelf.supplied().and_then(|(_, supplied)| supplied.awaited);
+fn reason(assembler: &RevisionAssembler) -> String {
+    let awaited = assembler
+        .supplied()
+        .and_then(|(_, supplied)| supplied.awaited);
     awaited.map(|awaited| awaited.reason).unwrap_or_default()
 }
 
-/// A shelf with this snapshot complete.
-fn filled(sharded: &Sharded) -> Shelf {
-    let mut shelf = Shelf::default();
-    take_live(&mut shelf, &live(sharded));
-    shelf.take_manifest(&gateway_id(&edge()), &manifest(&sharded.manifest, "0"));
-    let need = shelf.advance().expect("shards are missing");
-    shelf.absorb(fetched(&need, sharded));
-    assert_eq!(shelf.advance(), None, "{}", reason(&shelf));
-    assert!(complete(&shelf).is_some(), "{}", reason(&shelf));
-    shelf
+/// A assembler with this snapshot complete.
+fn filled(sharded: &Sharded) -> RevisionAssembler {
+    let mut assembler = RevisionAssembler::default();
+    take_live(&mut assembler, &live(sharded));
+    assembler.take_manifest(&gateway_id(&edge()), &manifest(&sharded.manifest, "0"));
+    let need = assembler.advance().expect("shards are missing");
+    assembler.absorb(fetched(&need, sharded));
+    assert_eq!(assembler.advance(), None, "{}", reason(&assembler));
+    assert!(complete(&assembler).is_some(), "{}", reason(&assembler));
+    assembler
 }
 
 #[test]
@@ -134,69 +138,75 @@ fn pieces_make_the_snapshot_in_any_order() {
     let sharded = shard::split(&original).expect("shards");
     let id = gateway_id(&edge());
     for order in 0..2 {
-        let mut shelf = Shelf::default();
+        let mut assembler = RevisionAssembler::default();
         if order == 0 {
-            take_live(&mut shelf, &live(&sharded));
+            take_live(&mut assembler, &live(&sharded));
         }
-        shelf.take_manifest(&id, &manifest(&sharded.manifest, "0"));
-        let need = shelf.advance().expect("shards are missing");
+        assembler.take_manifest(&id, &manifest(&sharded.manifest, "0"));
+        let need = assembler.advance().expect("shards are missing");
         assert_eq!(need.shards, sharded.manifest.config);
         // One after the other.
         for reference in &need.shards {
-            assert!(complete(&shelf).is_none());
-            let one = Need {
+            assert!(complete(&assembler).is_none());
+            let one = MissingPieces {
                 shards: vec![reference.clone()],
                 key_secrets: 0,
             };
-            shelf.absorb(fetched(&one, &sharded));
-            shelf.advance();
+            assembler.absorb(fetched(&one, &sharded));
+            assembler.advance();
         }
         if order == 1 {
-            assert!(complete(&shelf).is_none());
+            assert!(complete(&assembler).is_none());
             assert!(
-                reason(&shelf).contains("endpoint shard"),
+                reason(&assembler).contains("endpoint shard"),
                 "{}",
-                reason(&shelf)
+                reason(&assembler)
             );
-            take_live(&mut shelf, &live(&sharded));
-            shelf.advance();
+            take_live(&mut assembler, &live(&sharded));
+            assembler.advance();
         }
-        let whole = complete(&shelf).expect("all pieces");
+        let whole = complete(&assembler).expect("all pieces");
         assert_eq!(whole.packed.snapshot(), original);
-        assert_eq!(whole.revision, sharded.manifest.revision);
+        assert_eq!(
+            whole.manifest_revision.as_ref(),
+            Some(&sharded.manifest.revision)
+        );
     }
 }
 
 #[test]
 fn endpoints_ahead_of_the_manifest_or_behind_it_take_nothing_away() {
     let first = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
-    let mut shelf = filled(&first);
+    let mut assembler = filled(&first);
 
     // The shards are ahead: the backend is still used, its endpoints are gone.
     let ahead = shard::split(&snapshot(&[("b", "10.0.0.2")])).expect("shards");
-    take_live(&mut shelf, &live(&ahead));
-    assert_eq!(shelf.advance(), None);
-    let now = complete(&shelf).expect("complete");
+    take_live(&mut assembler, &live(&ahead));
+    assert_eq!(assembler.advance(), None);
+    let now = complete(&assembler).expect("complete");
     assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.1")]);
 
     // The shards are behind: the new backend has no endpoints yet.
-    take_live(&mut shelf, &live(&first));
-    shelf.take_manifest(&gateway_id(&edge()), &manifest(&ahead.manifest, "0"));
-    let need = shelf.advance().expect("shards are missing");
-    shelf.absorb(fetched(&need, &ahead));
-    shelf.advance();
+    take_live(&mut assembler, &live(&first));
+    assembler.take_manifest(&gateway_id(&edge()), &manifest(&ahead.manifest, "0"));
+    let need = assembler.advance().expect("shards are missing");
+    assembler.absorb(fetched(&need, &ahead));
+    assembler.advance();
     assert!(
-        reason(&shelf).contains("endpoints of b"),
+        reason(&assembler).contains("endpoints of b"),
         "{}",
-        reason(&shelf)
+        reason(&assembler)
     );
-    let now = complete(&shelf).expect("complete");
-    assert_eq!(now.revision, first.manifest.revision);
-    take_live(&mut shelf, &live(&ahead));
-    shelf.advance();
-    let now = complete(&shelf).expect("complete");
+    let now = complete(&assembler).expect("complete");
+    assert_eq!(
+        now.manifest_revision.as_ref(),
+        Some(&first.manifest.revision)
+    );
+    take_live(&mut assembler, &live(&ahead));
+    assembler.advance();
+    let now = complete(&assembler).expect("complete");
     assert_eq!(now.packed.endpoints(), [set("b", "10.0.0.2")]);
-    assert_eq!(reason(&shelf), "");
+    assert_eq!(reason(&assembler), "");
 }
 
 #[test]
@@ -204,36 +214,36 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     let first = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
     let second = shard::split(&snapshot(&[("a", "10.0.0.9")])).expect("shards");
     assert_eq!(first.manifest.revision, second.manifest.revision);
-    let mut shelf = filled(&first);
-    take_live(&mut shelf, &live(&second));
-    assert_eq!(shelf.advance(), None);
-    let now = complete(&shelf).expect("complete");
+    let mut assembler = filled(&first);
+    take_live(&mut assembler, &live(&second));
+    assert_eq!(assembler.advance(), None);
+    let now = complete(&assembler).expect("complete");
     assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.9")]);
     // A shard of other bytes, and one that is gone, change nothing.
     let name = live(&first).metadata.name.expect("a name");
-    shelf.take_live(
+    assembler.take_live(
         &name,
         &object(name.clone(), SHARD_ENTRY, b"not zstd".to_vec()),
     );
-    shelf.advance();
+    assembler.advance();
     assert!(
-        reason(&shelf).contains("those before are used"),
+        reason(&assembler).contains("those before are used"),
         "{}",
-        reason(&shelf)
+        reason(&assembler)
     );
-    shelf.drop_live(&name);
-    shelf.advance();
-    let now = complete(&shelf).expect("complete");
+    assembler.drop_live(&name);
+    assembler.advance();
+    let now = complete(&assembler).expect("complete");
     assert_eq!(now.packed.endpoints(), [set("a", "10.0.0.9")]);
     // A shard may hold nothing but endpoints.
     let config = &first.shards[0];
     let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.to_vec());
-    shelf.take_live(&name, &hostile);
-    shelf.advance();
+    assembler.take_live(&name, &hostile);
+    assembler.advance();
     assert!(
-        reason(&shelf).contains("more than endpoints"),
+        reason(&assembler).contains("more than endpoints"),
         "{}",
-        reason(&shelf)
+        reason(&assembler)
     );
 }
 
@@ -250,9 +260,9 @@ fn the_next_revision_asks_only_for_what_is_new() {
         shard::split(&first).expect("shards"),
         shard::split(&second).expect("shards"),
     );
-    let mut shelf = filled(&first);
-    shelf.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
-    let need = shelf.advance().expect("one shard is new");
+    let mut assembler = filled(&first);
+    assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
+    let need = assembler.advance().expect("one shard is new");
     assert_eq!(need.shards, second.manifest.config[..1]);
 }
 
@@ -276,34 +286,44 @@ fn keys_are_asked_for_once_and_only_when_there_are_secrets() {
         shard::split(&second).expect("shards"),
     );
     let id = gateway_id(&edge());
-    let mut shelf = Shelf::default();
-    take_live(&mut shelf, &live(&first));
-    shelf.take_manifest(&id, &manifest(&first.manifest, "0"));
-    let need = shelf.advance().expect("shards are missing");
-    shelf.absorb(fetched(&need, &first));
-    assert_eq!(shelf.advance(), None, "there is nothing to look through");
-    assert!(
-        reason(&shelf).contains("no key Secrets"),
-        "{}",
-        reason(&shelf)
+    let mut assembler = RevisionAssembler::default();
+    take_live(&mut assembler, &live(&first));
+    assembler.take_manifest(&id, &manifest(&first.manifest, "0"));
+    let need = assembler.advance().expect("shards are missing");
+    assembler.absorb(fetched(&need, &first));
+    assert_eq!(
+        assembler.advance(),
+        None,
+        "there is nothing to look through"
     );
-    shelf.take_manifest(&id, &manifest(&first.manifest, "2"));
-    let need = shelf.advance().expect("the keys are missing");
+    assert!(
+        reason(&assembler).contains("no key Secrets"),
+        "{}",
+        reason(&assembler)
+    );
+    assembler.take_manifest(&id, &manifest(&first.manifest, "2"));
+    let need = assembler.advance().expect("the keys are missing");
     assert_eq!((need.shards.len(), need.key_secrets), (0, 2));
-    shelf.absorb(Fetched {
+    assembler.absorb(Fetched {
         keys: vec![pair.clone()],
         ..Fetched::default()
     });
-    assert_eq!(shelf.advance(), None);
-    let keys = |shelf: &Shelf| complete(shelf).expect("complete").packed.keys().to_vec();
-    assert_eq!(keys(&shelf), std::slice::from_ref(&pair));
+    assert_eq!(assembler.advance(), None);
+    let keys = |assembler: &RevisionAssembler| {
+        complete(assembler)
+            .expect("complete")
+            .packed
+            .keys()
+            .to_vec()
+    };
+    assert_eq!(keys(&assembler), std::slice::from_ref(&pair));
     // The next revision names the same key.
-    shelf.take_manifest(&id, &manifest(&second.manifest, "2"));
-    let need = shelf.advance().expect("one shard is new");
+    assembler.take_manifest(&id, &manifest(&second.manifest, "2"));
+    let need = assembler.advance().expect("one shard is new");
     assert_eq!(need.key_secrets, 0);
-    shelf.absorb(fetched(&need, &second));
-    assert_eq!(shelf.advance(), None);
-    assert_eq!(keys(&shelf), [pair]);
+    assembler.absorb(fetched(&need, &second));
+    assert_eq!(assembler.advance(), None);
+    assert_eq!(keys(&assembler), [pair]);
 }
 
 #[test]
@@ -347,16 +367,23 @@ fn a_manifest_that_cannot_be_followed_is_said_and_leaves_the_one_before() {
         ),
     ];
     for (bad, word) in cases {
-        let mut shelf = filled(&good);
-        shelf.take_manifest(&gateway_id(&edge()), &bad);
-        assert_eq!(shelf.advance(), None, "{word}");
-        assert!(reason(&shelf).contains(word), "{word}: {}", reason(&shelf));
-        let now = complete(&shelf).expect("what was there");
-        assert_eq!(now.revision, good.manifest.revision);
+        let mut assembler = filled(&good);
+        assembler.take_manifest(&gateway_id(&edge()), &bad);
+        assert_eq!(assembler.advance(), None, "{word}");
+        assert!(
+            reason(&assembler).contains(word),
+            "{word}: {}",
+            reason(&assembler)
+        );
+        let now = complete(&assembler).expect("what was there");
+        assert_eq!(
+            now.manifest_revision.as_ref(),
+            Some(&good.manifest.revision)
+        );
         // A good one again.
-        shelf.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
-        shelf.advance();
-        assert_eq!(reason(&shelf), "");
+        assembler.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
+        assembler.advance();
+        assert_eq!(reason(&assembler), "");
     }
 }
 
@@ -373,7 +400,7 @@ async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
     let other = NamespacedName::new("default", "other");
     // Without a client nobody can be asked.
     let (clients, _) = tokio::sync::watch::channel(None);
-    let mut stock = Stock::new(settings, clients, &[edge(), other.clone()]);
+    let mut store = ClusterStore::new(settings, clients, &[edge(), other.clone()]);
     let sharded = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
     let labelled = |mut object: ConfigMap, part: Part| {
         object.metadata.labels = Some(BTreeMap::from([
@@ -398,8 +425,8 @@ async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
     ];
     for event in events {
         let what = format!("{event:?}");
-        stock.take(event);
-        if let Some(supply) = stock.supply() {
+        store.take(event);
+        if let Some(supply) = store.supply() {
             let listed: Vec<&NamespacedName> = supply.gateways.keys().collect();
             assert_eq!(listed, [&edge(), &other], "after {what}");
             assert_eq!(supply.away.is_some(), what.starts_with("Lost"), "{what}");

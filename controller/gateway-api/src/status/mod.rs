@@ -6,6 +6,7 @@
 //! A condition that depends on the time has its place in `crate::expiry`: there, functions take the time as a value, and
 //! the callers that have a clock add the outcome to the statuses.
 
+mod agent_state;
 mod condition;
 mod fault;
 mod merge;
@@ -23,6 +24,7 @@ use serde::{Serialize, Serializer};
 use crate::api::{AddressType, NamespacedName, ParentRef, RouteGroupKind};
 use crate::world::ObjectKey;
 
+pub use self::agent_state::AgentState;
 pub use self::condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use self::merge::{TimedCondition, merge};
 pub use self::program::{Programmed, program, program_listener_set};

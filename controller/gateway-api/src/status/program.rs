@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use sesame_proto::provenance::Provenance;
+
 use super::{
     Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress,
     ListenerSetStatus, ListenerStatus, Reason,
 };
 use crate::api::AddressType;
+use crate::world::ObjectKey;
 
 /// The report of all hosts of one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,11 +21,29 @@ pub struct Programmed {
     pub hosts_ready: u32,
     /// Number of all hosts of the Gateway.
     pub hosts: u32,
-    /// Listeners of the object in question, the Gateway or one of its ListenerSets, that hosts could not open: by
-    /// name, with the reason in words.
+    /// Listeners that hosts could not open, with the reason in words: by provenance, or of one object by name.
     pub refused_listeners: BTreeMap<String, String>,
     /// Addresses of the specification that no host has, with the reason in words.
     pub unusable_addresses: BTreeMap<String, String>,
+}
+
+impl Programmed {
+    /// Returns the same with the listeners of one object only, by their names in it. Hosts name a listener by its
+    /// provenance.
+    #[must_use]
+    pub fn of_object(&self, object: &ObjectKey) -> Self {
+        let object = object.to_string();
+        let of_object = |(name, why): (&String, &String)| {
+            let provenance = Provenance::parse(name).ok()?;
+            let listener = provenance.listener()?.to_owned();
+            (provenance.object().to_string() == object).then(|| (listener, why.clone()))
+        };
+        let listeners = self.refused_listeners.iter();
+        Self {
+            refused_listeners: listeners.filter_map(of_object).collect(),
+            ..self.clone()
+        }
+    }
 }
 
 /// Adds the report of the hosts to `status`.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use sesame_proto::keys::KeyPair;
 
+use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
 /// Key pairs by the Secret that they come from.
@@ -25,12 +26,7 @@ impl LastGoodKeys {
     pub fn of_pairs(pairs: impl IntoIterator<Item = KeyPair>) -> Self {
         let mut found = BTreeMap::new();
         for pair in pairs {
-            let mut parts = pair.name.split('/');
-            let (kind, namespace, name) = (parts.next(), parts.next(), parts.next());
-            if let (Some("Secret"), Some(namespace), Some(name), None) =
-                (kind, namespace, name, parts.next())
-            {
-                let secret = NamespacedName::new(namespace, name);
+            if let Some(secret) = ObjectKey::parse_as(Kind::Secret, &pair.name) {
                 found.entry(secret).or_insert_with(|| Arc::new(pair));
             }
         }

@@ -1,13 +1,12 @@
 //! The short way to the next revision leads where the long one does, and is taken.
 
 use proptest::prelude::*;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::digest;
 use sesame_proto::schema::{Route, ShardRef};
 use sesame_proto::shard::Splitter;
 
 use super::*;
-use sesame_render::packed::Packed;
+use sesame_proto::encoded::EncodedSnapshot;
 
 const TABLES: [&str; 2] = ["http/80", "http/81"];
 /// Among how many shards virtual hosts and backends are shared out.
@@ -333,7 +332,7 @@ impl Publisher {
         (0..live_shards).map(shard).collect()
     }
 
-    fn answer(&self, need: &Need, answer: Answer) -> Option<Fetched> {
+    fn answer(&self, need: &MissingPieces, answer: Answer) -> Option<Fetched> {
         let stored = need.shards.iter().map(|shard| {
             let bytes = self.shards[&shard.sha256].clone();
             (shard.sha256.clone(), bytes)
@@ -362,16 +361,16 @@ impl Publisher {
     }
 }
 
-/// Two shelves that are told the same; the second always goes the long way.
+/// Two gateways that are told the same; the second always goes the long way.
 #[derive(Default)]
-struct Both([Shelf; 2]);
+struct Both([RevisionAssembler; 2]);
 
 impl Both {
-    fn tell(&mut self, tell: impl Fn(&mut Shelf)) {
+    fn tell(&mut self, tell: impl Fn(&mut RevisionAssembler)) {
         self.0.iter_mut().for_each(tell);
     }
 
-    fn advance(&mut self) -> Result<Option<Need>, TestCaseError> {
+    fn advance(&mut self) -> Result<Option<MissingPieces>, TestCaseError> {
         let [short, long] = &mut self.0;
         long.forget_origin();
         let (need, expected) = (short.advance(), long.advance());
@@ -380,7 +379,7 @@ impl Both {
         prop_assert_eq!(short.is_some(), long.is_some());
         if let (Some((_, short)), Some((_, long))) = (short, long) {
             prop_assert_eq!(short.awaited, long.awaited);
-            let parts = |c: Complete| (c.revision, c.packed);
+            let parts = |c: GatewayRevision| (c.manifest_revision, c.packed);
             prop_assert_eq!(short.complete.map(parts), long.complete.map(parts));
         }
         Ok(need)
@@ -395,7 +394,9 @@ fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
             publisher.change(change);
         }
         let live = publisher.live(step.live_shards);
-        let take = |shelf: &mut Shelf| live.iter().for_each(|object| take_live(shelf, object));
+        let take = |assembler: &mut RevisionAssembler| {
+            live.iter().for_each(|object| take_live(assembler, object))
+        };
         if step.live == 0 {
             both.tell(take);
         }
@@ -403,14 +404,14 @@ fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
             &publisher.manifest(&step.wrong, step.live_shards),
             &step.key_secrets.to_string(),
         );
-        both.tell(|shelf| shelf.take_manifest(&gateway_id(&edge()), &object));
+        both.tell(|assembler| assembler.take_manifest(&gateway_id(&edge()), &object));
         let mut need = both.advance()?;
         for answer in step.answers {
             if let Some(asked) = &need
                 && publisher.answer(asked, answer).is_some()
             {
-                both.tell(|shelf| {
-                    shelf.absorb(publisher.answer(asked, answer).unwrap_or_default());
+                both.tell(|assembler| {
+                    assembler.absorb(publisher.answer(asked, answer).unwrap_or_default());
                 });
                 need = both.advance()?;
             }
@@ -448,12 +449,12 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
     let second = splitter.reroute(vec![(table, changed.clone())]);
     let second = second.expect("shards").expect("the host has its place");
     for short in [true, false] {
-        let mut shelf = filled(&first);
+        let mut assembler = filled(&first);
         if !short {
-            shelf.forget_origin();
+            assembler.forget_origin();
         }
-        shelf.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
-        let need = shelf.advance().expect("a shard is missing");
+        assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
+        let need = assembler.advance().expect("a shard is missing");
         assert_eq!(need.shards.len(), 1);
         let mut fetched = fetched(&need, &second);
         // Whoever looks into these sees that they are not what they were.
@@ -464,25 +465,31 @@ fn of_a_changed_route_no_shard_is_looked_into_but_its_own() {
             .collect();
         assert!(others.len() > 4, "{}", others.len());
         fetched.shards.extend(others);
-        shelf.absorb(fetched);
-        assert_eq!(shelf.advance(), None);
-        let now = complete(&shelf).expect("complete");
+        assembler.absorb(fetched);
+        assert_eq!(assembler.advance(), None);
+        let now = complete(&assembler).expect("complete");
         if !short {
-            assert!(reason(&shelf).contains("SHA-256"), "{}", reason(&shelf));
-            assert_eq!(now.revision, first.manifest.revision);
+            assert!(
+                reason(&assembler).contains("SHA-256"),
+                "{}",
+                reason(&assembler)
+            );
+            assert_eq!(
+                now.manifest_revision.as_ref(),
+                Some(&first.manifest.revision)
+            );
             continue;
         }
-        assert_eq!(reason(&shelf), "");
-        assert_eq!(now.revision, second.manifest.revision);
+        assert_eq!(reason(&assembler), "");
+        assert_eq!(
+            now.manifest_revision.as_ref(),
+            Some(&second.manifest.revision)
+        );
         let mut expected = original.clone();
         let hosts = &mut expected.route_tables[0].virtual_hosts;
         let place = hosts.iter().position(|host| host.domain == changed.domain);
         hosts[place.expect("its place")] = changed.clone();
-        let expected = Packed::new(&ResolvedGateway {
-            gateway: edge(),
-            snapshot: expected,
-            keys: Vec::new(),
-        });
+        let expected = EncodedSnapshot::new(&expected, Vec::new());
         assert_eq!(*now.packed, expected);
     }
 }

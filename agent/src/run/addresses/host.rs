@@ -1,0 +1,86 @@
+//! The addresses of this host.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+
+use sesame_gateway_api::api::Network;
+
+use super::interfaces::Interfaces;
+
+/// Of a network, no more addresses than these are used.
+const MAX_POOL: usize = 256;
+
+/// What stands for all addresses: IPv4, and IPv6 where the host has it.
+pub(in crate::run) fn all() -> Vec<IpAddr> {
+    let mut all = vec![IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        all.push(Ipv6Addr::UNSPECIFIED.into());
+    }
+    all
+}
+
+/// The addresses of this host that are in one of the networks, in order; as many as a host can have Gateways.
+pub(crate) fn in_networks(networks: &[Network]) -> Vec<IpAddr> {
+    let held = |ip: &IpAddr| networks.iter().any(|network| network.holds(*ip));
+    let found: BTreeSet<IpAddr> = by_interface().map(|(_, ip)| ip).filter(held).collect();
+    found.into_iter().take(MAX_POOL).collect()
+}
+
+/// Returns every address that this host has now.
+pub(in crate::run) fn every() -> Vec<IpAddr> {
+    by_interface().map(|(_, ip)| ip).collect()
+}
+
+/// Returns every address, with the interface that it is on.
+fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    interfaces.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+        let ip = v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())));
+        Some((interface.interface_name, ip?))
+    })
+}
+
+/// Addresses under which others reach this host: those that are `told`, else those of interfaces that lead to others;
+/// loopback if there is no other.
+pub(in crate::run) fn usable(told: &[IpAddr]) -> Vec<IpAddr> {
+    if !told.is_empty() {
+        return told.to_vec();
+    }
+    let interfaces = Interfaces::read();
+    let global = |ip: &IpAddr| {
+        let link_local = match ip {
+            IpAddr::V4(v4) => v4.is_link_local(),
+            IpAddr::V6(v6) => v6.is_unicast_link_local(),
+        };
+        !ip.is_loopback() && !link_local && !ip.is_unspecified()
+    };
+    let found: Vec<(String, IpAddr)> = by_interface().filter(|(_, ip)| global(ip)).collect();
+    let outside = found
+        .iter()
+        .filter(|(name, _)| interfaces.lead_outside(name));
+    let outside: BTreeSet<IpAddr> = outside.map(|(_, ip)| *ip).collect();
+    if !outside.is_empty() {
+        return outside.into_iter().collect();
+    }
+    let all: BTreeSet<IpAddr> = found.into_iter().map(|(_, ip)| ip).collect();
+    if all.is_empty() {
+        return vec![Ipv4Addr::LOCALHOST.into()];
+    }
+    all.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_that_this_host_has_are_taken_from_a_network() {
+        let found = in_networks(&[
+            "127.0.0.1/32".parse().unwrap(),
+            "198.51.100.0/24".parse().unwrap(),
+        ]);
+        assert_eq!(found, [IpAddr::from(Ipv4Addr::LOCALHOST)]);
+    }
+}

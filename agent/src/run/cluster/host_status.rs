@@ -1,0 +1,181 @@
+//! What this host tells the cluster of a Gateway: the same values that `status` shows, as a `GatewayAgent` has them.
+//! Pure.
+
+use jiff::Timestamp;
+use sesame_gateway_api::status::AgentState;
+use sesame_published::{
+    GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener,
+    RefusedObject, RefusedRoute, RefusedRule, UnusableAddress,
+};
+
+use crate::run::observed::Observed;
+use crate::run::report::GatewayReport;
+use crate::run::report::compose::reachable;
+use crate::source::update::IncompleteRevision;
+
+/// Of a host whose agent was stopped.
+const LEFT: &str = "the agent was stopped, and Envoy serves on";
+
+/// The status, without the time of its writing. `before` is what was told last.
+pub(super) fn host_status(
+    report: &GatewayReport,
+    observed: &Observed,
+    host_addresses: &[String],
+    before: Option<&GatewayAgentStatus>,
+) -> GatewayAgentStatus {
+    let GatewayReport {
+        gateway: _,
+        state,
+        message,
+        addresses,
+        // Over the endpoints too, which nobody else can compare.
+        wanted: _,
+        applied: _,
+        wanted_revision,
+        applied_revision,
+        applied_at,
+        // Below, with what it is in the snapshot.
+        refused: _,
+        refusal: _,
+        draining,
+        envoy: _,
+    } = report;
+    let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
+    // An endpoint change on its way is nobody's news.
+    let settled = *state == AgentState::Applying
+        && !applied_revision.is_empty()
+        && wanted_revision == applied_revision
+        && message_is_plain(report);
+    let (state, message) = if let Some(draining) = draining {
+        // It serves, but is on its way out.
+        (
+            AgentState::Degraded,
+            text(&format!("is being drained: {draining}")),
+        )
+    } else if settled {
+        (AgentState::Serving, String::new())
+    } else {
+        (*state, text(message))
+    };
+    // What it serves is as true as it was; if nobody comes back, the host counts as lost after a while.
+    let message = match (observed.left && observed.live, message.as_str()) {
+        (false, _) => message,
+        (true, "") => LEFT.to_owned(),
+        (true, before) => text(&format!("{LEFT}; {before}")),
+    };
+    // When this revision was accepted, not its newest endpoints.
+    let applied_at = before
+        .filter(|before| before.applied_revision == applied_revision)
+        .map_or(*applied_at, |before| before.applied_at);
+    let affected = &observed.affected;
+    GatewayAgentStatus {
+        state,
+        message,
+        wanted_revision,
+        applied_revision,
+        applied_at: applied_at.and_then(whole_seconds),
+        envoy_version: observed.envoy_version.clone(),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        addresses: if observed.live {
+            let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
+            let mut all = reachable(listened, host_addresses);
+            all.truncate(MAX_REPORTED_ADDRESSES);
+            all
+        } else {
+            Vec::new()
+        },
+        unusable_addresses: observed
+            .unusable_addresses
+            .iter()
+            .take(MAX_ENTRIES)
+            .map(|(address, reason)| UnusableAddress {
+                address: address.clone(),
+                reason: text(reason),
+            })
+            .collect(),
+        refused_listeners: affected
+            .listeners
+            .iter()
+            .take(MAX_ENTRIES)
+            .map(|(name, reason)| RefusedListener {
+                name: name.clone(),
+                reason: text(reason),
+            })
+            .collect(),
+        refused_routes: affected
+            .routes
+            .iter()
+            .take(MAX_ENTRIES)
+            .map(|(route, affected)| RefusedRoute {
+                route: route.clone(),
+                rules: rules(&affected.rules),
+                backends: rules(&affected.shares),
+                works: affected.works,
+            })
+            .collect(),
+        refused: affected
+            .refused
+            .iter()
+            .take(MAX_ENTRIES)
+            .map(|refused| RefusedObject {
+                object: refused.object.clone(),
+                effect: text(&refused.effect),
+                envoy_words: text(&refused.envoy_words),
+                since: whole_seconds(refused.since),
+            })
+            .collect(),
+        next_certificate_expiry: next_expiry(observed),
+        heartbeat: None,
+    }
+}
+
+/// The status of a Gateway of which nothing whole was ever read.
+pub(super) fn unserved_status(awaited: &IncompleteRevision) -> GatewayAgentStatus {
+    GatewayAgentStatus {
+        state: if awaited.stuck {
+            AgentState::Down
+        } else {
+            AgentState::Applying
+        },
+        message: text(&awaited.to_string()),
+        wanted_revision: short(&awaited.revision),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..GatewayAgentStatus::default()
+    }
+}
+
+fn message_is_plain(report: &GatewayReport) -> bool {
+    report.refused.is_empty() && report.refusal.is_empty()
+}
+
+/// When the first certificate of what Envoy serves expires.
+fn next_expiry(observed: &Observed) -> Option<Timestamp> {
+    Timestamp::from_second(observed.applied.as_ref()?.packed.first_expiry()?).ok()
+}
+
+fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> {
+    rules
+        .iter()
+        .take(MAX_RULES)
+        .map(|(rule, reason)| RefusedRule {
+            rule: *rule,
+            reason: text(reason),
+        })
+        .collect()
+}
+
+fn short(revision: &str) -> String {
+    revision.get(..12).unwrap_or(revision).to_owned()
+}
+
+fn text(text: &str) -> String {
+    match text.char_indices().nth(MAX_TEXT - 1) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// As the API server stores times.
+pub(super) fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
+    Timestamp::from_second(time.as_second()).ok()
+}

@@ -1,0 +1,333 @@
+//! Tells the cluster what this host serves: a `GatewayAgent` for each Gateway, written when something has changed, and
+//! else once a minute.
+//!
+//! Nothing waits for it: a cluster that is slow or away costs a late report. What changes often is told in its newest
+//! form only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, agent_name, gateway_id};
+use sesame_published::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::host_status::{host_status, unserved_status, whole_seconds};
+use crate::run::engine::Known;
+use crate::run::observed::Observed;
+use crate::run::report::compose::gateway_report;
+use crate::source::cluster::backoff::{Backoff, jittered};
+use crate::source::cluster::{Settings, describe_error};
+
+/// Owns what stands for the host itself.
+const SPEC_MANAGER: &str = "sesame-agent";
+const HEARTBEAT: Duration = Duration::from_secs(60);
+/// What changes within this time is told once.
+const GATHER: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The last word at a stop.
+const LAST_TIMEOUT: Duration = Duration::from_secs(2);
+
+type AllSeen = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
+
+/// The task that writes.
+pub(in crate::run) struct Reporter {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Reporter {
+    pub(in crate::run) fn start(
+        settings: Settings,
+        host_addresses: &[IpAddr],
+        clients: watch::Receiver<Option<Client>>,
+        known: watch::Receiver<Known>,
+        observed: watch::Receiver<AllSeen>,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let reporting = Reporting {
+            settings,
+            clients,
+            known,
+            all: observed,
+            followed: BTreeMap::new(),
+            told: BTreeMap::new(),
+            host_addresses: host_addresses.iter().map(IpAddr::to_string).collect(),
+        };
+        Self {
+            stop,
+            task: tokio::spawn(reporting.run(stopped)),
+        }
+    }
+
+    /// Tells how things ended, if the cluster is quick enough to hear it.
+    pub(in crate::run) async fn finish(self) {
+        self.stop.send_replace(true);
+        if tokio::time::timeout(2 * LAST_TIMEOUT, self.task)
+            .await
+            .is_err()
+        {
+            tracing::debug!("the cluster was not told that this host stops");
+        }
+    }
+}
+
+/// What the cluster was told last.
+struct Told {
+    status: GatewayAgentStatus,
+    /// Whether it has heard it.
+    heard: bool,
+}
+
+struct Reporting {
+    settings: Settings,
+    clients: watch::Receiver<Option<Client>>,
+    known: watch::Receiver<Known>,
+    all: watch::Receiver<AllSeen>,
+    /// Receivers of our own, which know what was looked at.
+    followed: AllSeen,
+    told: BTreeMap<NamespacedName, Told>,
+    host_addresses: Vec<String>,
+}
+
+impl Reporting {
+    async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut backoff = Backoff::default();
+        let mut heartbeat = Instant::now();
+        let mut failing = false;
+        loop {
+            self.follow();
+            let due = Instant::now() >= heartbeat;
+            if due {
+                heartbeat = Instant::now() + jittered(HEARTBEAT);
+            }
+            match self.tell(due).await {
+                Ok(()) => {
+                    backoff.reset();
+                    if std::mem::take(&mut failing) {
+                        tracing::info!("this host reports to the cluster again");
+                    }
+                    tokio::select! {
+                        () = self.changed() => {}
+                        () = tokio::time::sleep_until(heartbeat) => {}
+                        _ = stop.wait_for(|stop| *stop) => break,
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(GATHER) => {}
+                        _ = stop.wait_for(|stop| *stop) => break,
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!("the cluster is not told how this host is: {error}");
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff.next()) => {}
+                        () = self.back() => {}
+                        _ = stop.wait_for(|stop| *stop) => break,
+                    }
+                }
+            }
+        }
+        if let Ok(Err(error)) = tokio::time::timeout(LAST_TIMEOUT, self.tell(true)).await {
+            tracing::warn!("the cluster is not told that this host stops: {error}");
+        }
+    }
+
+    /// Follows the Gateways that there are now.
+    fn follow(&mut self) {
+        let all = self.all.borrow_and_update();
+        self.followed.retain(|name, followed| {
+            all.get(name)
+                .is_some_and(|observed| observed.same_channel(followed))
+        });
+        for (name, observed) in all.iter() {
+            if !self.followed.contains_key(name) {
+                self.followed.insert(name.clone(), observed.clone());
+            }
+        }
+    }
+
+    /// Until anything that a report is made from may be another.
+    async fn changed(&mut self) {
+        let observed = self.followed.values_mut().map(|observed| {
+            Box::pin(async {
+                if observed.changed().await.is_err() {
+                    // It has ended; that there is another is told by the list.
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
+        let any: Vec<_> = observed.collect();
+        let any = async {
+            if any.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            futures::future::select_all(any).await;
+        };
+        tokio::select! {
+            () = any => {}
+            _ = self.known.changed() => {}
+            _ = self.all.changed() => {}
+            _ = self.clients.changed() => {}
+        }
+    }
+
+    /// Until a cluster that is away is there again.
+    async fn back(&mut self) {
+        let away = !self.known.borrow().available;
+        if !away || self.known.wait_for(|known| known.available).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Writes what is not told yet; all of it when a heartbeat is `due`.
+    async fn tell(&mut self, due: bool) -> Result<(), String> {
+        let Some(client) = self.clients.borrow_and_update().clone() else {
+            return Ok(());
+        };
+        let api: Api<GatewayAgent> = Api::namespaced(client, &self.settings.namespace);
+        let statuses = self.statuses();
+        let there: BTreeSet<NamespacedName> = statuses.keys().cloned().collect();
+        let mut outcome = Ok(());
+        for (gateway, status) in statuses {
+            let told = self.told.get(&gateway);
+            if !due && told.is_some_and(|told| told.heard && told.status == status) {
+                continue;
+            }
+            let written = self.write(&api, &gateway, &status).await;
+            let heard = written.is_ok();
+            // One that is refused keeps no other back.
+            outcome = outcome.and(written);
+            if heard || self.told.contains_key(&gateway) {
+                self.told.insert(gateway, Told { status, heard });
+            }
+        }
+        let gone: Vec<NamespacedName> = self
+            .told
+            .keys()
+            .filter(|gateway| !there.contains(*gateway))
+            .cloned()
+            .collect();
+        for gateway in gone {
+            let forgotten = self.forget(&api, &gateway).await;
+            if forgotten.is_ok() {
+                self.told.remove(&gateway);
+            }
+            outcome = outcome.and(forgotten);
+        }
+        outcome
+    }
+
+    fn statuses(&mut self) -> BTreeMap<NamespacedName, GatewayAgentStatus> {
+        let known = self.known.borrow_and_update().clone();
+        let mut statuses = BTreeMap::new();
+        for (gateway, observed) in &mut self.followed {
+            let observed = observed.borrow_and_update().clone();
+            let report = gateway_report(gateway, &observed, &known);
+            let before = self.told.get(gateway).map(|told| &told.status);
+            let status = host_status(&report, &observed, &self.host_addresses, before);
+            statuses.insert(gateway.clone(), status);
+        }
+        for (gateway, awaited) in known.awaited.iter() {
+            let unserved = || unserved_status(awaited);
+            statuses.entry(gateway.clone()).or_insert_with(unserved);
+        }
+        statuses
+    }
+
+    async fn write(
+        &self,
+        api: &Api<GatewayAgent>,
+        gateway: &NamespacedName,
+        status: &GatewayAgentStatus,
+    ) -> Result<(), String> {
+        let name = agent_name(gateway, &self.settings.host);
+        let status = serde_json::json!({
+            "apiVersion": "projectsesame.io/v1alpha1",
+            "kind": "GatewayAgent",
+            "status": GatewayAgentStatus { heartbeat: whole_seconds(Timestamp::now()), ..status.clone() },
+        });
+        let new = !self.told.contains_key(gateway);
+        if new {
+            self.write_spec(api, gateway, &name).await?;
+        }
+        match self.write_status(api, &name, &status).await {
+            Err(kube::Error::Api(error)) if error.code == 404 && !new => {
+                self.write_spec(api, gateway, &name).await?;
+                self.write_status(api, &name, &status).await
+            }
+            result => result,
+        }
+        .map_err(|error| format!("GatewayAgent {name}: {}", describe_error(&error)))
+    }
+
+    async fn write_spec(
+        &self,
+        api: &Api<GatewayAgent>,
+        gateway: &NamespacedName,
+        name: &str,
+    ) -> Result<(), String> {
+        let object = serde_json::json!({
+            "apiVersion": "projectsesame.io/v1alpha1",
+            "kind": "GatewayAgent",
+            "metadata": {
+                "name": name,
+                "labels": {
+                    GATEWAY_LABEL: gateway_id(gateway),
+                    FLEET_LABEL: self.settings.fleet,
+                },
+            },
+            "spec": {
+                "gateway": gateway.to_string(),
+                "host": self.settings.host,
+                "fleet": self.settings.fleet,
+            },
+        });
+        let params = PatchParams::apply(SPEC_MANAGER).force();
+        let patch = Patch::Apply(&object);
+        match tokio::time::timeout(TIMEOUT, api.patch(name, &params, &patch)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
+            Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),
+        }
+    }
+
+    async fn write_status(
+        &self,
+        api: &Api<GatewayAgent>,
+        name: &str,
+        status: &serde_json::Value,
+    ) -> kube::Result<()> {
+        let params = PatchParams::apply(STATUS_MANAGER).force();
+        let patch = Patch::Apply(status);
+        match tokio::time::timeout(TIMEOUT, api.patch_status(name, &params, &patch)).await {
+            Ok(result) => result.map(|_| ()),
+            Err(_) => Err(kube::Error::Service(
+                format!("no answer within {TIMEOUT:?}").into(),
+            )),
+        }
+    }
+
+    /// A Gateway that was withdrawn has no host any more.
+    async fn forget(
+        &self,
+        api: &Api<GatewayAgent>,
+        gateway: &NamespacedName,
+    ) -> Result<(), String> {
+        let name = agent_name(gateway, &self.settings.host);
+        match tokio::time::timeout(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
+            Ok(Ok(_)) => Ok(()),
+            // Not allowed to, or gone already: the controller collects what nobody updates.
+            Ok(Err(kube::Error::Api(error))) if matches!(error.code, 403 | 404) => Ok(()),
+            Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
+            Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Keeps what Envoy accepted for the next cold start, behind the back of the changes themselves.
+//!
+//! Writing to disk and syncing it takes as long as it takes; a change never waits for it. When changes come
+//! faster than the disk, the newest is kept. A disk that is full or read-only is tried again and again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sesame_gateway_api::api::NamespacedName;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::run::accepted;
+use crate::run::observed::Observed;
+use crate::run::target::Target;
+
+/// How soon a disk that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Endpoints change all the time in a busy cluster, and those of a moment ago are good enough to start from: where
+/// nothing else has changed, this is how long they wait for more.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// A task that writes.
+pub(super) struct Persister {
+    newest: watch::Sender<Option<Arc<Target>>>,
+    task: JoinHandle<()>,
+}
+
+impl Persister {
+    /// Starts with nothing to keep.
+    pub(super) fn start(
+        gateway: NamespacedName,
+        directory: PathBuf,
+        observed: watch::Sender<Observed>,
+    ) -> Self {
+        let (newest, wanted) = watch::channel(None);
+        let task = tokio::spawn(run(gateway, directory, observed, wanted));
+        Self { newest, task }
+    }
+
+    /// Keeps this one, unless a newer one comes first.
+    pub(super) fn keep(&self, wanted: &Arc<Target>) {
+        self.newest.send_replace(Some(Arc::clone(wanted)));
+    }
+
+    /// Waits until the newest is kept.
+    pub(super) async fn finish(self) {
+        drop(self.newest);
+        // A panic in the task has been logged by the runtime; there is nothing left to save.
+        let _ = self.task.await;
+    }
+}
+
+async fn run(
+    gateway: NamespacedName,
+    directory: PathBuf,
+    observed: watch::Sender<Observed>,
+    mut newest: watch::Receiver<Option<Arc<Target>>>,
+) {
+    let mut kept = String::new();
+    // What it is without its endpoints, and when it was kept.
+    let mut last: Option<(String, Instant)> = None;
+    let mut failed = false;
+    loop {
+        tokio::select! {
+            changed = newest.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = tokio::time::sleep(AGAIN), if failed => {}
+        }
+        let Some(mut wanted) = newest.borrow_and_update().clone() else {
+            continue;
+        };
+        let mut config = wanted.packed.config_digest();
+        if let Some((before, time)) = &last
+            && *before == config
+        {
+            let something_else = async {
+                while newest.changed().await.is_ok() {
+                    let Some(newer) = newest.borrow_and_update().clone() else {
+                        continue;
+                    };
+                    wanted = newer;
+                    config = wanted.packed.config_digest();
+                    if config != *before {
+                        return;
+                    }
+                }
+            };
+            // It also ends when the newest is to be kept for the last time.
+            let _ = timeout_at(*time + GATHER, something_else).await;
+        }
+        let (directory, before) = (directory.clone(), kept.clone());
+        let done = tokio::task::spawn_blocking(move || {
+            let revision = wanted.revision().to_owned();
+            if revision != before {
+                accepted::save(&directory, &wanted, &config)?;
+            }
+            Ok::<_, anyhow::Error>((revision, config))
+        });
+        let error = match done.await {
+            Ok(Ok((revision, config))) => {
+                kept = revision;
+                last = Some((config, Instant::now()));
+                None
+            }
+            Ok(Err(error)) => Some(format!("{error:#}")),
+            Err(error) => Some(error.to_string()),
+        };
+        failed = error.is_some();
+        observed.send_if_modified(|observed| {
+            let new = observed.unkept != error;
+            if new {
+                if let Some(error) = &error {
+                    tracing::error!(%gateway, "the accepted configuration cannot be kept for the next start: {error}");
+                } else {
+                    tracing::info!(%gateway, "the accepted configuration is kept again");
+                }
+                observed.unkept = error;
+            }
+            new
+        });
+    }
+}

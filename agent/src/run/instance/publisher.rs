@@ -1,0 +1,227 @@
+//! Brings one Envoy to what is wanted, keeps what it accepted, and says what it has observed.
+//!
+//! What Envoy refuses is left to the quarantine; what cannot be published at all leaves the last accepted state as
+//! it is, on disk and in Envoy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sesame_gateway_api::api::NamespacedName;
+use tokio::sync::watch;
+
+use super::Instance;
+use super::persister::Persister;
+use crate::apply::{self, Applier};
+use crate::envoy::{Admin, State};
+use crate::quarantine::{Affected, Candidate, Kept, Published, Quarantine, affected};
+use crate::run::observed::Observed;
+use crate::run::target::Target;
+
+/// Between the steps of a change while the Envoy before still drains: it gets as far in that time as the one that is
+/// asked.
+const PACE: Duration = Duration::from_millis(100);
+
+/// The writing side of an instance.
+pub(super) struct Publisher {
+    gateway: NamespacedName,
+    observed: watch::Sender<Observed>,
+    applier: Applier,
+    admin: Admin,
+    keeper: Persister,
+    quarantine: Quarantine,
+    /// What was served last instead of something wanted, and instead of what.
+    reduced: Option<(Arc<Target>, Arc<Target>)>,
+    /// The Envoy that was live last.
+    pid: u32,
+}
+
+impl Publisher {
+    pub(super) fn new(instance: &Instance, applier: Applier, admin: Admin) -> Self {
+        let (gateway, directories) = (instance.gateway.clone(), &instance.directories);
+        Self {
+            keeper: Persister::start(
+                gateway.clone(),
+                directories.state.clone(),
+                instance.observed.clone(),
+            ),
+            quarantine: Quarantine::new(
+                instance.binary.clone(),
+                directories.runtime.join("validate"),
+            ),
+            observed: instance.observed.clone(),
+            gateway,
+            applier,
+            admin,
+            reduced: None,
+            pid: 0,
+        }
+    }
+
+    /// Waits until what was accepted is kept.
+    pub(super) async fn finish(self) {
+        self.keeper.finish().await;
+    }
+
+    /// When [`Publisher::probe`] wants to be called.
+    pub(super) fn next_probe(&self) -> Option<Instant> {
+        self.quarantine.next_probe()
+    }
+
+    /// Whether a port has become free, so that the newest is to be published again.
+    pub(super) fn probe(&mut self) -> bool {
+        self.quarantine.probe()
+    }
+
+    /// Follows Envoy's state; whether the newest is to be published again. A new process reads the files by itself,
+    /// and somebody may have touched them: what it took of them is to be observed.
+    pub(super) async fn follow(&mut self, before: &State, now: &State, newest: &Target) -> bool {
+        match now {
+            State::Backoff { .. } => {
+                self.repair(newest).await;
+                false
+            }
+            State::Live {
+                pid,
+                loaded,
+                accompanied,
+                ..
+            } => {
+                self.applier
+                    .set_pace(if *accompanied { PACE } else { Duration::ZERO });
+                let (first, other) = (self.pid == 0, self.pid != *pid);
+                self.pid = *pid;
+                if !loaded {
+                    tracing::error!(gateway = %self.gateway, "Envoy runs, but has not taken all of its files");
+                    self.quarantine.suspect();
+                }
+                let new = other && !first;
+                if new || !loaded {
+                    self.reread();
+                }
+                // Also if it is the same one that answers again.
+                !loaded || new || (!before.is_live() && self.observed.borrow().applied.is_some())
+            }
+            _ => false,
+        }
+    }
+
+    /// Before Envoy starts again: puts right what is not as it was accepted.
+    async fn repair(&mut self, newest: &Target) {
+        self.reread();
+        let accepted = self.observed.borrow().applied.clone();
+        let wanted = apply::Wanted {
+            rendered: accepted
+                .as_deref()
+                .map_or(&newest.rendered, |wanted| &wanted.rendered),
+            serials: &BTreeMap::new(),
+            may_empty: false,
+        };
+        if accepted.is_none() && !self.applier.on_disk().content.listeners.is_empty() {
+            // The files are of an earlier agent, and newer than what is known.
+            return;
+        }
+        if let Err(error) = self.applier.apply(wanted, None).await {
+            tracing::error!(gateway = %self.gateway, %error, "the files for Envoy cannot be put right");
+        }
+    }
+
+    fn reread(&mut self) {
+        match self.applier.reread() {
+            Ok(junk) if junk.is_empty() => {}
+            Ok(junk) => {
+                tracing::warn!(gateway = %self.gateway, files = ?junk, "files for Envoy were damaged or not ours; they are written anew");
+            }
+            Err(error) => {
+                tracing::error!(gateway = %self.gateway, %error, "the files for Envoy cannot be read");
+            }
+        }
+    }
+
+    /// Brings Envoy to `wanted`, or to what is left of it. `false`: to be tried again.
+    pub(super) async fn publish(
+        &mut self,
+        wanted: &Arc<Target>,
+        newer: impl Fn() -> bool + Send + Sync,
+    ) -> bool {
+        let accepted = self.observed.borrow().applied.clone();
+        let candidate = Candidate {
+            packed: &wanted.packed,
+            options: &wanted.options,
+            rendered: &wanted.rendered,
+        };
+        let published = self
+            .quarantine
+            .publish(
+                &mut self.applier,
+                &self.admin,
+                candidate,
+                accepted.as_deref().map(|wanted| &*wanted.packed),
+                newer,
+            )
+            .await;
+        let trouble = match published {
+            Ok(Published::Accepted { report, served }) => {
+                let served = match served {
+                    None => Arc::clone(wanted),
+                    Some(served) => self.reduced(wanted, *served),
+                };
+                self.accepted(wanted, &served, &report);
+                return true;
+            }
+            Ok(Published::Kept(Kept::Refused { envoy_words })) => {
+                // Nothing is gained by trying the same again: a newer configuration is waited for.
+                tracing::error!(gateway = %self.gateway, "a change is refused; what was accepted last is served: {}", envoy_words.join("; "));
+                self.observed
+                    .send_modify(|observed| observed.refusal = envoy_words);
+                return true;
+            }
+            Ok(Published::Kept(Kept::Searching { envoy_words })) => {
+                self.observed
+                    .send_modify(|observed| observed.refusal = envoy_words);
+                "the newest change is refused; what is refused of it is being looked for".to_owned()
+            }
+            Ok(Published::Kept(Kept::NotYet { reason })) => reason,
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(gateway = %self.gateway, "a change is not applied yet: {trouble}");
+        self.observed
+            .send_modify(|observed| observed.trouble = Some(trouble));
+        false
+    }
+
+    /// The reduced form of `wanted`, the same value as before if it is the same.
+    fn reduced(&mut self, wanted: &Arc<Target>, served: crate::quarantine::Served) -> Arc<Target> {
+        if let Some((of, reduced)) = &self.reduced
+            && Arc::ptr_eq(of, wanted)
+            && reduced.rendered == served.rendered
+        {
+            return Arc::clone(reduced);
+        }
+        let reduced = Arc::new(wanted.reduced_to(served));
+        self.reduced = Some((Arc::clone(wanted), Arc::clone(&reduced)));
+        reduced
+    }
+
+    fn accepted(&mut self, wanted: &Arc<Target>, served: &Arc<Target>, report: &apply::Report) {
+        let (culprits, unbound) = (self.quarantine.culprits(), self.quarantine.unbound());
+        let affected = if culprits.is_empty() && unbound.iter().next().is_none() {
+            Affected::default()
+        } else {
+            affected(&wanted.packed.snapshot(), culprits, unbound, |port| {
+                *wanted.options.port_map.get(&port).unwrap_or(&port)
+            })
+        };
+        if affected.refused.is_empty() {
+            tracing::info!(gateway = %self.gateway, cause = wanted.cause, "Envoy serves the newest configuration");
+        } else {
+            for refused in &affected.refused {
+                tracing::error!(gateway = %self.gateway, object = refused.object, "left out: {}; {}", refused.envoy_words, refused.effect);
+            }
+            tracing::warn!(gateway = %self.gateway, cause = wanted.cause, left_out = affected.refused.len(), "Envoy serves the newest configuration without what it refuses");
+        }
+        self.observed
+            .send_modify(|observed| observed.note_accepted(wanted, served, affected, report));
+        self.keeper.keep(served);
+    }
+}

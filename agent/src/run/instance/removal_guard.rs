@@ -1,0 +1,166 @@
+//! What the source wants is not always meant: a revision that removes a great part of everything waits until somebody
+//! says that it is, or until the source has stuck to it for a while. Pure but for the clock it is given.
+
+use std::time::{Duration, Instant};
+
+use sesame_proto::encoded::Counts;
+
+/// Smaller sets may change as they like.
+const FEW: usize = 10;
+
+/// Returns what a change from `old` to `new` would remove more of than `percent`. A last listener is never few: without it
+/// nothing is served any more.
+fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
+    if percent < 100 && old.listeners > 0 && new.listeners == 0 {
+        return Some(match old.listeners {
+            1 => "the only listener".to_owned(),
+            all => format!("all {all} listeners"),
+        });
+    }
+    let losses: Vec<String> = [
+        ("listeners", old.listeners, new.listeners),
+        ("virtual hosts", old.virtual_hosts, new.virtual_hosts),
+        ("backends", old.backends, new.backends),
+    ]
+    .into_iter()
+    .filter(|(_, before, after)| {
+        *before >= FEW && before.saturating_sub(*after) * 100 > before * usize::from(percent)
+    })
+    .map(|(what, before, after)| format!("{} of {before} {what}", before - after))
+    .collect();
+    (!losses.is_empty()).then(|| losses.join(", "))
+}
+
+/// What waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    revision: String,
+    until: Instant,
+}
+
+/// Lets revisions through, or holds them.
+#[derive(Clone, Debug)]
+pub(super) struct RemovalGuard {
+    percent: u8,
+    pause: Duration,
+    held: Option<Held>,
+}
+
+impl RemovalGuard {
+    /// Holds what removes more than `percent`, for `pause`; 100 holds nothing.
+    pub(super) fn new(percent: u8, pause: Duration) -> Self {
+        Self {
+            percent,
+            pause,
+            held: None,
+        }
+    }
+
+    /// Whether `new` may follow `served`; else why not. The revision is only asked for when it matters.
+    pub(super) fn check(
+        &mut self,
+        served: Option<Counts>,
+        new: Counts,
+        revision: impl FnOnce() -> String,
+        now: Instant,
+    ) -> Result<(), String> {
+        let Some(loss) = served.and_then(|served| shrinks(served, new, self.percent)) else {
+            self.held = None;
+            return Ok(());
+        };
+        let revision = revision();
+        let same = self.held.take().filter(|held| held.revision == revision);
+        let held = same.unwrap_or(Held {
+            revision,
+            until: now + self.pause,
+        });
+        if held.until <= now {
+            return Ok(());
+        }
+        self.held = Some(held);
+        Err(format!(
+            "the newest revision would remove {loss} and is held; `sesame-agent accept` lets it through, and so does the source if it still wants it {} s after it first did",
+            self.pause.as_secs()
+        ))
+    }
+
+    /// When what is held is let through, if anything is.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.held.as_ref().map(|held| held.until)
+    }
+
+    /// Somebody says that it is meant; `false` if nothing is held.
+    pub(super) fn open(&mut self) -> bool {
+        self.held.take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(backends: usize) -> Counts {
+        Counts {
+            listeners: 2,
+            virtual_hosts: 30,
+            backends,
+        }
+    }
+
+    fn check(gate: &mut RemovalGuard, backends: usize, revision: &str, now: Instant) -> bool {
+        let served = Some(size(20));
+        gate.check(served, size(backends), || revision.to_owned(), now)
+            .is_ok()
+    }
+
+    #[test]
+    fn half_may_go_and_more_is_held_until_the_source_has_stuck_to_it() {
+        let (start, pause) = (Instant::now(), Duration::from_secs(60));
+        let mut gate = RemovalGuard::new(50, pause);
+        assert!(check(&mut gate, 10, "half", start));
+        assert!(!check(&mut gate, 9, "a", start));
+        assert_eq!(gate.next(), Some(start + pause));
+        // The same again, before its time; another one begins anew.
+        assert!(!check(&mut gate, 9, "a", start + pause / 2));
+        assert!(!check(&mut gate, 8, "b", start + pause));
+        assert!(!check(&mut gate, 8, "b", start + pause * 3 / 2));
+        assert!(check(&mut gate, 8, "b", start + pause * 2));
+        assert_eq!(gate.next(), None);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_forgotten_and_little_is_never_held() {
+        let start = Instant::now();
+        let mut gate = RemovalGuard::new(50, Duration::from_secs(60));
+        assert!(!check(&mut gate, 0, "a", start));
+        assert!(check(&mut gate, 20, "c", start));
+        assert!(!gate.open());
+        let few = Counts {
+            backends: 9,
+            ..Counts::default()
+        };
+        let nothing = Counts::default();
+        assert!(gate.check(Some(few), nothing, String::new, start).is_ok());
+        assert!(gate.check(None, nothing, String::new, start).is_ok());
+        let mut open = RemovalGuard::new(100, Duration::from_secs(60));
+        assert!(check(&mut open, 0, "a", start));
+    }
+
+    #[test]
+    fn the_last_listener_goes_when_the_source_has_stuck_to_it() {
+        let (start, pause) = (Instant::now(), Duration::from_secs(60));
+        let (one, none) = (
+            Counts {
+                listeners: 1,
+                ..Counts::default()
+            },
+            Counts::default(),
+        );
+        let mut gate = RemovalGuard::new(50, pause);
+        let mut ask = |now| gate.check(Some(one), none, || "a".to_owned(), now);
+        assert!(ask(start).unwrap_err().contains("the only listener"));
+        assert!(ask(start + pause).is_ok());
+        let mut open = RemovalGuard::new(100, pause);
+        assert!(open.check(Some(one), none, String::new, start).is_ok());
+    }
+}

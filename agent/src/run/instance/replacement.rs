@@ -1,0 +1,131 @@
+//! Having a Gateway's Envoy replaced: because somebody says so, or because it is no longer what it should be.
+//!
+//! The instance waits while this goes on, so that nothing is published meanwhile: both Envoys read the same files.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::envoy::restart::{Request, Strategy};
+use crate::envoy::{State, Supervisor};
+use crate::run::commands::ReplySink;
+use crate::run::observed::Observed;
+use crate::run::target::Target;
+
+/// From one attempt that nobody has asked for to the next.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// When an Envoy is to be replaced.
+pub(super) struct Replacement {
+    /// What the running one was started with.
+    bootstrap: Bytes,
+    not_before: Option<Instant>,
+}
+
+impl Replacement {
+    pub(super) fn new(started_with: Bytes) -> Self {
+        Self {
+            bootstrap: started_with,
+            not_before: None,
+        }
+    }
+
+    /// Why the Envoy is to be replaced now, if it is.
+    pub(super) fn due(&self, state: &State, newest: &Target) -> Option<&'static str> {
+        let why = self.why(state, newest)?;
+        self.not_before
+            .is_none_or(|instant| instant <= Instant::now())
+            .then_some(why)
+    }
+
+    /// When it is due, if it is not yet.
+    pub(super) fn next(&self, state: &State, newest: &Target) -> Option<Instant> {
+        self.why(state, newest).and(self.not_before)
+    }
+
+    fn why(&self, state: &State, newest: &Target) -> Option<&'static str> {
+        match state {
+            State::Live { outdated, .. } => outdated
+                .or((newest.bootstrap != self.bootstrap).then_some("another bootstrap is wanted")),
+            _ => None,
+        }
+    }
+
+    /// Replaces it because of `why`.
+    pub(super) async fn by_itself(
+        &mut self,
+        why: &str,
+        supervisor: &Supervisor,
+        newest: &Target,
+        observed: &Observed,
+    ) -> Result<(), String> {
+        self.not_before = Some(Instant::now() + AGAIN);
+        let request = self.request(Strategy::Auto, newest, observed);
+        match supervisor.restart(request).await {
+            Ok(_) => {
+                self.bootstrap.clone_from(&newest.bootstrap);
+                Ok(())
+            }
+            Err(error) => Err(format!(
+                "Envoy is to be replaced ({why}), and goes on serving because it cannot be: {error}"
+            )),
+        }
+    }
+
+    /// Replaces it because somebody said so; whether that was done.
+    pub(super) async fn ordered(
+        &mut self,
+        strategy: Strategy,
+        listener: &ReplySink,
+        supervisor: &Supervisor,
+        newest: &Target,
+        observed: &Observed,
+    ) -> bool {
+        let (progress, mut steps) = mpsc::unbounded_channel();
+        let request = Request {
+            progress: Some(progress),
+            ..self.request(strategy, newest, observed)
+        };
+        let restart = supervisor.restart(request);
+        tokio::pin!(restart);
+        let result = loop {
+            tokio::select! {
+                biased;
+                Some(step) = steps.recv() => listener.say(step),
+                result = &mut restart => break result,
+            }
+        };
+        while let Ok(step) = steps.try_recv() {
+            listener.say(step);
+        }
+        let done = result.is_ok();
+        if done {
+            self.bootstrap.clone_from(&newest.bootstrap);
+        }
+        listener.end(match result {
+            Ok(done) => Ok(format!(
+                "replaced by {}: process {} serves in the place of {}, after {} ms",
+                done.way,
+                done.now,
+                done.before,
+                done.took.as_millis()
+            )),
+            Err(error) => Err(format!("not replaced: {error}")),
+        });
+        done
+    }
+
+    fn request(&self, strategy: Strategy, newest: &Target, observed: &Observed) -> Request {
+        let served = observed.applied.as_ref().and_then(|applied| {
+            // What Envoy serves can be put together, because it was.
+            sesame_render::static_bootstrap(&applied.rendered).ok()
+        });
+        Request {
+            strategy,
+            bootstrap: (newest.bootstrap != self.bootstrap).then(|| newest.bootstrap.clone()),
+            served,
+            progress: None,
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What `status` shows, put together from what the engine knows and what the instances have observed. Pure.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::status::{
+    AgentState, Programmed, RefusedRules, Statuses, program, program_listener_set, refuse_rules,
+};
+use sesame_gateway_api::world::{Kind, ObjectKey};
+
+use super::expiry;
+use super::objects::objects;
+use super::transitions::Transitions;
+use super::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
+use crate::run::engine::Known;
+use crate::run::observed::Observed;
+use crate::source::problem::Severity;
+
+/// Everything that a report is made from.
+pub(in crate::run) struct Facts<'a> {
+    pub(in crate::run) agent: AgentReport,
+    /// The source, but for how it is.
+    pub(in crate::run) source: SourceReport,
+    pub(in crate::run) known: &'a Known,
+    pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,
+    pub(in crate::run) transitions: &'a Transitions,
+    pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
+    /// The host's own addresses, for listeners on all of them.
+    pub(in crate::run) host_addresses: &'a [String],
+    /// Whether the kernel moves connections from a socket that closes to another one of its port.
+    pub(in crate::run) moves_connections: bool,
+    /// For certificates that expire.
+    pub(in crate::run) now: Timestamp,
+}
+
+/// What could be better, though nothing is wrong.
+const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1, and they wait for it";
+
+/// Puts the report together. Without objects, which take long where they are many, their conditions do not
+/// count for its health either.
+pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
+    let Facts {
+        agent,
+        source,
+        known,
+        resolve,
+        transitions,
+        observed,
+        host_addresses,
+        moves_connections,
+        now,
+    } = facts;
+    let gateways: Vec<GatewayReport> = observed
+        .iter()
+        .map(|(name, observed)| gateway_report(name, observed, known))
+        .collect();
+    let mut reasons: Vec<String> = Vec::new();
+    if let Some(held) = &known.held {
+        reasons.push(held.clone());
+    } else if !known.available {
+        reasons.push("the source has not been read yet".to_owned());
+    }
+    if let Some(why) = &known.polling {
+        reasons.push(format!(
+            "changes of {} are looked for once a second, because inotify cannot be had: {why}",
+            source.title()
+        ));
+    }
+    let not_begun = known
+        .gateways
+        .keys()
+        .filter(|name| !observed.contains_key(*name));
+    reasons.extend(not_begun.map(|name| format!("Gateway {name} is only just begun with")));
+    for gateway in &gateways {
+        if gateway.state != AgentState::Serving {
+            reasons.push(format!(
+                "Gateway {} is {}: {}",
+                gateway.gateway, gateway.state, gateway.message
+            ));
+        }
+    }
+    for (name, observed) in *observed {
+        if let Some(why) = &observed.outdated {
+            reasons.push(format!("Gateway {name}: {why}"));
+        }
+        if let Some(why) = &observed.unkept {
+            reasons.push(format!(
+                "what Gateway {name} serves cannot be kept for the next start: {why}"
+            ));
+        }
+    }
+    let expiring = expiry::warnings(*observed, *now);
+    let (refused, warnings): (Vec<_>, Vec<_>) = expiring
+        .into_iter()
+        .map(|(name, warning)| {
+            (
+                warning.refused,
+                format!("Gateway {name}: {}", warning.message),
+            )
+        })
+        .partition(|(refused, _)| *refused);
+    reasons.extend(refused.into_iter().map(|(_, message)| message));
+    let errors = known
+        .problems
+        .iter()
+        .filter(|problem| problem.severity == Severity::Error)
+        .count();
+    if errors > 0 {
+        let kind = match &source.manifests {
+            Some(_) => "the manifests",
+            None => "what is published",
+        };
+        let noun = if errors == 1 { "error" } else { "errors" };
+        reasons.push(format!("{errors} {noun} in {kind}"));
+    }
+    let statuses = match &known.world {
+        Some(world) if with_objects => {
+            sesame_gateway_api::resolve::resolve(world, resolve).statuses
+        }
+        _ => Statuses::default(),
+    };
+    let programmed = with_hosts(statuses, observed, host_addresses);
+    let bad = count_bad(&programmed);
+    if bad > 0 {
+        reasons.push(format!(
+            "{bad} conditions of objects say that something is wrong"
+        ));
+    }
+    Report {
+        healthy: reasons.is_empty(),
+        reasons,
+        warnings: warnings.into_iter().map(|(_, message)| message).collect(),
+        agent: agent.clone(),
+        source: SourceReport {
+            available: known.available,
+            reason: known.held.clone().unwrap_or_default(),
+            problems: known.problems.to_vec(),
+            ..source.clone()
+        },
+        hints: if *moves_connections || gateways.is_empty() {
+            Vec::new()
+        } else {
+            vec![NOT_PARKED.to_owned()]
+        },
+        gateways,
+        objects: if with_objects {
+            objects(&programmed, transitions, observed)
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+/// What is said of one Gateway.
+pub(in crate::run) fn gateway_report(
+    name: &NamespacedName,
+    observed: &Observed,
+    known: &Known,
+) -> GatewayReport {
+    let newest = known.gateways.get(name);
+    let awaited = known.awaited.get(name);
+    let wanted = newest
+        .map(|wanted| wanted.revision().to_owned())
+        .unwrap_or_default();
+    let applied = observed.applied_revision().to_owned();
+    // After a start from the files that are there nothing is published until the source has something newer.
+    let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
+    let answered = restored.is_some() || observed.answered_revision() == wanted;
+    let serves = observed.live && (observed.loaded || observed.applied.is_some());
+    let refused: Vec<RefusedReport> = observed.affected.refused.iter().map(Into::into).collect();
+    let (state, message) = if !observed.live {
+        (
+            AgentState::Down,
+            observed.trouble_or(observed.why_not_running()),
+        )
+    } else if !serves && observed.refusal.is_empty() && observed.trouble.is_none() {
+        (
+            AgentState::Applying,
+            "Envoy has not taken its first configuration yet".to_owned(),
+        )
+    } else if let Some(held) = &observed.held {
+        (AgentState::Degraded, held.clone())
+    } else if let Some(held) = known.held(name).filter(|_| answered) {
+        (AgentState::Degraded, held.clone())
+    } else if let Some(awaited) = awaited.filter(|_| answered) {
+        (
+            if awaited.stuck {
+                AgentState::Degraded
+            } else {
+                AgentState::Applying
+            },
+            awaited.to_string(),
+        )
+    } else if let (true, [first, ..]) = (answered, refused.as_slice()) {
+        (
+            AgentState::Degraded,
+            format!(
+                "the rest is served, but this is refused by Envoy ({} in all): {first}",
+                refused.len()
+            ),
+        )
+    } else if answered && observed.leaves_out() {
+        (AgentState::Degraded, observed.notes.join("; "))
+    } else if answered {
+        (AgentState::Serving, observed.notes.join("; "))
+    } else if observed.refusal.is_empty() && observed.trouble.is_none() {
+        (
+            AgentState::Applying,
+            "the newest change is on its way".to_owned(),
+        )
+    } else {
+        (
+            AgentState::Degraded,
+            observed.trouble_or("Envoy refused the newest change; what it accepted last is served"),
+        )
+    };
+    GatewayReport {
+        gateway: name.to_string(),
+        state,
+        message,
+        addresses: restored
+            .map_or(&observed.addresses, |wanted| &wanted.assignment.addresses)
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        wanted,
+        applied,
+        wanted_revision: awaited
+            .map(|awaited| awaited.revision.clone())
+            .filter(|revision| !revision.is_empty())
+            .or_else(|| newest.and_then(|wanted| wanted.manifest_revision.clone()))
+            .unwrap_or_default(),
+        applied_revision: observed
+            .applied
+            .as_ref()
+            .and_then(|wanted| wanted.manifest_revision.clone())
+            .unwrap_or_default(),
+        applied_at: observed.applied_at,
+        refused,
+        refusal: observed.refusal.clone(),
+        draining: observed.draining.clone(),
+        envoy: EnvoyReport {
+            serves,
+            state: observed.envoy_state.clone(),
+            pid: observed.envoy_pid,
+            version: observed.envoy_version.clone(),
+            admin: observed.admin.clone(),
+        },
+    }
+}
+
+/// Adds to the statuses what the Envoys of this host have said.
+fn with_hosts(
+    mut statuses: Statuses,
+    observed: &BTreeMap<NamespacedName, Observed>,
+    host_addresses: &[String],
+) -> Statuses {
+    for (name, status) in &mut statuses.gateways {
+        if let Some(observed) = observed.get(name) {
+            let object = ObjectKey {
+                kind: Kind::Gateway,
+                name: name.clone(),
+            };
+            program(
+                status,
+                &programmed(observed, host_addresses).of_object(&object),
+            );
+        }
+    }
+    for (name, status) in &mut statuses.listener_sets {
+        if let Some(observed) = observed.get(&status.gateway) {
+            let object = ObjectKey {
+                kind: Kind::ListenerSet,
+                name: name.clone(),
+            };
+            program_listener_set(
+                status,
+                &programmed(observed, host_addresses).of_object(&object),
+            );
+        }
+    }
+    for (gateway, observed) in observed {
+        for (route, affected) in &observed.affected.routes {
+            let found = statuses
+                .routes
+                .iter_mut()
+                .find(|(key, _)| key.to_string() == *route);
+            if let Some((key, status)) = found {
+                let refused = RefusedRules {
+                    rules: affected.rules.clone(),
+                    backends: affected.shares.clone(),
+                    works: affected.works,
+                };
+                refuse_rules(status, &key.name.namespace, gateway, &refused);
+            }
+        }
+    }
+    statuses
+}
+
+/// Where others reach the Gateway: the host's own addresses in place of all.
+pub(in crate::run) fn reachable(
+    listened: impl IntoIterator<Item = IpAddr>,
+    host_addresses: &[String],
+) -> Vec<String> {
+    let mut addresses: Vec<String> = Vec::new();
+    for ip in listened {
+        if ip.is_unspecified() {
+            addresses.extend(host_addresses.iter().cloned());
+        } else {
+            addresses.push(ip.to_string());
+        }
+    }
+    addresses.dedup();
+    addresses
+}
+
+fn programmed(observed: &Observed, host_addresses: &[String]) -> Programmed {
+    Programmed {
+        addresses: reachable(observed.addresses.iter().copied(), host_addresses),
+        hosts_ready: u32::from(observed.live && observed.applied.is_some()),
+        hosts: 1,
+        refused_listeners: observed.affected.listeners.clone(),
+        unusable_addresses: observed.unusable_addresses.clone(),
+    }
+}
+
+/// Conditions whose status is not the good one.
+fn count_bad(statuses: &Statuses) -> usize {
+    statuses
+        .objects()
+        .flat_map(|(_, _, status)| status.sections())
+        .flat_map(|(_, conditions)| conditions)
+        .filter(|condition| condition.is_fault())
+        .count()
+}

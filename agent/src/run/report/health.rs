@@ -1,0 +1,74 @@
+//! Whether the agent lives, and whether its host is ready for clients: for load balancers and Kubernetes.
+//!
+//! Ready is a host whose Envoys serve what was proven to be accepted: the newest configuration, or the last good one
+//! while the newest is on its way, was refused in part, or its source is away. A host that drains is not ready.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::net::TcpListener;
+
+use super::Report;
+
+/// What is not ready, a sentence each; none if the host is ready.
+pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
+    let mut reasons: Vec<String> = Vec::new();
+    if report.agent.stopping {
+        reasons.push("the agent is stopping".to_owned());
+    }
+    if report.gateways.is_empty() && !report.source.available {
+        reasons.push("the source has not been read yet".to_owned());
+    }
+    for gateway in &report.gateways {
+        if let Some(draining) = &gateway.draining {
+            reasons.push(format!(
+                "Gateway {} is being drained: {draining}",
+                gateway.gateway
+            ));
+        } else if !gateway.envoy.serves {
+            reasons.push(format!(
+                "the Envoy of Gateway {} does not serve: {}",
+                gateway.gateway, gateway.message
+            ));
+        }
+    }
+    reasons
+}
+
+/// The answer to `GET /livez` and `GET /readyz`; `None` for anything else.
+pub(in crate::run) fn answer(
+    method: &Method,
+    path: &str,
+    report: impl Fn() -> Report,
+) -> Option<(StatusCode, String)> {
+    match (method, path) {
+        (&Method::GET, "/livez") => Some((StatusCode::OK, "alive\n".to_owned())),
+        (&Method::GET, "/readyz") => {
+            let reasons = unready(&report());
+            Some(if reasons.is_empty() {
+                (StatusCode::OK, "ready\n".to_owned())
+            } else {
+                (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Answers these two, and nothing else, to whoever can reach the address.
+pub(in crate::run) async fn serve<F>(listener: TcpListener, report: Arc<F>)
+where
+    F: Fn(bool) -> Report + Send + Sync + 'static,
+{
+    let answer = move |request: Request<Incoming>| {
+        let found = answer(request.method(), request.uri().path(), || report(false));
+        let (status, text) = found.unwrap_or((StatusCode::NOT_FOUND, "not found\n".to_owned()));
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        std::future::ready(response)
+    };
+    sesame_http_server::serve(listener, answer).await;
+}

@@ -1,0 +1,116 @@
+//! The statuses of objects as values, with the times of their conditions. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sesame_gateway_api::api::{NamespacedName, ParentRef};
+use sesame_gateway_api::status::{Condition, ObjectStatus, Section, Statuses};
+
+use super::ObjectReport;
+use super::transitions::Transitions;
+use crate::run::observed::Observed;
+
+/// Every object, by kind and name.
+pub(super) fn objects(
+    statuses: &Statuses,
+    transitions: &Transitions,
+    observed: &BTreeMap<NamespacedName, Observed>,
+) -> Vec<ObjectReport> {
+    // What resolution did not say was said when something was applied.
+    let applied_at = |gateway: &NamespacedName| {
+        observed
+            .get(gateway)
+            .and_then(|observed| observed.applied_at)
+    };
+    let last_applied = observed
+        .values()
+        .filter_map(|observed| observed.applied_at)
+        .max();
+    statuses
+        .objects()
+        .map(|(kind, name, status)| {
+            let (mut value, otherwise) = match status {
+                ObjectStatus::GatewayClass(status) => (value(status), None),
+                ObjectStatus::Gateway(status) => (value(status), applied_at(name)),
+                ObjectStatus::ListenerSet(status) => (value(status), applied_at(&status.gateway)),
+                ObjectStatus::Route(status) => (value(status), last_applied),
+                ObjectStatus::Policy(status) => (value(status), last_applied),
+            };
+            for (section, conditions) in status.sections() {
+                let holder = match section {
+                    Section::Object => &mut value,
+                    Section::Listener(index, _) => &mut value["listeners"][index],
+                    Section::Parent(index) => &mut value["parents"][index],
+                    Section::Ancestor(index) => &mut value["ancestors"][index],
+                };
+                stamp(holder, conditions, |condition| {
+                    transitions
+                        .since(kind, name, section, condition)
+                        .or(otherwise)
+                });
+            }
+            ObjectReport {
+                kind: kind.to_string(),
+                namespace: name.namespace.clone(),
+                name: name.name.clone(),
+                gateways: gateways(name, status),
+                status: value,
+            }
+        })
+        .collect()
+}
+
+/// Returns the Gateways that an object is about, each once.
+fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
+    let referred = |reference: &ParentRef| {
+        let is_gateway = reference
+            .kind
+            .as_deref()
+            .is_none_or(|kind| kind == "Gateway");
+        let namespace = reference.namespace.as_deref().unwrap_or(&name.namespace);
+        is_gateway.then(|| NamespacedName::new(namespace, &reference.name))
+    };
+    let gateways: BTreeSet<NamespacedName> = match status {
+        ObjectStatus::GatewayClass(_) => BTreeSet::new(),
+        ObjectStatus::Gateway(_) => BTreeSet::from([name.clone()]),
+        ObjectStatus::ListenerSet(status) => BTreeSet::from([status.gateway.clone()]),
+        ObjectStatus::Route(status) => status
+            .parents
+            .iter()
+            .filter_map(|parent| {
+                let through = parent.through.clone();
+                through.or_else(|| referred(&parent.parent_ref))
+            })
+            .collect(),
+        ObjectStatus::Policy(status) => status
+            .ancestors
+            .iter()
+            .filter_map(|ancestor| referred(&ancestor.ancestor_ref))
+            .collect(),
+    };
+    gateways.iter().map(ToString::to_string).collect()
+}
+
+fn value(status: &impl serde::Serialize) -> Value {
+    // The statuses are plain data; were one not, an empty status is the honest answer.
+    serde_json::to_value(status).unwrap_or_default()
+}
+
+/// Adds `lastTransitionTime` to the serialised conditions.
+fn stamp(
+    holder: &mut Value,
+    conditions: &[Condition],
+    since: impl Fn(&Condition) -> Option<Timestamp>,
+) {
+    for (index, condition) in conditions.iter().enumerate() {
+        let Some(time) = since(condition) else {
+            continue;
+        };
+        if let Some(Value::Object(fields)) = holder["conditions"].get_mut(index) {
+            // Kubernetes writes whole seconds.
+            let seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            fields.insert("lastTransitionTime".to_owned(), json!(seconds));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Since when each condition has its status: the one thing of a status that is not a function of the objects.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+use jiff::Timestamp;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::reroute::OtherStatus;
+use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
+use sesame_gateway_api::world::Kind;
+
+/// The times of all conditions, by a hash of where they stand: there are many, and only the time matters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::run) struct Transitions {
+    /// In seconds since 1970.
+    since: HashMap<u64, (ConditionStatus, i64)>,
+}
+
+impl Transitions {
+    /// The times after this: what changed its status did so now; what is gone is forgotten.
+    pub(in crate::run) fn after(&self, statuses: &Statuses, now: Timestamp) -> Self {
+        let mut after = Self {
+            since: HashMap::with_capacity(self.since.len()),
+        };
+        for (kind, name, status) in statuses.objects() {
+            after.note(kind, name, status, self, now);
+        }
+        after.since.shrink_to_fit();
+        after
+    }
+
+    /// The same where the statuses of these routes are all that is said otherwise.
+    pub(in crate::run) fn follow(&mut self, others: &[OtherStatus], now: Timestamp) {
+        for OtherStatus {
+            route,
+            before: said,
+            now: says,
+        } in others
+        {
+            let mut before = Self::default();
+            for (section, conditions) in ObjectStatus::Route(said).sections() {
+                for condition in conditions {
+                    let id = id(route.kind, &route.name, section, condition);
+                    before.since.extend(self.since.remove_entry(&id));
+                }
+            }
+            let says = ObjectStatus::Route(says);
+            self.note(route.kind, &route.name, says, &before, now);
+        }
+    }
+
+    /// Takes the conditions of an object: those that had the same status before have it since then.
+    fn note(
+        &mut self,
+        kind: Kind,
+        name: &NamespacedName,
+        status: ObjectStatus<'_>,
+        before: &Self,
+        now: Timestamp,
+    ) {
+        for (section, conditions) in status.sections() {
+            for condition in conditions {
+                let id = id(kind, name, section, condition);
+                let time = match before.since.get(&id) {
+                    Some((status, time)) if *status == condition.status => *time,
+                    // Kubernetes writes whole seconds.
+                    _ => now.as_second(),
+                };
+                self.since.insert(id, (condition.status, time));
+            }
+        }
+    }
+
+    /// Since when the condition has its status; `None` if it was not observed with that status.
+    pub(in crate::run) fn since(
+        &self,
+        kind: Kind,
+        name: &NamespacedName,
+        section: Section<'_>,
+        condition: &Condition,
+    ) -> Option<Timestamp> {
+        match self.since.get(&id(kind, name, section, condition)) {
+            Some((status, time)) if *status == condition.status => {
+                Timestamp::from_second(*time).ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+fn id(kind: Kind, name: &NamespacedName, section: Section<'_>, condition: &Condition) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (kind, name, condition.type_.as_str()).hash(&mut hasher);
+    match section {
+        Section::Object => {}
+        // A listener is the same wherever it stands.
+        Section::Listener(_, listener) => listener.hash(&mut hasher),
+        Section::Parent(index) | Section::Ancestor(index) => index.hash(&mut hasher),
+    }
+    hasher.finish()
+}

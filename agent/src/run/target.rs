@@ -1,0 +1,382 @@
+//! What each Gateway is to serve on this host: the pure step from resolved Gateways to Envoy's resources.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Expiry;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::Transport;
+use sesame_proto::{addresses, digest};
+
+use super::addresses::{Assignment, Need, assign};
+use super::directories::Directories;
+use crate::quarantine::Served;
+use crate::source::update::GatewayRevision;
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_render::limits::Limits;
+use sesame_render::{EndpointRules, Rendered};
+
+/// What the host decides for all of its Gateways.
+#[derive(Clone, Debug)]
+pub(super) struct HostSettings {
+    /// Addresses to share out.
+    pub(super) pool: Vec<IpAddr>,
+    /// Outside port to bound port.
+    pub(super) port_map: BTreeMap<u32, u32>,
+    /// Files that all Envoys together may watch.
+    pub(super) subscription_budget: usize,
+    /// What each Envoy may use.
+    pub(super) limits: Limits,
+    /// The same for each Envoy, when told.
+    pub(super) budget_each: Option<usize>,
+    /// Proxies before Envoy.
+    pub(super) trusted_hops: u32,
+    /// The system's certificate authorities.
+    pub(super) system_ca: PathBuf,
+    /// Whether endpoints may be on this host itself.
+    pub(super) allow_local_endpoints: bool,
+    /// Where the agent itself listens.
+    pub(super) health_address: Option<SocketAddr>,
+    /// Tells the addresses that this host has now.
+    pub(super) interfaces: fn() -> Vec<IpAddr>,
+    /// Where Gateways were served before the agent started.
+    pub(super) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    /// Where things are.
+    pub(super) directories: Directories,
+}
+
+/// One Gateway, resolved and rendered for this host.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The Gateway, its snapshot and its keys.
+    pub(super) packed: Arc<EncodedSnapshot>,
+    /// How it is rendered for this host.
+    pub(super) options: sesame_render::Options,
+    /// Where it listens, and what it could not have.
+    pub(super) assignment: Assignment,
+    /// What Envoy gets.
+    pub(super) rendered: Rendered,
+    /// What Envoy is started with.
+    pub(super) bootstrap: Bytes,
+    /// Whether this is what was accepted before the agent started, rather than what its source wants.
+    pub(super) restored: bool,
+    /// Why it is wanted, for the history.
+    pub(super) cause: String,
+    /// What the manifest calls it that it was read from, if it was.
+    pub(super) manifest_revision: Option<String>,
+    revision: OnceLock<String>,
+    expiries: OnceLock<Vec<Expiry>>,
+}
+
+impl Target {
+    /// What is left of it.
+    pub(super) fn reduced_to(&self, served: Served) -> Self {
+        let Served { snapshot, rendered } = served;
+        let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
+        let keys = self.packed.keys().iter().filter(named).cloned().collect();
+        Self {
+            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+            options: self.options.clone(),
+            assignment: self.assignment.clone(),
+            rendered,
+            bootstrap: self.bootstrap.clone(),
+            restored: false,
+            cause: self.cause.clone(),
+            manifest_revision: self.manifest_revision.clone(),
+            revision: OnceLock::new(),
+            expiries: OnceLock::new(),
+        }
+    }
+
+    /// Another generation of the same Gateway, for the same host.
+    pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
+        Self {
+            rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
+            packed: Arc::new(EncodedSnapshot::new(
+                &resolved.snapshot,
+                resolved.keys.clone(),
+            )),
+            manifest_revision: Some(digest::revision(&resolved.snapshot)),
+            options: self.options.clone(),
+            assignment: self.assignment.clone(),
+            bootstrap: self.bootstrap.clone(),
+            restored: false,
+            cause: cause.to_owned(),
+            revision: OnceLock::new(),
+            expiries: OnceLock::new(),
+        }
+    }
+
+    /// Hex SHA-256 of the snapshot with its endpoints; the digests of its keys are in it. Computed when first asked
+    /// for: nothing on the way to Envoy needs it.
+    pub(super) fn revision(&self) -> &str {
+        self.revision.get_or_init(|| self.packed.digest())
+    }
+
+    /// Returns the times for which its certificates are valid. Read when first asked for, as the revision is.
+    pub(super) fn expiries(&self) -> &[Expiry] {
+        let read = || self.packed.keys().iter().filter_map(Expiry::of).collect();
+        self.expiries.get_or_init(read)
+    }
+}
+
+/// Where a configuration comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin<'a> {
+    /// It was accepted before the agent started.
+    Accepted,
+    /// The source wants it, for this cause.
+    Source(&'a str),
+}
+
+/// All Gateways by name, in the newest version.
+pub(super) type Targets = BTreeMap<NamespacedName, Arc<Target>>;
+
+/// Renders every Gateway that differs from `before`; what does not is taken over as it is.
+pub(super) fn render_all(
+    gateways: &[GatewayRevision],
+    host: &HostSettings,
+    before: &Targets,
+    origin: Origin<'_>,
+) -> Targets {
+    let needs: Vec<Need> = gateways
+        .iter()
+        .map(|offer| {
+            let held = match before.get(&offer.gateway) {
+                Some(wanted) => &wanted.assignment.addresses[..],
+                None => host.held.get(&offer.gateway).map_or(&[][..], Vec::as_slice),
+            };
+            need(offer, held, host)
+        })
+        .collect();
+    let mut assignments = assign(&needs, &host.pool);
+    let rules = EndpointRules {
+        local: host.allow_local_endpoints,
+        own: own_sockets(&needs, &assignments, host),
+    };
+    let budget = host
+        .budget_each
+        .unwrap_or(host.subscription_budget / gateways.len().max(1))
+        .min(host.limits.watched);
+    gateways
+        .iter()
+        .map(|offer| {
+            let name = offer.gateway.clone();
+            let assignment = assignments.remove(&name).unwrap_or_default();
+            let last = before.get(&name);
+            let unchanged = last.filter(|wanted| {
+                wanted.manifest_revision == offer.manifest_revision
+                    && wanted.packed == offer.packed
+                    && wanted.assignment == assignment
+                    && wanted.options.endpoints == rules
+                    && !wanted.restored
+            });
+            let wanted = unchanged.map_or_else(
+                || {
+                    let last = last.map(|last| &**last);
+                    let for_one = (assignment, rules.clone());
+                    let wanted = render_one(offer, for_one, host, budget, origin, last);
+                    Arc::new(wanted)
+                },
+                Arc::clone,
+            );
+            (name, wanted)
+        })
+        .collect()
+}
+
+fn render_one(
+    offer: &GatewayRevision,
+    (assignment, endpoints): (Assignment, EndpointRules),
+    host: &HostSettings,
+    subscription_budget: usize,
+    origin: Origin<'_>,
+    before: Option<&Target>,
+) -> Target {
+    let GatewayRevision {
+        gateway,
+        packed,
+        snapshot,
+        manifest_revision,
+    } = offer;
+    let directories = host.directories.gateway(gateway);
+    let options = sesame_render::Options {
+        addresses: assignment.addresses.clone(),
+        port_map: host.port_map.clone(),
+        subscription_budget,
+        limits: host.limits,
+        layout: directories.layout(),
+        admin_socket: directories.admin_socket(),
+        trusted_hops: host.trusted_hops,
+        system_ca: host.system_ca.clone(),
+        endpoints,
+    };
+    let values = || match snapshot {
+        Some(snapshot) => Cow::Borrowed(snapshot),
+        None => Cow::Owned(packed.snapshot()),
+    };
+    let rendered = before
+        .filter(|before| before.options == options)
+        .and_then(|before| render_difference(before, offer, &options))
+        .unwrap_or_else(|| sesame_render::render(&values(), packed.keys(), &options));
+    Target {
+        rendered,
+        bootstrap: sesame_render::bootstrap(&options),
+        packed: Arc::clone(packed),
+        options,
+        assignment,
+        restored: matches!(origin, Origin::Accepted),
+        cause: match origin {
+            Origin::Accepted => "what was accepted before the agent started".to_owned(),
+            Origin::Source(cause) => cause.to_owned(),
+        },
+        manifest_revision: manifest_revision.clone(),
+        revision: OnceLock::new(),
+        expiries: OnceLock::new(),
+    }
+}
+
+/// Renders only what differs, where that is little.
+fn render_difference(
+    before: &Target,
+    offer: &GatewayRevision,
+    options: &sesame_render::Options,
+) -> Option<Rendered> {
+    let GatewayRevision {
+        packed, snapshot, ..
+    } = offer;
+    let unchanged = packed.unchanged_since(&before.packed);
+    if unchanged.only_endpoints_changed() {
+        let snapshot = match snapshot {
+            Some(snapshot) => Cow::Borrowed(snapshot),
+            None => Cow::Owned(packed.without_route_tables()),
+        };
+        let endpoints = before.packed.endpoints();
+        sesame_render::endpoints_after(
+            &before.rendered,
+            &endpoints,
+            &snapshot,
+            packed.keys(),
+            options,
+        )
+    } else if unchanged.only_route_tables_changed() {
+        sesame_render::routes_after(&before.rendered, &before.packed, packed, options)
+    } else {
+        None
+    }
+}
+
+/// Where the Gateways of this host and the agent listen, as others would reach them.
+fn own_sockets(
+    needs: &[Need],
+    assignments: &BTreeMap<NamespacedName, Assignment>,
+    host: &HostSettings,
+) -> BTreeSet<SocketAddr> {
+    if host.allow_local_endpoints {
+        return BTreeSet::new();
+    }
+    let of_gateways = needs.iter().flat_map(|need| {
+        let given = assignments.get(&need.gateway);
+        let addresses = given.into_iter().flat_map(|given| &given.addresses);
+        addresses.flat_map(|ip| need.ports.iter().map(|(_, port)| (*ip, *port)))
+    });
+    let of_agent = host.health_address.iter();
+    let all: BTreeSet<(IpAddr, u32)> = of_gateways
+        .chain(of_agent.map(|own| (own.ip(), own.port().into())))
+        .collect();
+    // Those that are refused anyway come and go with every Pod.
+    let interfaces: Vec<IpAddr> = if all.iter().any(|(ip, _)| ip.is_unspecified()) {
+        let known = (host.interfaces)().into_iter();
+        known
+            .filter(|ip| addresses::refused(*ip).is_none())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let reached = |ip: IpAddr| -> Vec<IpAddr> {
+        if !ip.is_unspecified() {
+            return vec![ip];
+        }
+        let same_kind = |own: &IpAddr| own.is_ipv4() == ip.is_ipv4();
+        interfaces.iter().copied().filter(same_kind).collect()
+    };
+    let sockets = all.into_iter().flat_map(|(ip, port)| {
+        let port = u16::try_from(port).unwrap_or(0);
+        reached(ip).into_iter().map(move |ip| (ip, port))
+    });
+    sockets.map(SocketAddr::from).collect()
+}
+
+fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> Need {
+    let bound = |(transport, port): &(Transport, u32)| {
+        (*transport, *host.port_map.get(port).unwrap_or(port))
+    };
+    let GatewayRevision {
+        gateway, packed, ..
+    } = offer;
+    Need {
+        gateway: gateway.clone(),
+        ports: packed.ports().iter().map(bound).collect(),
+        requested: packed
+            .addresses()
+            .iter()
+            .filter_map(|address| address.parse().ok())
+            .collect(),
+        held: held.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_knows_its_own_sockets_under_every_address_that_it_has() {
+        let root = tempfile::tempdir().unwrap();
+        let (state, runtime) = (root.path().join("s"), root.path().join("r"));
+        let mut host = HostSettings {
+            pool: Vec::new(),
+            port_map: BTreeMap::new(),
+            subscription_budget: 10,
+            budget_each: None,
+            limits: sesame_render::limits::Limits::default(),
+            trusted_hops: 0,
+            system_ca: PathBuf::new(),
+            allow_local_endpoints: false,
+            health_address: Some("[::]:8000".parse().unwrap()),
+            interfaces: || {
+                let all = ["127.0.0.1", "192.0.2.7", "fe80::1", "2001:db8::7"];
+                all.map(|ip| ip.parse().unwrap()).to_vec()
+            },
+            held: BTreeMap::new(),
+            directories: Directories::create(&state, &runtime).unwrap(),
+        };
+        let [wide, narrow] = ["wide", "narrow"].map(|name| NamespacedName::new("default", name));
+        let need = |gateway: &NamespacedName, port| Need {
+            gateway: gateway.clone(),
+            requested: Vec::new(),
+            held: Vec::new(),
+            ports: BTreeSet::from([(Transport::Tcp, port)]),
+        };
+        let at = |address: &str| Assignment {
+            addresses: vec![address.parse().unwrap()],
+            ..Assignment::default()
+        };
+        let needs = [need(&wide, 80), need(&narrow, 443)];
+        let assignments = BTreeMap::from([(wide, at("0.0.0.0")), (narrow, at("198.51.100.9"))]);
+        let own = own_sockets(&needs, &assignments, &host);
+        let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            own,
+            ["192.0.2.7:80", "198.51.100.9:443", "[2001:db8::7]:8000"]
+        );
+        host.allow_local_endpoints = true;
+        assert!(own_sockets(&needs, &assignments, &host).is_empty());
+    }
+}

@@ -1,0 +1,385 @@
+//! What is held of one Gateway, and what is missing to make its newest revision. Pure: it asks, others fetch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::shard::{self, Endpoints, MAX_SHARDS, MAX_SNAPSHOT_BYTES};
+use sesame_proto::signature::{self, Piece};
+use sesame_published::names::{SHARD_ENTRY, shard_name};
+
+use super::fetch::{Fetched, MissingPieces};
+use super::origin::{Config, Next, Origin};
+use super::pieces::{
+    Blocked, CheckedManifest, EndpointShard, endpoints, entry, join, live_shards, moved_endpoints,
+    owner, read_manifest, verified, wait_for_keys,
+};
+use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted, keys_of};
+use sesame_proto::encoded::EncodedSnapshot;
+
+/// The most that the stored configuration of one Gateway may take.
+const MAX_HELD_BYTES: usize = 128 << 20;
+
+/// What is held of one Gateway.
+#[derive(Debug, Default)]
+pub(super) struct RevisionAssembler {
+    trusted: Trusted,
+    /// Of the latest signature of each object, by its name: none is taken that is older.
+    stamps: BTreeMap<String, u64>,
+    gateway: Option<NamespacedName>,
+    manifest: Option<CheckedManifest>,
+    /// Why the newest manifest cannot be followed; the one before it is.
+    manifest_fault: Option<String>,
+    /// Endpoint shards by the object's name.
+    live: BTreeMap<String, EndpointShard>,
+    /// Whether the endpoints may be others than those of the complete revision.
+    endpoints_moved: bool,
+    /// Configuration shards as they are stored, by their digest, which fits.
+    shards: BTreeMap<String, Vec<u8>>,
+    keys: Vec<KeyPair>,
+    /// The configuration of the manifest, until it is complete.
+    next: Option<Next>,
+    complete: Option<GatewayRevision>,
+    /// What the complete revision was read from, if that is of use for the next.
+    origin: Option<Origin>,
+    awaited: Option<IncompleteRevision>,
+    /// What the last fetch could not get.
+    faults: Vec<String>,
+}
+
+impl RevisionAssembler {
+    /// Of a Gateway of which nothing is known.
+    pub(super) fn new(trusted: &Trusted) -> Self {
+        Self {
+            trusted: trusted.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Of a Gateway that is known before anything of it was read.
+    pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted) -> Self {
+        Self {
+            gateway: Some(gateway.clone()),
+            ..Self::new(trusted)
+        }
+    }
+
+    /// Whose it is, if that is known.
+    pub(super) fn gateway(&self) -> Option<&NamespacedName> {
+        self.gateway.as_ref()
+    }
+
+    /// Whether a manifest was read.
+    pub(super) fn has_manifest(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    /// Takes a manifest, unless it cannot be followed. `id` is what its label says.
+    pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
+            let later = self.is_later(name, named.stamp);
+            later.map_err(|why| format!("ConfigMap {name}: {why}"))?;
+            Ok((gateway, named))
+        });
+        match read {
+            Ok((gateway, named)) => {
+                let before = self.manifest.as_ref().map(|held| &held.manifest);
+                self.endpoints_moved |=
+                    before.is_none_or(|before| before.endpoints != named.manifest.endpoints);
+                if before.is_none_or(|before| before.revision != named.manifest.revision) {
+                    self.next = None;
+                    self.faults.clear();
+                    self.keys.clear();
+                    let config = &named.manifest.config;
+                    let (kept, unnamed) = std::mem::take(&mut self.shards)
+                        .into_iter()
+                        .partition(|(held, _)| config.iter().any(|shard| shard.sha256 == *held));
+                    self.shards = kept;
+                    self.origin = self.origin.take().and_then(|origin| origin.keep(unnamed));
+                }
+                self.gateway = Some(gateway);
+                self.manifest = Some(named);
+                self.manifest_fault = None;
+            }
+            Err(fault) => self.manifest_fault = Some(fault),
+        }
+    }
+
+    /// Its manifest was not seen, and cannot be looked for.
+    pub(super) fn doubt(&mut self, fault: String) {
+        self.manifest_fault = Some(fault);
+    }
+
+    /// The Gateway is withdrawn. Endpoint shards that are still there are not told again if it comes back, so they
+    /// are kept. Says whether anything is.
+    pub(super) fn withdraw(&mut self) -> bool {
+        let mut live = std::mem::take(&mut self.live);
+        live.retain(|_, live| !live.gone);
+        *self = Self {
+            live,
+            stamps: std::mem::take(&mut self.stamps),
+            ..Self::new(&self.trusted)
+        };
+        !self.live.is_empty()
+    }
+
+    /// Whether nothing is known of any Gateway.
+    pub(super) fn is_empty(&self) -> bool {
+        self.gateway.is_none() && self.live.values().all(|live| live.gone)
+    }
+
+    /// Takes the endpoint shard of this name; keeps what it held before if it cannot be read.
+    pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
+        if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
+            return;
+        }
+        let others = self.live.iter().filter(|(other, _)| *other != name);
+        let others: u64 = others.map(|(_, live)| live.size).sum();
+        self.live.entry(name.to_owned()).or_default().gone = false;
+        let believed = self.believed(name, object);
+        let believed = believed.map_err(|why| format!("ConfigMap {name}: {why}"));
+        let sets = believed
+            .and_then(|bytes| shard::endpoint_sets(name, bytes).map_err(|error| error.to_string()));
+        let live = self.live.entry(name.to_owned()).or_default();
+        match sets {
+            Ok(Endpoints { size, .. }) if others.saturating_add(size) > MAX_SNAPSHOT_BYTES => {
+                live.fault = Some(format!(
+                    "{name} and the other endpoint shards take more than {MAX_SNAPSHOT_BYTES} bytes of memory"
+                ));
+            }
+            Ok(Endpoints { sets, size }) => {
+                self.endpoints_moved |= live.sets != sets;
+                live.sets = sets;
+                live.size = size;
+                live.fault = None;
+            }
+            Err(fault) => live.fault = Some(fault),
+        }
+    }
+
+    /// The content of an endpoint shard, if it is to be believed.
+    fn believed<'o>(&mut self, name: &str, object: &'o ConfigMap) -> Result<&'o [u8], String> {
+        let bytes = entry(object, SHARD_ENTRY)?;
+        if self.trusted.is_none() {
+            return Ok(bytes);
+        }
+        // Whose it is, the name says that is signed; the label is anybody's.
+        let gateway = owner(object).ok_or("says not of which Gateway it is")?;
+        if !name.starts_with(&shard_name(&gateway, "")) {
+            return Err(format!("is no endpoint shard of Gateway {gateway}"));
+        }
+        let stamp = verified(
+            &gateway,
+            Piece::Endpoints { name },
+            bytes,
+            object,
+            &self.trusted,
+        )?;
+        self.is_later(name, stamp)?;
+        Ok(bytes)
+    }
+
+    /// Takes note of a stamp, unless it is older than one that was taken.
+    fn is_later(&mut self, name: &str, stamp: Option<u64>) -> Result<(), String> {
+        if let Some(stamp) = stamp {
+            let known = self.stamps.get(name).copied();
+            signature::follows(stamp, known).map_err(|error| error.to_string())?;
+            self.stamps.insert(name.to_owned(), stamp);
+        }
+        Ok(())
+    }
+
+    /// The endpoint shard is gone. It is kept while the manifest names it.
+    pub(super) fn drop_live(&mut self, name: &str) {
+        if let Some(live) = self.live.get_mut(name) {
+            live.gone = true;
+        }
+    }
+
+    /// Only these endpoint shards are there.
+    pub(super) fn retain_live(&mut self, there: &BTreeSet<String>) {
+        for (name, live) in &mut self.live {
+            live.gone |= !there.contains(name);
+        }
+    }
+
+    /// Takes what was fetched.
+    pub(super) fn absorb(&mut self, fetched: Fetched) {
+        let Fetched {
+            shards,
+            keys,
+            faults,
+        } = fetched;
+        let mut held: usize = self.shards.values().map(Vec::len).sum();
+        self.faults = faults;
+        for (digest, bytes) in shards {
+            held += bytes.len();
+            if held > MAX_HELD_BYTES {
+                self.faults.push(format!(
+                    "its shards take more than {MAX_HELD_BYTES} bytes; split the Gateway's routes over several Gateways"
+                ));
+                break;
+            }
+            self.shards.insert(digest, bytes);
+        }
+        if !keys.is_empty() {
+            self.keys = keys;
+        }
+    }
+
+    /// Goes on as far as what is held allows. Gives back what is to be fetched.
+    pub(super) fn advance(&mut self) -> Option<MissingPieces> {
+        let (reason, stuck, need) = match self.step() {
+            Ok(()) => match self.trouble() {
+                None => {
+                    self.awaited = None;
+                    return None;
+                }
+                Some(trouble) => (trouble, true, None),
+            },
+            Err(Blocked {
+                reason,
+                stuck,
+                need,
+            }) => (reason, stuck, need),
+        };
+        let manifest = self.manifest.as_ref();
+        self.awaited = Some(IncompleteRevision {
+            revision: manifest.map_or_else(String::new, |named| named.manifest.revision.clone()),
+            reason,
+            stuck,
+        });
+        need
+    }
+
+    /// What a source hands over; none while it is not known whose this is.
+    pub(super) fn supplied(&self) -> Option<(NamespacedName, GatewayUpdate)> {
+        let supplied = GatewayUpdate {
+            complete: self.complete.clone(),
+            awaited: self.awaited.clone(),
+        };
+        Some((self.gateway.clone()?, supplied))
+    }
+
+    /// What is wrong although the revision is complete.
+    fn trouble(&self) -> Option<String> {
+        if let Some(fault) = &self.manifest_fault {
+            return Some(fault.clone());
+        }
+        let (gateway, named) = (self.gateway.as_ref()?, self.manifest.as_ref()?);
+        named.manifest.endpoints.iter().find_map(|reference| {
+            let live = self.live.get(&shard_name(gateway, &reference.name))?;
+            let fault = live.fault.as_ref()?;
+            Some(format!(
+                "the newest endpoints cannot be read, those before are used: {fault}"
+            ))
+        })
+    }
+
+    fn step(&mut self) -> Result<(), Blocked> {
+        let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
+            let fault = self.manifest_fault.clone();
+            return Err(Blocked {
+                stuck: true,
+                reason: fault.unwrap_or_else(|| "its manifest has not been read".to_owned()),
+                need: None,
+            });
+        };
+        let CheckedManifest {
+            manifest,
+            key_secrets,
+            stamp: _,
+        } = named;
+        let revision = manifest.revision.clone();
+        let before = self.complete.as_ref();
+        let moved = |packed: &EncodedSnapshot| {
+            if self.endpoints_moved {
+                moved_endpoints(gateway, manifest, &self.live, packed)
+            } else {
+                Ok(None)
+            }
+        };
+        if let Some(held) = before.filter(|held| held.manifest_revision.as_ref() == Some(&revision))
+        {
+            if let Some(packed) = moved(&held.packed)? {
+                let packed = Arc::new(packed);
+                self.complete = Some(GatewayRevision::of_manifest(
+                    gateway.clone(),
+                    revision,
+                    packed,
+                ));
+            }
+        } else {
+            let next = match &mut self.next {
+                Some(next) => next,
+                next => {
+                    let origin = before.zip(self.origin.as_ref());
+                    let rerouted = origin.and_then(|(held, origin)| {
+                        origin.reroute(gateway, &held.packed, named, &self.shards)
+                    });
+                    next.insert(match rerouted {
+                        Some(rerouted) => rerouted,
+                        None => Next::joined(named, join(manifest, &self.shards, &self.faults)?),
+                    })
+                }
+            };
+            let packed = match &mut next.config {
+                Config::Rerouted(packed) => match moved(packed)? {
+                    Some(packed) => packed,
+                    None => packed.clone(),
+                },
+                Config::Whole(config) => {
+                    let held = before.into_iter().flat_map(|held| held.packed.keys());
+                    let keys = keys_of(config, self.keys.iter().chain(held))
+                        .map_err(|missing| wait_for_keys(&missing, *key_secrets, &self.faults))?;
+                    let backends = &config.backends;
+                    let used = backends.iter().map(|b| b.endpoints.as_str()).collect();
+                    let earlier = before.map(|held| held.packed.endpoints());
+                    let shards = live_shards(gateway, manifest, &self.live)?;
+                    let sets = endpoints(&shards, used, &earlier.unwrap_or_default())?;
+                    let mut snapshot = std::mem::take(config);
+                    snapshot.endpoints = sets;
+                    EncodedSnapshot::new(&snapshot, keys)
+                }
+            };
+            self.origin = self.next.take().map(|next| next.origin);
+            let packed = Arc::new(packed);
+            self.complete = Some(GatewayRevision::of_manifest(
+                gateway.clone(),
+                revision,
+                packed,
+            ));
+        }
+        self.endpoints_moved = false;
+        self.tidy();
+        Ok(())
+    }
+
+    /// Lets go of what the complete revision does not need. Its stored shards stay: the next names most of them.
+    fn tidy(&mut self) {
+        let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
+            return;
+        };
+        let manifest = &named.manifest;
+        let live: BTreeSet<String> = manifest
+            .endpoints
+            .iter()
+            .map(|reference| shard_name(gateway, &reference.name))
+            .collect();
+        self.live
+            .retain(|name, held| !held.gone || live.contains(name));
+        // They are in what is complete.
+        self.keys = Vec::new();
+        self.faults = Vec::new();
+    }
+
+    /// Goes the long way next.
+    #[cfg(test)]
+    pub(super) fn forget_origin(&mut self) {
+        self.origin = None;
+        self.endpoints_moved = true;
+    }
+}

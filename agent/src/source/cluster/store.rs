@@ -1,0 +1,391 @@
+//! Everything that is held of the cluster, and what is being fetched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{FLEET_LABEL, Part, gateway_id};
+use tokio::sync::watch;
+
+use super::assembler::RevisionAssembler;
+use super::connect::Settings;
+use super::fetch::{Fetched, fetch, look_for_manifest};
+use super::fetch_state::FetchState;
+use super::listing::Event;
+use super::pieces::part;
+use super::problems::{MAX_GATEWAYS, too_many, unpublished, unserved};
+use crate::source::problem::Problem;
+use crate::source::update::SourceUpdate;
+
+/// All gateways, and what is going on for each.
+pub(super) struct ClusterStore {
+    settings: Settings,
+    clients: watch::Sender<Option<Client>>,
+    /// By the Gateway's label.
+    gateways: BTreeMap<String, FetchState>,
+    /// What is going on; each future ends with what came of it.
+    work: FuturesUnordered<BoxFuture<'static, Done>>,
+    away: Option<String>,
+    /// Whether all there is was seen once.
+    listed: bool,
+    /// Gateways that are too many.
+    refused: Vec<Problem>,
+    /// Shelves on which something new was put.
+    touched: BTreeSet<String>,
+    changed: bool,
+}
+
+/// The end of something that went on for a Gateway.
+struct Done {
+    id: String,
+    round: u64,
+    what: What,
+}
+
+enum What {
+    Fetched(Fetched),
+    Paused,
+    LookedFor(Result<Option<Box<ConfigMap>>, String>),
+}
+
+impl ClusterStore {
+    /// Nothing is read yet; `known` are the Gateways that were served before.
+    pub(super) fn new(
+        settings: Settings,
+        clients: watch::Sender<Option<Client>>,
+        known: &[NamespacedName],
+    ) -> Self {
+        let ours = known
+            .iter()
+            .filter(|gateway| settings.gateways.is_empty() || settings.gateways.contains(gateway));
+        Self {
+            gateways: ours
+                .map(|gateway| {
+                    (
+                        gateway_id(gateway),
+                        FetchState::of(RevisionAssembler::of(gateway, &settings.trusted)),
+                    )
+                })
+                .collect(),
+            settings,
+            clients,
+            work: FuturesUnordered::new(),
+            away: None,
+            listed: false,
+            refused: Vec::new(),
+            touched: BTreeSet::new(),
+            changed: false,
+        }
+    }
+
+    /// Until something that goes on has ended; for ever if nothing does.
+    pub(super) async fn work(&mut self) {
+        match self.work.next().await {
+            Some(done) => self.done(done),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes what was seen. What follows from it is for [`Self::supply`] to find: much comes together.
+    pub(super) fn take(&mut self, event: Event) {
+        match event {
+            Event::Listed(objects) => {
+                self.list(&objects);
+                self.listed = true;
+                self.changed = true;
+                self.back();
+            }
+            Event::Changed(object) => {
+                let id = self.object(&object);
+                self.touched.extend(id);
+            }
+            Event::Deleted(object) => self.gone(&object),
+            Event::Lost(reason) => {
+                let reason = format!("the cluster cannot be followed: {reason}");
+                self.changed |= self.away.as_ref() != Some(&reason);
+                if self.away.is_none() {
+                    tracing::warn!("{reason}; what was read last is served");
+                }
+                self.away = Some(reason);
+            }
+            Event::Back => {
+                if self.listed {
+                    self.back();
+                }
+            }
+        }
+    }
+
+    fn back(&mut self) {
+        if self.away.take().is_some() {
+            tracing::info!("the cluster is followed again");
+            self.changed = true;
+        }
+    }
+
+    fn list(&mut self, objects: &[ConfigMap]) {
+        let mut manifests = BTreeSet::new();
+        let mut live: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        self.refused.clear();
+        for object in objects {
+            match part(object) {
+                Some((id, _, Part::Manifest)) => {
+                    manifests.insert(id);
+                }
+                Some((id, name, Part::Endpoints)) => {
+                    live.entry(id).or_default().insert(name.to_owned());
+                }
+                _ => {}
+            }
+        }
+        let nothing = BTreeSet::new();
+        for (id, entry) in &mut self.gateways {
+            let there = live.get(id.as_str()).unwrap_or(&nothing);
+            entry.assembler.retain_live(there);
+        }
+        // All pieces first: none of them is newer than another.
+        let touched: BTreeSet<String> = objects.iter().filter_map(|o| self.object(o)).collect();
+        for id in &touched {
+            self.advance(id);
+        }
+        let unseen: Vec<String> = self
+            .gateways
+            .iter()
+            .filter(|(id, entry)| {
+                entry.assembler.gateway().is_some() && !manifests.contains(id.as_str())
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in unseen {
+            self.doubt(&id);
+        }
+    }
+
+    /// Puts it on its assembler, and says which that is.
+    fn object(&mut self, object: &ConfigMap) -> Option<String> {
+        let (id, name, part) = part(object)?;
+        if !self.gateways.contains_key(id) && self.gateways.len() >= MAX_GATEWAYS {
+            self.refuse(name);
+            return None;
+        }
+        let trusted = &self.settings.trusted;
+        let entry = self
+            .gateways
+            .entry(id.to_owned())
+            .or_insert_with(|| FetchState::of(RevisionAssembler::new(trusted)));
+        match part {
+            Part::Manifest => {
+                entry.assembler.take_manifest(id, object);
+                entry.round += 1;
+                entry.busy = false;
+                entry.doubted = false;
+                entry.backoff.reset();
+            }
+            Part::Endpoints => entry.assembler.take_live(name, object),
+            Part::Config | Part::Keys => return None,
+        }
+        Some(id.to_owned())
+    }
+
+    fn gone(&mut self, object: &ConfigMap) {
+        match part(object) {
+            Some((id, _, Part::Manifest)) => {
+                let id = id.to_owned();
+                self.doubt(&id);
+            }
+            Some((id, name, Part::Endpoints)) => {
+                if let Some(entry) = self.gateways.get_mut(id) {
+                    entry.assembler.drop_live(name);
+                    if entry.assembler.is_empty() {
+                        self.gateways.remove(id);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Goes on with a Gateway, and fetches what that takes.
+    fn advance(&mut self, id: &str) {
+        let Some(entry) = self.gateways.get_mut(id) else {
+            return;
+        };
+        self.changed = true;
+        // Decompressing and comparing digests takes its time.
+        let need = tokio::task::block_in_place(|| entry.assembler.advance());
+        let (Some(need), Some(gateway), false) = (need, entry.assembler.gateway(), entry.busy)
+        else {
+            return;
+        };
+        let Some(client) = self.clients.borrow().clone() else {
+            return;
+        };
+        let (gateway, namespace) = (gateway.clone(), self.settings.namespace.clone());
+        let (id, round) = (id.to_owned(), entry.round);
+        entry.busy = true;
+        self.work.push(Box::pin(async move {
+            let what = What::Fetched(fetch(client, &namespace, &gateway, need).await);
+            Done { id, round, what }
+        }));
+    }
+
+    /// Asks for a manifest by name before its Gateway is let go of.
+    fn doubt(&mut self, id: &str) {
+        let Some(entry) = self.gateways.get_mut(id) else {
+            return;
+        };
+        let (Some(gateway), Some(client), false) = (
+            entry.assembler.gateway().cloned(),
+            self.clients.borrow().clone(),
+            entry.doubted,
+        ) else {
+            return;
+        };
+        entry.doubted = true;
+        let namespace = self.settings.namespace.clone();
+        let (id, round, pause) = (id.to_owned(), entry.round, entry.backoff.next());
+        self.work.push(Box::pin(async move {
+            let found = look_for_manifest(client, &namespace, &gateway).await;
+            if found.is_err() {
+                tokio::time::sleep(pause).await;
+            }
+            let what = What::LookedFor(found.map(|found| found.map(Box::new)));
+            Done { id, round, what }
+        }));
+    }
+
+    fn done(&mut self, done: Done) {
+        let Done { id, round, what } = done;
+        let Some(entry) = self.gateways.get_mut(&id) else {
+            return;
+        };
+        match what {
+            What::Fetched(fetched) => {
+                if entry.round != round {
+                    // Begun for an earlier manifest.
+                    return;
+                }
+                let failed = !fetched.faults.is_empty();
+                entry.assembler.absorb(fetched);
+                if failed {
+                    let pause = entry.backoff.next();
+                    self.work.push(Box::pin(async move {
+                        tokio::time::sleep(pause).await;
+                        Done {
+                            id,
+                            round,
+                            what: What::Paused,
+                        }
+                    }));
+                    // It says what is missing, and fetches nothing while it is busy.
+                    entry.assembler.advance();
+                    self.changed = true;
+                    return;
+                }
+                entry.busy = false;
+                self.advance(&id);
+            }
+            What::Paused => {
+                if entry.round == round {
+                    entry.busy = false;
+                    self.advance(&id);
+                }
+            }
+            What::LookedFor(found) => {
+                if entry.round != round || !entry.doubted {
+                    // It has come back meanwhile.
+                    return;
+                }
+                entry.doubted = false;
+                self.looked_for(&id, found);
+            }
+        }
+    }
+
+    fn looked_for(&mut self, id: &str, found: Result<Option<Box<ConfigMap>>, String>) {
+        match found {
+            Ok(Some(object)) if self.is_ours(id, &object) => {
+                self.object(&object);
+                self.advance(id);
+            }
+            Ok(found) => {
+                if let Some(entry) = self.gateways.get_mut(id) {
+                    let gateway = entry.assembler.gateway().map(ToString::to_string);
+                    let gateway = gateway.unwrap_or_default();
+                    let why = match found {
+                        Some(_) => "its manifest is for other hosts now",
+                        None => "its manifest is gone",
+                    };
+                    tracing::info!(%gateway, "the Gateway is withdrawn: {why}");
+                    entry.round += 1;
+                    entry.busy = false;
+                    if !entry.assembler.withdraw() {
+                        self.gateways.remove(id);
+                    }
+                }
+                self.changed = true;
+            }
+            Err(error) => {
+                let doubt = format!(
+                    "it cannot be told whether the Gateway is withdrawn; it is served on: {error}"
+                );
+                if let Some(entry) = self.gateways.get_mut(id) {
+                    entry.assembler.doubt(doubt);
+                }
+                self.advance(id);
+                self.doubt(id);
+            }
+        }
+    }
+
+    fn is_ours(&self, id: &str, object: &ConfigMap) -> bool {
+        let labels = object.metadata.labels.as_ref();
+        let fleet = labels.and_then(|labels| labels.get(FLEET_LABEL));
+        let gateway = self
+            .gateways
+            .get(id)
+            .and_then(|entry| entry.assembler.gateway());
+        let same =
+            part(object).is_some_and(|(label, _, part)| label == id && part == Part::Manifest);
+        same && gateway.is_some_and(|g| self.settings.takes(g, fleet.map(String::as_str)))
+    }
+
+    fn refuse(&mut self, name: &str) {
+        let problem = too_many(&self.settings.namespace, name);
+        if self.refused.len() < 10 && !self.refused.contains(&problem) {
+            self.refused.push(problem);
+            self.changed = true;
+        }
+    }
+
+    /// What there is now, if it is not what it was.
+    pub(super) fn supply(&mut self) -> Option<SourceUpdate> {
+        for id in std::mem::take(&mut self.touched) {
+            self.advance(&id);
+        }
+        if !std::mem::take(&mut self.changed) {
+            return None;
+        }
+        let entries = self.gateways.values();
+        let gateways: BTreeMap<_, _> = entries.filter_map(|e| e.assembler.supplied()).collect();
+        let mut problems = self.refused.clone();
+        problems.extend(unserved(&gateways));
+        for gateway in &self.settings.gateways {
+            let entry = self.gateways.get(&gateway_id(gateway));
+            if self.listed && !entry.is_some_and(|entry| entry.assembler.has_manifest()) {
+                problems.push(unpublished(&self.settings.namespace, gateway));
+            }
+        }
+        Some(SourceUpdate {
+            away: self.away.clone(),
+            gateways,
+            lists_all: self.listed,
+            problems,
+            cause: "a change in the cluster".to_owned(),
+        })
+    }
+}

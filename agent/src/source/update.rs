@@ -1,0 +1,188 @@
+//! What a source of snapshots hands over: values, whole and verified.
+//!
+//! A source never hands over half a revision, and never lets go of a Gateway unless it knows that it was withdrawn.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::Snapshot;
+use sesame_proto::signature::TrustedKeys;
+
+use super::problem::Problem;
+use sesame_proto::encoded::EncodedSnapshot;
+
+/// The keys of who is believed, if not everybody is who can write where a source reads.
+pub type Trusted = Option<Arc<TrustedKeys>>;
+
+/// What there is, newest only.
+#[derive(Clone, Debug, Default)]
+pub struct SourceUpdate {
+    /// Why the source cannot be read, if it cannot. What it said last is kept.
+    pub away: Option<String>,
+    /// By name.
+    pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
+    /// Whether a Gateway that is not listed was withdrawn. If not, nothing is known of it.
+    pub lists_all: bool,
+    /// What is wrong with it, beside what each Gateway waits for.
+    pub problems: Vec<Problem>,
+    /// Why it is handed over, for the history.
+    pub cause: String,
+}
+
+/// What there is of one Gateway.
+#[derive(Clone, Debug, Default)]
+pub struct GatewayUpdate {
+    /// The newest revision that is complete; none if nothing was complete yet.
+    pub complete: Option<GatewayRevision>,
+    /// A newer revision that is not complete.
+    pub awaited: Option<IncompleteRevision>,
+}
+
+/// One revision of a Gateway, resolved and encoded. Of one that was read from a manifest, every digest fits.
+#[derive(Clone, Debug)]
+pub struct GatewayRevision {
+    /// The Gateway.
+    pub gateway: NamespacedName,
+    /// The snapshot and its keys.
+    pub packed: Arc<EncodedSnapshot>,
+    /// The snapshot as values, where it was resolved just now.
+    pub snapshot: Option<Snapshot>,
+    /// The revision that the manifest names, where there is a manifest.
+    pub manifest_revision: Option<String>,
+}
+
+impl GatewayRevision {
+    /// Returns the revision that a manifest names.
+    pub fn of_manifest(
+        gateway: NamespacedName,
+        revision: String,
+        packed: Arc<EncodedSnapshot>,
+    ) -> Self {
+        Self {
+            gateway,
+            packed,
+            snapshot: None,
+            manifest_revision: Some(revision),
+        }
+    }
+}
+
+impl From<ResolvedGateway> for GatewayRevision {
+    fn from(resolved: ResolvedGateway) -> Self {
+        let ResolvedGateway {
+            gateway,
+            snapshot,
+            keys,
+        } = resolved;
+        Self {
+            gateway,
+            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+            snapshot: Some(snapshot),
+            manifest_revision: None,
+        }
+    }
+}
+
+/// A revision that is named, but of which something is missing or wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IncompleteRevision {
+    /// As the manifest says it; empty if there is no manifest that can be read.
+    pub revision: String,
+    /// What is missing or wrong, and where.
+    pub reason: String,
+    /// Whether waiting alone has not helped.
+    pub stuck: bool,
+}
+
+impl fmt::Display for IncompleteRevision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.revision.get(..12) {
+            Some(revision) => write!(f, "revision {revision} is not whole: {}", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+/// Returns the Gateway that a snapshot or manifest names: `Gateway/namespace/name`.
+pub fn gateway_of(name: &str) -> Option<NamespacedName> {
+    ObjectKey::parse_as(Kind::Gateway, name)
+}
+
+/// The keys that a snapshot names, in its order, or the names of those that `held` has not.
+pub fn keys_of<'a>(
+    snapshot: &Snapshot,
+    held: impl IntoIterator<Item = &'a KeyPair>,
+) -> Result<Vec<KeyPair>, Vec<String>> {
+    let held: BTreeMap<(&str, String), &KeyPair> = held
+        .into_iter()
+        .map(|key| ((key.name.as_str(), key.digest()), key))
+        .collect();
+    let mut missing = Vec::new();
+    let mut keys = Vec::new();
+    for named in &snapshot.keys {
+        match held.get(&(named.name.as_str(), named.digest.clone())) {
+            Some(key) => keys.push((*key).clone()),
+            None => missing.push(named.name.clone()),
+        }
+    }
+    if missing.is_empty() {
+        Ok(keys)
+    } else {
+        Err(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::schema::KeyRef;
+
+    use super::*;
+
+    #[test]
+    fn only_names_that_can_be_names_are_gateways() {
+        let edge = NamespacedName::new("default", "edge.one");
+        assert_eq!(gateway_of("Gateway/default/edge.one"), Some(edge));
+        for bad in [
+            "",
+            "Gateway/default",
+            "Gateway//edge",
+            "Route/default/edge",
+            "Gateway/default/edge/more",
+            "Gateway/default/../etc",
+            "Gateway/a.b/edge",
+            "Gateway/default/Edge?x=1",
+        ] {
+            assert_eq!(gateway_of(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_counts_only_with_its_name_and_its_digest() {
+        let key = |name: &str, content: &[u8]| KeyPair {
+            name: name.to_owned(),
+            certificate_chain: content.to_vec(),
+            private_key: b"key".to_vec(),
+        };
+        let good = key("Secret/default/a", b"one");
+        let snapshot = Snapshot {
+            keys: vec![KeyRef {
+                name: good.name.clone(),
+                digest: good.digest(),
+                ..KeyRef::default()
+            }],
+            ..Snapshot::default()
+        };
+        let older = key("Secret/default/a", b"two");
+        let other = key("Secret/default/b", b"one");
+        assert_eq!(
+            keys_of(&snapshot, [&older, &other]).unwrap_err(),
+            ["Secret/default/a"]
+        );
+        assert_eq!(keys_of(&snapshot, [&older, &good, &other]).unwrap(), [good]);
+    }
+}

@@ -1,0 +1,30 @@
+//! How far the agent of one host has brought one Gateway.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// State of a Gateway on one host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AgentState {
+    /// Envoy serves the newest configuration.
+    Serving,
+    /// Envoy is being brought to the newest configuration.
+    #[default]
+    Applying,
+    /// Envoy serves, but not everything it should: it refused something, or the source cannot be read.
+    Degraded,
+    /// Nothing is served.
+    Down,
+}
+
+impl AgentState {
+    /// All states, from the best to the worst.
+    pub const ALL: [Self; 4] = [Self::Serving, Self::Applying, Self::Degraded, Self::Down];
+}
+
+impl fmt::Display for AgentState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}

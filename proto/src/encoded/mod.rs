@@ -1,0 +1,437 @@
+//! Snapshots that are kept encoded.
+//!
+//! As values a snapshot takes seven times the memory, and between two changes nobody looks into it. Its parts are encoded
+//! separately, so that a comparison of bytes tells which of them a change left alone. It must never print a key.
+
+mod route_tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use prost::Message as _;
+
+pub use self::route_tables::{EncodedHost, EncodedTable};
+use crate::digest;
+use crate::keys::KeyPair;
+use crate::schema::{Edge, EndpointSet, Snapshot, Transport, VirtualHost};
+use crate::wire::{self, numbers};
+
+/// An encoded snapshot with its key pairs, and the few values of it that are asked for often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedSnapshot {
+    gateway: String,
+    parts: Parts,
+    addresses: Vec<String>,
+    ports: BTreeSet<(Transport, u32)>,
+    serials: BTreeMap<String, String>,
+    first_expiry: Option<i64>,
+    counts: Counts,
+    edge: Edge,
+    keys: Vec<KeyPair>,
+}
+
+impl EncodedSnapshot {
+    /// Encodes a snapshot; `keys` are the pairs that it names, in its order.
+    pub fn new(snapshot: &Snapshot, keys: Vec<KeyPair>) -> Self {
+        let not_after = snapshot.keys.iter().map(|key| key.not_after);
+        let tables = snapshot.route_tables.iter();
+        Self {
+            gateway: snapshot.gateway.clone(),
+            parts: Parts::of(snapshot),
+            addresses: snapshot.addresses.clone(),
+            ports: snapshot
+                .ports
+                .iter()
+                .map(|port| (port.transport(), port.port))
+                .collect(),
+            serials: serials(snapshot),
+            first_expiry: not_after.filter(|end| *end > 0).min(),
+            counts: Counts {
+                listeners: snapshot.ports.iter().map(|port| port.listeners.len()).sum(),
+                virtual_hosts: tables.map(|table| table.virtual_hosts.len()).sum(),
+                backends: snapshot.backends.len(),
+            },
+            edge: snapshot.edge.unwrap_or_default(),
+            keys,
+        }
+    }
+
+    /// Returns the same snapshot with these endpoint sets in place of its own.
+    #[must_use]
+    pub fn with_endpoints(&self, sets: &[EndpointSet]) -> Self {
+        let mut changed = self.clone();
+        changed.parts.endpoints = encoded(numbers::snapshot::ENDPOINTS, sets);
+        changed
+    }
+
+    /// Returns the same snapshot with these virtual hosts, each in the place of the one of its domain in the table of that
+    /// name; none where there is no such place, or two.
+    pub fn with_hosts(&self, hosts: &[(String, VirtualHost)]) -> Option<Self> {
+        let mut changed = self.clone();
+        changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, hosts)?.into();
+        Some(changed)
+    }
+
+    /// Returns which parts are the same bytes as those of `before`.
+    pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
+        let (now, then) = (&self.parts, &before.parts);
+        UnchangedParts {
+            route_tables: now.route_tables == then.route_tables,
+            endpoints: now.endpoints == then.endpoints,
+            rest: now.ahead == then.ahead && now.behind == then.behind && self.keys == before.keys,
+        }
+    }
+
+    /// Returns the settings for clients.
+    pub fn edge(&self) -> Edge {
+        self.edge
+    }
+
+    /// Returns the Gateway as the snapshot names it: `Gateway/namespace/name`.
+    pub fn gateway(&self) -> &str {
+        &self.gateway
+    }
+
+    /// Decodes the snapshot.
+    pub fn snapshot(&self) -> Snapshot {
+        decoded(&self.bytes())
+    }
+
+    /// Decodes the snapshot without its route tables, which are most of it.
+    pub fn without_route_tables(&self) -> Snapshot {
+        let Parts {
+            ahead,
+            route_tables: _,
+            behind,
+            endpoints,
+        } = &self.parts;
+        decoded(&[&ahead[..], behind, endpoints].concat())
+    }
+
+    /// Returns the route tables with each virtual host as it is encoded; none if their encoding is not as expected.
+    pub fn route_tables(&self) -> Option<Vec<EncodedTable<'_>>> {
+        route_tables::tables(&self.parts.route_tables)
+    }
+
+    /// Returns the hex SHA-256 of everything but the endpoints and the private keys, whose digests are in it. This is the
+    /// revision of a canonical snapshot. Nothing is decoded for it.
+    pub fn config_digest(&self) -> String {
+        let Parts {
+            ahead,
+            route_tables,
+            behind,
+            endpoints: _,
+        } = &self.parts;
+        digest::sha256_of_all(&[ahead, route_tables, behind])
+    }
+
+    /// Returns the hex SHA-256 of everything but the private keys, whose digests are in it.
+    pub fn digest(&self) -> String {
+        digest::sha256_of_all(&self.parts.all())
+    }
+
+    /// Decodes the endpoint sets.
+    pub fn endpoints(&self) -> Vec<EndpointSet> {
+        decoded(&self.parts.endpoints).endpoints
+    }
+
+    /// Returns the encoded snapshot; its fields are not in the order of their numbers.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.parts.all().concat()
+    }
+
+    /// Returns the addresses that the Gateway asks for.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Returns the ports that it listens on, as seen from outside.
+    pub fn ports(&self) -> &BTreeSet<(Transport, u32)> {
+        &self.ports
+    }
+
+    /// Returns the serial number that a handshake must show, by key name.
+    pub fn serials(&self) -> &BTreeMap<String, String> {
+        &self.serials
+    }
+
+    /// Returns the time at which the first certificate expires, in seconds since 1970.
+    pub fn first_expiry(&self) -> Option<i64> {
+        self.first_expiry
+    }
+
+    /// Returns the numbers of objects that it serves.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the key pairs, in the snapshot's order.
+    pub fn keys(&self) -> &[KeyPair] {
+        &self.keys
+    }
+}
+
+/// Decodes parts of a snapshot.
+fn decoded(bytes: &[u8]) -> Snapshot {
+    #[expect(clippy::expect_used, reason = "proven")]
+    Snapshot::decode(bytes).expect("`EncodedSnapshot` encoded these bytes from a Snapshot")
+}
+
+/// Numbers of objects in a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Listeners of all ports.
+    pub listeners: usize,
+    /// Virtual hosts of all route tables.
+    pub virtual_hosts: usize,
+    /// Backends.
+    pub backends: usize,
+}
+
+/// Parts in which two snapshots are the same bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnchangedParts {
+    /// The route tables.
+    pub route_tables: bool,
+    /// The endpoint sets.
+    pub endpoints: bool,
+    /// Everything else: listeners, backends, trust bundles, key pairs.
+    pub rest: bool,
+}
+
+impl UnchangedParts {
+    /// Returns true if nothing but route tables has changed.
+    pub fn only_route_tables_changed(self) -> bool {
+        !self.route_tables && self.endpoints && self.rest
+    }
+
+    /// Returns true if nothing but endpoints has changed.
+    pub fn only_endpoints_changed(self) -> bool {
+        self.route_tables && !self.endpoints && self.rest
+    }
+}
+
+/// Encoded snapshots with a part of the fields each; one behind the other they are the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parts {
+    /// The fields whose numbers are below that of the route tables.
+    ahead: Bytes,
+    route_tables: Bytes,
+    /// The other fields, but for the endpoints.
+    behind: Bytes,
+    endpoints: Bytes,
+}
+
+impl Parts {
+    fn of(snapshot: &Snapshot) -> Self {
+        let Snapshot {
+            gateway,
+            addresses,
+            ports,
+            route_tables,
+            backends,
+            endpoints,
+            keys,
+            trust_bundles,
+            edge,
+        } = snapshot;
+        // Field by field, which copies nothing: a Snapshot of each part would be a clone of its values.
+        let (mut ahead, mut behind) = (Vec::new(), Vec::new());
+        if !gateway.is_empty() {
+            wire::append(numbers::snapshot::GATEWAY, gateway.as_bytes(), &mut ahead);
+        }
+        for address in addresses {
+            wire::append(numbers::snapshot::ADDRESSES, address.as_bytes(), &mut ahead);
+        }
+        wire::append_messages(numbers::snapshot::PORTS, ports, &mut ahead);
+        wire::append_messages(numbers::snapshot::BACKENDS, backends, &mut behind);
+        wire::append_messages(numbers::snapshot::KEYS, keys, &mut behind);
+        wire::append_messages(numbers::snapshot::TRUST_BUNDLES, trust_bundles, &mut behind);
+        wire::append_messages(numbers::snapshot::EDGE, edge, &mut behind);
+        Self {
+            ahead: ahead.into(),
+            route_tables: encoded(numbers::snapshot::ROUTE_TABLES, route_tables),
+            behind: behind.into(),
+            endpoints: encoded(numbers::snapshot::ENDPOINTS, endpoints),
+        }
+    }
+
+    /// Returns all parts, in the order in which they are stored and digested.
+    fn all(&self) -> [&[u8]; 4] {
+        let Self {
+            ahead,
+            route_tables,
+            behind,
+            endpoints,
+        } = self;
+        [ahead, behind, route_tables, endpoints]
+    }
+}
+
+/// Returns a snapshot that consists of this one repeated field, encoded.
+fn encoded<M: prost::Message>(field: u32, messages: &[M]) -> Bytes {
+    let mut bytes = Vec::new();
+    wire::append_messages(field, messages, &mut bytes);
+    bytes.into()
+}
+
+/// Returns the serial numbers that handshakes must show, by key name.
+pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
+    snapshot
+        .keys
+        .iter()
+        .map(|key| (key.name.clone(), key.serial.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::{
+        Backend, EndpointSet, KeyRef, Port, Route, RouteTable, TrustBundle, VirtualHost,
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encode(snapshot: &Snapshot) -> EncodedSnapshot {
+        EncodedSnapshot::new(snapshot, Vec::new())
+    }
+
+    #[test]
+    fn what_is_encoded_comes_back_and_tells_which_part_has_changed() {
+        let name = || "name".to_owned();
+        let mut snapshot = Snapshot {
+            gateway: "Gateway/ns/gw".to_owned(),
+            addresses: vec!["192.0.2.1".to_owned()],
+            ports: vec![Port::default(), Port::default()],
+            route_tables: vec![RouteTable {
+                name: name(),
+                ..RouteTable::default()
+            }],
+            backends: vec![Backend {
+                name: name(),
+                ..Backend::default()
+            }],
+            endpoints: vec![EndpointSet {
+                name: name(),
+                ..EndpointSet::default()
+            }],
+            keys: vec![KeyRef {
+                name: name(),
+                serial: "01".to_owned(),
+                ..KeyRef::default()
+            }],
+            trust_bundles: vec![TrustBundle {
+                name: name(),
+                pem: "pem".to_owned(),
+            }],
+            edge: Some(Edge {
+                keep_repeated_slashes: true,
+                ..Edge::default()
+            }),
+        };
+        let encoded = encode(&snapshot);
+        assert_eq!(encoded.snapshot(), snapshot);
+        assert_eq!(encoded.serials()["name"], "01");
+        let moved = encoded.with_endpoints(&[EndpointSet::default(), EndpointSet::default()]);
+        assert_eq!(moved.endpoints().len(), 2);
+        assert_eq!(moved.config_digest(), encoded.config_digest());
+        let (rest, same) = (
+            moved.without_route_tables(),
+            moved.unchanged_since(&encoded),
+        );
+        assert_eq!((rest.route_tables.len(), rest.ports.len()), (0, 2));
+        assert_eq!(
+            (same.route_tables, same.endpoints, same.rest),
+            (true, false, true)
+        );
+        snapshot.route_tables.clear();
+        let other = encode(&snapshot);
+        assert_ne!(other.config_digest(), encoded.config_digest());
+        let same = other.unchanged_since(&encoded);
+        assert_eq!(
+            (same.route_tables, same.endpoints, same.rest),
+            (false, true, true)
+        );
+    }
+
+    #[test]
+    fn changed_virtual_hosts_are_encoded_as_if_all_were_encoded_again() {
+        let host = |domain: &str, routes: usize| VirtualHost {
+            domain: domain.to_owned(),
+            routes: vec![Route::default(); routes],
+        };
+        let table = |name: &str, hosts: &[VirtualHost]| RouteTable {
+            name: name.to_owned(),
+            virtual_hosts: hosts.to_vec(),
+        };
+        let mut snapshot = Snapshot {
+            route_tables: vec![
+                table("http/80", &[host("a", 1), host("b", 100)]),
+                table("http/81", &[]),
+                table("http/82", &[host("a", 0), host("*", 1)]),
+            ],
+            endpoints: vec![EndpointSet::default()],
+            ..Snapshot::default()
+        };
+        let before = encode(&snapshot);
+        let others = [
+            ("http/80".to_owned(), host("b", 1)),
+            ("http/82".to_owned(), host("a", 3)),
+        ];
+        snapshot.route_tables[0].virtual_hosts[1] = others[0].1.clone();
+        snapshot.route_tables[2].virtual_hosts[0] = others[1].1.clone();
+        assert_eq!(before.with_hosts(&others), Some(encode(&snapshot)));
+        for (table, domain) in [("http/81", "a"), ("http/80", "*"), ("none", "a")] {
+            let other = (table.to_owned(), host(domain, 1));
+            assert_eq!(before.with_hosts(&[other]), None, "{table} {domain}");
+        }
+        let twice = [others[0].clone(), others[0].clone()];
+        assert_eq!(before.with_hosts(&twice), None);
+        snapshot.route_tables[0].virtual_hosts[0] = host("b", 2);
+        let two = encode(&snapshot);
+        assert_eq!(two.with_hosts(&others[..1]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_revision_is_told_from_the_bytes(
+            lists in proptest::collection::vec(
+                proptest::collection::vec("[a-c*.]{0,3}", 0..4), 8
+            )
+        ) {
+            let named = |list: usize| lists[list].iter().cloned();
+            let mut snapshot = Snapshot {
+                gateway: named(0).next().unwrap_or_default(),
+                addresses: named(1).collect(),
+                ports: named(2)
+                    .map(|name| Port {
+                        port: u32::try_from(name.len()).expect("short"),
+                        ..Port::default()
+                    })
+                    .collect(),
+                route_tables: named(3)
+                    .map(|name| RouteTable {
+                        name,
+                        virtual_hosts: named(4)
+                            .map(|domain| VirtualHost { domain, ..VirtualHost::default() })
+                            .collect(),
+                    })
+                    .collect(),
+                backends: named(4).map(|name| Backend { name, ..Backend::default() }).collect(),
+                endpoints: named(5)
+                    .map(|name| EndpointSet { name, ..EndpointSet::default() })
+                    .collect(),
+                keys: named(6).map(|name| KeyRef { name, ..KeyRef::default() }).collect(),
+                trust_bundles: named(7)
+                    .map(|name| TrustBundle { name, ..TrustBundle::default() })
+                    .collect(),
+                edge: Some(Edge { max_request_headers: Some(7), ..Edge::default() }),
+            };
+            digest::canonicalize(&mut snapshot);
+            let revision = digest::revision(&snapshot);
+            let encoded = encode(&snapshot);
+            prop_assert_eq!(encoded.config_digest(), revision);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Names in a snapshot, which say where each thing comes from: `HTTPRoute/namespace/name/rules/0/matches/1`.
+//!
+//! This is the only place that takes such a name apart. Names also arrive in reports that anybody may have written, so
+//! nothing is accepted that does not print as exactly the text it was read from.
+
+use std::fmt;
+
+use crate::dns_name::{is_dns_label, is_dns_subdomain};
+
+/// Origin of a thing in a snapshot: a namespaced object, and the part of it that is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Provenance<'a> {
+    /// Kind of the object, as the API writes it.
+    pub kind: &'a str,
+    /// Namespace of the object.
+    pub namespace: &'a str,
+    /// Name of the object.
+    pub name: &'a str,
+    /// Part of the object.
+    pub part: Part<'a>,
+}
+
+/// Part of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part<'a> {
+    /// The object itself.
+    Whole,
+    /// `listeners/NAME` of a Gateway or ListenerSet.
+    Listener(&'a str),
+    /// `rules/RULE` of a route of connections or datagrams.
+    Rule(usize),
+    /// `rules/RULE/matches/INDEX` of a route of requests.
+    Match {
+        /// Index of the rule, from 0.
+        rule: usize,
+        /// Index of the match in its rule, from 0.
+        index: usize,
+    },
+    /// `PORT` of a Service.
+    Port {
+        /// The number.
+        number: u16,
+        /// Tells apart what goes to the same port in different ways: `UDP`, or the digest of a backend's settings.
+        variant: Option<&'a str>,
+    },
+}
+
+/// A text that names nothing in a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} names nothing in a snapshot; expected Kind/namespace/name, which may be followed by /listeners/NAME, \
+     /rules/0, /rules/0/matches/0 or /PORT"
+)]
+pub struct NotProvenance(String);
+
+impl<'a> Provenance<'a> {
+    /// Reads what [`Display`](fmt::Display) prints, and refuses every other text.
+    pub fn parse(text: &'a str) -> Result<Self, NotProvenance> {
+        Self::read(text).ok_or_else(|| NotProvenance(text.to_owned()))
+    }
+
+    /// Returns the origin of a whole Gateway.
+    pub fn gateway(namespace: &'a str, name: &'a str) -> Self {
+        Self {
+            kind: "Gateway",
+            namespace,
+            name,
+            part: Part::Whole,
+        }
+    }
+
+    /// Returns the object without its part.
+    #[must_use]
+    pub fn object(self) -> Self {
+        Self {
+            part: Part::Whole,
+            ..self
+        }
+    }
+
+    /// Returns the name of the listener, if this is one.
+    pub fn listener(&self) -> Option<&'a str> {
+        match self.part {
+            Part::Listener(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Returns the index of the rule, if this is a rule or one of its matches.
+    pub fn rule(&self) -> Option<usize> {
+        match self.part {
+            Part::Rule(rule) | Part::Match { rule, .. } => Some(rule),
+            _ => None,
+        }
+    }
+
+    fn read(text: &'a str) -> Option<Self> {
+        let mut parts = text.splitn(4, '/');
+        let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_kind = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let named = is_kind && is_dns_label(namespace) && is_dns_subdomain(name);
+        let part = parts.next().map_or(Some(Part::Whole), Part::read)?;
+        named.then_some(Self {
+            kind,
+            namespace,
+            name,
+            part,
+        })
+    }
+}
+
+impl<'a> Part<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let (first, rest) = match text.split_once('/') {
+            Some((first, rest)) => (first, Some(rest)),
+            None => (text, None),
+        };
+        match first {
+            "listeners" => Some(Self::Listener(rest.filter(|n| is_dns_subdomain(n))?)),
+            "rules" => Some(match rest?.split_once("/matches/") {
+                Some((rule, index)) => Self::Match {
+                    rule: number(rule)?,
+                    index: number(index)?,
+                },
+                None => Self::Rule(number(rest?)?),
+            }),
+            port => Some(Self::Port {
+                number: number(port)?.try_into().ok()?,
+                variant: match rest {
+                    Some("") => return None,
+                    variant => variant,
+                },
+            }),
+        }
+    }
+}
+
+/// Reads a number as it is printed: without a sign or leading zeros.
+fn number(text: &str) -> Option<usize> {
+    let printed = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
+    text.parse().ok().filter(|_| printed)
+}
+
+impl fmt::Display for Provenance<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            namespace,
+            name,
+            part,
+        } = self;
+        write!(f, "{kind}/{namespace}/{name}")?;
+        match part {
+            Part::Whole => Ok(()),
+            part => write!(f, "/{part}"),
+        }
+    }
+}
+
+/// Prints what follows the object's name and a slash; nothing for the whole object.
+impl fmt::Display for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => Ok(()),
+            Self::Listener(name) => write!(f, "listeners/{name}"),
+            Self::Rule(rule) => write!(f, "rules/{rule}"),
+            Self::Match { rule, index } => write!(f, "rules/{rule}/matches/{index}"),
+            Self::Port {
+                number,
+                variant: None,
+            } => write!(f, "{number}"),
+            Self::Port {
+                number,
+                variant: Some(variant),
+            } => write!(f, "{number}/{variant}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parts_are_told_apart() {
+        let part = |text| Provenance::parse(text).map(|provenance| provenance.part);
+        for (text, expected) in [
+            ("Gateway/ns/edge.one", Part::Whole),
+            ("Gateway/ns/edge/listeners/http", Part::Listener("http")),
+            ("TCPRoute/ns/r/rules/0", Part::Rule(0)),
+            (
+                "HTTPRoute/ns/r/rules/10/matches/2",
+                Part::Match { rule: 10, index: 2 },
+            ),
+            (
+                "Service/ns/s/80",
+                Part::Port {
+                    number: 80,
+                    variant: None,
+                },
+            ),
+            (
+                "Service/ns/s/53/UDP",
+                Part::Port {
+                    number: 53,
+                    variant: Some("UDP"),
+                },
+            ),
+        ] {
+            assert_eq!(part(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_names_nothing_is_refused() {
+        for text in [
+            "",
+            "Gateway/ns",
+            "Gateway//edge",
+            "Gateway/ns/",
+            "Gateway/ns/../etc",
+            "Gateway/a.b/edge",
+            "Gateway/-a/edge",
+            "Gateway/ns/Edge?x=1",
+            "Gateway/ns/edge/",
+            "Gateway/ns/edge/listeners",
+            "Gateway/ns/edge/listeners/a/b",
+            "HTTPRoute/ns/r/rules/+1",
+            "HTTPRoute/ns/r/rules/01",
+            "HTTPRoute/ns/r/rules/0/matches/",
+            "HTTPRoute/ns/r/rules/0/filters/0",
+            "Service/ns/s/65536",
+            "Service/ns/s/80/",
+            "domain a.b of http/80",
+        ] {
+            let error = Provenance::parse(text).expect_err(text);
+            assert!(error.to_string().contains(&format!("{text:?}")));
+        }
+    }
+
+    fn part() -> impl Strategy<Value = (usize, usize, usize, u16, String)> {
+        (
+            0..6_usize,
+            any::<usize>(),
+            any::<usize>(),
+            any::<u16>(),
+            "[a-z0-9]{1,9}",
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn provenance_is_read_as_it_is_printed(
+            kind in "[A-Z][A-Za-z]{0,12}",
+            namespace in "[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?",
+            name in "[a-z0-9]{1,9}(\\.[a-z0-9]{1,9}){0,3}",
+            (which, rule, index, number, word) in part(),
+        ) {
+            let part = match which {
+                0 => Part::Whole,
+                1 => Part::Listener(&word),
+                2 => Part::Rule(rule),
+                3 => Part::Match { rule, index },
+                4 => Part::Port { number, variant: None },
+                _ => Part::Port { number, variant: Some(&word) },
+            };
+            let provenance = Provenance { kind: &kind, namespace: &namespace, name: &name, part };
+            let printed = provenance.to_string();
+            prop_assert_eq!(Provenance::parse(&printed), Ok(provenance));
+        }
+
+        #[test]
+        fn any_text_that_is_read_is_printed_as_it_was(text in "([A-Z][a-z]{1,3}|[-.a-z0-9+]{0,4}|rules|matches|listeners|/){0,14}") {
+            if let Ok(provenance) = Provenance::parse(&text) {
+                prop_assert_eq!(provenance.to_string(), text);
+            }
+        }
+    }
+}

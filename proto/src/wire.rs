@@ -1,0 +1,119 @@
+//! Messages in the wire format of protobuf, taken apart and put together without being decoded.
+//!
+//! A snapshot of thousands of routes changes by one or two, and decoding and encoding the rest would be most of the work
+//! of such a change. All encoding by hand is here, and the numbers of the fields are generated from the schema. It must
+//! never vouch for content: a message that is not made as expected has no outcome.
+
+use prost::Message;
+use prost::encoding::{self, WireType, decode_key, decode_varint, encode_key, encode_varint};
+
+/// Holds the numbers of the fields of `snapshot.proto`, in a module for each message.
+#[allow(
+    dead_code,
+    reason = "generated for all fields; few are encoded by hand"
+)]
+pub(crate) mod numbers {
+    include!(concat!(env!("OUT_DIR"), "/numbers.rs"));
+}
+
+/// Appends a field that holds text or an encoded message.
+pub fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {
+    encode_key(field, WireType::LengthDelimited, bytes);
+    encode_varint(content.len() as u64, bytes);
+    bytes.extend_from_slice(content);
+}
+
+/// Appends a field for each of the messages.
+pub(crate) fn append_messages<'m, M: Message + 'm>(
+    field: u32,
+    messages: impl IntoIterator<Item = &'m M>,
+    bytes: &mut Vec<u8>,
+) {
+    for message in messages {
+        encoding::message::encode(field, message, bytes);
+    }
+}
+
+/// Returns the contents of a message that consists of this one repeated field; none if there is any other field.
+pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
+    let mut found = Vec::new();
+    each(message, |field, content| {
+        found.push(content);
+        (field == expected).then_some(())
+    })?;
+    Some(found)
+}
+
+/// Hands the number and the content of each field to `take`, in order, until it returns none.
+pub(crate) fn each<'m>(
+    mut message: &'m [u8],
+    mut take: impl FnMut(u32, &'m [u8]) -> Option<()>,
+) -> Option<()> {
+    while !message.is_empty() {
+        let (field, content, rest) = first(message)?;
+        take(field, content)?;
+        message = rest;
+    }
+    Some(())
+}
+
+/// Returns the number and the content of a message's first field, and the bytes behind it; none if its content does not
+/// have its length in front.
+pub(crate) fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
+    let (field, wire) = decode_key(&mut message).ok()?;
+    if wire != WireType::LengthDelimited {
+        return None;
+    }
+    let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
+    let (content, rest) = message.split_at_checked(length)?;
+    Some((field, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{RouteTable, Snapshot, VirtualHost};
+
+    #[test]
+    fn what_is_put_together_by_hand_is_what_the_schema_encodes() {
+        let host = VirtualHost {
+            domain: "a.example.com".to_owned(),
+            ..VirtualHost::default()
+        };
+        let table = RouteTable {
+            name: "http/80".to_owned(),
+            virtual_hosts: vec![host.clone(); 2],
+        };
+        let snapshot = Snapshot {
+            route_tables: vec![table.clone(); 3],
+            ..Snapshot::default()
+        };
+        let (mut tables, mut hosts) = (Vec::new(), Vec::new());
+        append(
+            numbers::route_table::NAME,
+            table.name.as_bytes(),
+            &mut hosts,
+        );
+        append_messages(
+            numbers::route_table::VIRTUAL_HOSTS,
+            &table.virtual_hosts,
+            &mut hosts,
+        );
+        for _ in 0..3 {
+            append(numbers::snapshot::ROUTE_TABLES, &hosts, &mut tables);
+        }
+        assert_eq!(tables, snapshot.encode_to_vec());
+        let found = contents(&tables, numbers::snapshot::ROUTE_TABLES).expect("tables alone");
+        assert_eq!(found, vec![&hosts[..]; 3]);
+        assert_eq!(contents(&tables, numbers::snapshot::BACKENDS), None);
+        assert_eq!(
+            contents(&tables[1..], numbers::snapshot::ROUTE_TABLES),
+            None
+        );
+        let (field, domain, _) = first(&host.encode_to_vec())
+            .map(|(field, content, rest)| (field, content.to_vec(), rest.len()))
+            .expect("a domain");
+        assert_eq!(field, numbers::virtual_host::DOMAIN);
+        assert_eq!(domain, host.domain.as_bytes());
+    }
+}
