@@ -11,6 +11,7 @@ use super::{
 };
 use crate::bounds;
 use crate::digest::{canonicalize, canonicalize_endpoints, sha256};
+use crate::dns_name::is_dns_label;
 use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 
 /// A configuration that is the one its manifest names.
@@ -66,7 +67,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
         .config
         .iter()
         .chain(&manifest.endpoints)
-        .find(|reference| !is_plain(&reference.name));
+        .find(|reference| !is_dns_label(&reference.name));
     match strange {
         Some(ShardRef { name, .. }) => Err(ShardError::Name { name: name.clone() }),
         None => Ok(()),
@@ -183,16 +184,6 @@ fn stored<'a, B: AsRef<[u8]>>(
             name: reference.name.clone(),
         }),
     }
-}
-
-/// Whether a shard's name can be part of a file's or an object's name.
-fn is_plain(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !name.is_empty()
-        && name.len() <= 63
-        && name.bytes().all(plain)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 fn too_much(name: &str) -> ShardError {
