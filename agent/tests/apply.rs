@@ -11,7 +11,8 @@ use kit::{
     until_answered,
 };
 use sesame_agent::apply::plan::Phase;
-use sesame_agent::apply::{Applier, Kind, OnDisk, Outcome, Patience, Subscription, Wanted};
+use sesame_agent::apply::{Applier, OnDisk, Outcome, Patience, Wanted};
+use sesame_agent::xds::{Kind, Subscription};
 use sesame_render::Rendered;
 
 const TABLE: &str = "http/80";

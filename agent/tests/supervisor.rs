@@ -33,7 +33,7 @@ fn is_running(pid: u32) -> bool {
 }
 
 fn kill(pid: u32) {
-    let start_time = sesame_agent::envoy::identity::start_time(pid);
+    let start_time = sesame_agent::host::processes::start_time(pid);
     let process = start_time.and_then(|start| Process::adopt(pid, start).ok().flatten());
     if let Some(process) = process {
         process.kill();

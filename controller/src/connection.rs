@@ -1,7 +1,7 @@
-//! The way to the API server, and when it is another one than at the start.
+//! Connects to the API server, and notices when its address or credentials have changed.
 //!
-//! A client reads a token's file again by itself, but keeps the authorities that it was made with, and what a kubeconfig
-//! said. It never prints any of it.
+//! A client reads a token's file again by itself, but keeps the authorities and the kubeconfig that it was
+//! made with. Nothing of either is ever printed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -16,19 +16,19 @@ use sesame_files::open::{self, Rule};
 use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer, or more of it, may take. Watches end before.
+/// Time that an answer, or the next part of it, may take. Watches end before.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// How often the files are looked at. Who replaces them leaves the old ones good for much longer.
+/// Time between two looks at the files. Whoever replaces them leaves the old ones valid for much longer.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The most that is read of a kubeconfig.
+/// Largest kubeconfig that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// A clock that is set back by less changes nothing: tokens are read again each minute, and are good for much longer.
+/// Largest step back of the clock that changes nothing: tokens are read again each minute, and are valid for much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
-/// A client, and where what it needs comes from.
+/// A client, and the source of its settings.
 pub(crate) struct Connection {
     pub(crate) client: Client,
     kubeconfig: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// By what the kubeconfig says, if one is given, or else what can be found.
+    /// Connects by the kubeconfig, if one is given, or else by whatever can be found.
     pub(crate) async fn open(kubeconfig: Option<PathBuf>) -> Result<Self> {
         let Found {
             mut config,
@@ -57,7 +57,7 @@ impl Connection {
         })
     }
 
-    /// Waits until the files say something else that can be used, or the client would use for too long what it has: it
+    /// Waits until the files have changed and can be used, or the client would use its token for too long: it
     /// notes by the wall clock when to read a token's file again.
     pub(crate) async fn outdated(&self) {
         loop {
@@ -76,15 +76,15 @@ impl Connection {
     }
 }
 
-/// Whether the wall clock went on by much less than what has `passed`.
+/// Returns true if the wall clock went on by much less than the time that has `passed`.
 fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
     now + SET_BACK < before + passed
 }
 
-/// What there is to connect with.
+/// Settings to connect with.
 struct Found {
     config: Config,
-    /// Tells one from another.
+    /// Digest that tells one set of settings from another.
     fingerprint: u64,
     warnings: Vec<String>,
 }

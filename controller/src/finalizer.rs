@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -15,20 +16,20 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
+use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 
-/// The finalizer that the Gateway API defines for this.
+/// Finalizer that the Gateway API defines for this.
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const FIELD_MANAGER: &str = "sesame-controller";
-/// How long one write may take.
+/// Time that one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A write that failed is tried again after this, and a watch that ended is started again.
+/// Pause before a write that failed, or a watch that ended, is tried again.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Everything the task owns.
@@ -39,7 +40,7 @@ pub(crate) struct Finalizer {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// A GatewayClass as far as it matters here.
+/// Fields of a GatewayClass that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Class {
     version: String,
@@ -52,20 +53,20 @@ struct Class {
 #[derive(Debug)]
 enum Object {
     Class(String, Class),
-    /// The class that it names.
+    /// Gateway, and the class that it names.
     Gateway(NamespacedName, String),
 }
 
-/// What the watches have seen.
+/// GatewayClasses, and the Gateways that use them.
 #[derive(Debug, Default)]
-struct Known {
+struct ClassUsage {
     listed: BTreeSet<Kind>,
     classes: BTreeMap<String, Class>,
     gateways: BTreeMap<NamespacedName, String>,
 }
 
 impl Finalizer {
-    /// Runs until there is nothing to wait for any more.
+    /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -73,33 +74,33 @@ impl Finalizer {
             watches.spawn(self.watch(kind, events.clone()));
         }
         drop(events);
-        let mut known = Known::default();
+        let mut usage = ClassUsage::default();
         let mut retries: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
             let next_try = retries.values().min().copied();
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some((kind, event)) => known.take(kind, event),
+                    Some((kind, event)) => usage.take(kind, event),
                     None => return,
                 },
                 changed = self.leading.changed() => if changed.is_err() { return },
-                () = until(next_try) => {}
+                Some(()) = OptionFuture::from(next_try.map(sleep_until)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
-                known.take(kind, event);
+                usage.take(kind, event);
             }
-            if known.listed.len() < 2 {
+            if usage.listed.len() < 2 {
                 continue;
             }
             let now = Instant::now();
             retries.retain(|_, at| *at > now);
-            for (name, finalizers) in known.plan(&self.controller_name) {
+            for (name, finalizers) in usage.plan(&self.controller_name) {
                 if retries.contains_key(&name) || !*self.leading.borrow_and_update() {
                     continue;
                 }
-                match self.write(&name, &known, &finalizers).await {
+                match self.write(&name, &usage, &finalizers).await {
                     Ok(Object::Class(name, class)) => {
-                        known.classes.insert(name, class);
+                        usage.classes.insert(name, class);
                     }
                     Ok(Object::Gateway(..)) => {}
                     Err(why) => {
@@ -117,17 +118,17 @@ impl Finalizer {
     fn watch(
         &self,
         kind: Kind,
-        events: UnboundedSender<(Kind, Seen<Object>)>,
+        events: UnboundedSender<(Kind, WatchEvent<Object>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Incoming> =
+        let api: Api<Received> =
             Api::all_with(self.client.clone(), &api_resource(kind, API_VERSION));
         let metrics = Arc::clone(&self.metrics);
         async move {
             let take = |seen| events.send((kind, seen)).is_ok();
-            let keep = move |incoming: Incoming| Object::of(kind, &incoming);
+            let keep = move |received: Received| Object::of(kind, &received);
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind.as_str());
-                tracing::warn!(kind = kind.as_str(), %error, "the watch of which GatewayClasses are in use failed; it is started again");
+                tracing::warn!(kind = kind.as_str(), %error, "a watch of GatewayClasses and their Gateways failed; it is started again");
             };
             while follow(watcher(api.clone(), watch_config()), keep, take, fail).await {
                 tokio::time::sleep(PAUSE).await;
@@ -135,16 +136,16 @@ impl Finalizer {
         }
     }
 
-    /// Replaces the finalizers of a class that nobody else has changed meanwhile; returns the class as it is then.
+    /// Replaces the finalizers of a class, unless somebody else has changed it meanwhile; returns the class as it is then.
     async fn write(
         &self,
         name: &str,
-        known: &Known,
+        usage: &ClassUsage,
         finalizers: &[String],
     ) -> Result<Object, String> {
-        let version = known.classes.get(name).map(|class| class.version.as_str());
+        let version = usage.classes.get(name).map(|class| class.version.as_str());
         let resource = api_resource(Kind::GatewayClass, API_VERSION);
-        let api: Api<Incoming> = Api::all_with(self.client.clone(), &resource);
+        let api: Api<Received> = Api::all_with(self.client.clone(), &resource);
         let body = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
         let parameters = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -161,26 +162,26 @@ impl Finalizer {
 }
 
 impl Object {
-    fn of(kind: Kind, incoming: &Incoming) -> Self {
-        let NamespacedName { namespace, name } = incoming.name();
+    fn of(kind: Kind, received: &Received) -> Self {
+        let NamespacedName { namespace, name } = received.name();
         let text = |pointer: &str| {
-            let value = incoming.value.pointer(pointer).and_then(Value::as_str);
+            let value = received.value().pointer(pointer).and_then(Value::as_str);
             value.unwrap_or_default().to_owned()
         };
         if kind == Kind::Gateway {
             let class = text("/spec/gatewayClassName");
             return Self::Gateway(NamespacedName { namespace, name }, class);
         }
-        let finalizers = incoming.value.pointer("/metadata/finalizers");
+        let finalizers = received.value().pointer("/metadata/finalizers");
         let finalizers = finalizers.and_then(Value::as_array).into_iter().flatten();
         let class = Class {
-            version: incoming.version().to_owned(),
+            version: received.version().to_owned(),
             controller: text("/spec/controllerName"),
             finalizers: finalizers
                 .filter_map(|name| name.as_str().map(str::to_owned))
                 .collect(),
-            deleted: incoming
-                .value
+            deleted: received
+                .value()
                 .pointer("/metadata/deletionTimestamp")
                 .is_some(),
         };
@@ -188,10 +189,10 @@ impl Object {
     }
 }
 
-impl Known {
-    fn take(&mut self, kind: Kind, seen: Seen<Object>) {
+impl ClassUsage {
+    fn take(&mut self, kind: Kind, seen: WatchEvent<Object>) {
         match seen {
-            Seen::All(all) => {
+            WatchEvent::Listed(all) => {
                 match kind {
                     Kind::Gateway => self.gateways.clear(),
                     _ => self.classes.clear(),
@@ -201,11 +202,11 @@ impl Known {
                     self.put(object);
                 }
             }
-            Seen::One(object) => self.put(object),
-            Seen::Gone(Object::Class(name, _)) => {
+            WatchEvent::Applied(object) => self.put(object),
+            WatchEvent::Deleted(Object::Class(name, _)) => {
                 self.classes.remove(&name);
             }
-            Seen::Gone(Object::Gateway(name, _)) => {
+            WatchEvent::Deleted(Object::Gateway(name, _)) => {
                 self.gateways.remove(&name);
             }
         }
@@ -216,7 +217,7 @@ impl Known {
             Object::Class(name, class) => {
                 let number = |class: &Class| class.version.parse::<u64>().unwrap_or(0);
                 let known = self.classes.get(&name);
-                // An answer to a write may overtake what the watch says.
+                // The answer to a write may overtake the watch.
                 if known.is_none_or(|known| number(known) <= number(&class)) {
                     self.classes.insert(name, class);
                 }
@@ -227,7 +228,7 @@ impl Known {
         }
     }
 
-    /// Returns the finalizers of each class that has to have others. Those of others stay, in their order.
+    /// Returns the new finalizers of each class whose finalizers have to change. Those of others stay, in their order.
     fn plan(&self, controller_name: &str) -> Vec<(String, Vec<String>)> {
         let used: BTreeSet<&String> = self.gateways.values().collect();
         let ours = self.classes.iter();
@@ -236,7 +237,7 @@ impl Known {
             let has = class.finalizers.iter().any(|held| held == FINALIZER);
             let mut finalizers = class.finalizers.clone();
             match (used.contains(name), has) {
-                // The API adds none to what is being deleted.
+                // The API adds no finalizer to an object that is being deleted.
                 (true, false) if !class.deleted => finalizers.push(FINALIZER.to_owned()),
                 (false, true) => finalizers.retain(|held| held != FINALIZER),
                 _ => return None,
@@ -244,13 +245,6 @@ impl Known {
             Some((name.clone(), finalizers))
         })
         .collect()
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 
@@ -266,7 +260,7 @@ mod tests {
             finalizers: finalizers.iter().map(ToString::to_string).collect(),
             deleted,
         };
-        let mut known = Known::default();
+        let mut usage = ClassUsage::default();
         for (name, class) in [
             ("used", class("ours", &["other"], false)),
             ("held", class("ours", &[FINALIZER], true)),
@@ -274,17 +268,17 @@ mod tests {
             ("free", class("ours", &[FINALIZER, "other"], false)),
             ("theirs", class("theirs", &[FINALIZER], false)),
         ] {
-            known.classes.insert(name.to_owned(), class);
+            usage.classes.insert(name.to_owned(), class);
         }
         for name in ["used", "held", "late"] {
             let gateway = NamespacedName::new("default", name);
-            known.gateways.insert(gateway, name.to_owned());
+            usage.gateways.insert(gateway, name.to_owned());
         }
         let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
         let wanted = [
             ("free".to_owned(), texts(&["other"])),
             ("used".to_owned(), texts(&["other", FINALIZER])),
         ];
-        assert_eq!(known.plan("ours"), wanted);
+        assert_eq!(usage.plan("ours"), wanted);
     }
 }

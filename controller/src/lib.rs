@@ -11,6 +11,8 @@ mod lead;
 mod provision;
 mod publish;
 mod report;
+mod retry;
 mod run;
 mod serve;
+mod statuses;
 mod watch;

@@ -1,4 +1,4 @@
-//! The controller's process: who runs, and what ends it.
+//! Runs the controller's process: starts all of its parts, and ends them.
 //!
 //! The engine has a thread of its own; everything else is tasks that hand each other values over channels. Every replica
 //! does all but write.
@@ -17,16 +17,18 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
 use crate::lead::Elector;
-use crate::provision::{Nameless, Provisioner};
-use crate::publish::{Failures, Publisher, Signing};
+use crate::provision::Provisioner;
+use crate::publish::{Publisher, Signing};
 use crate::report::{Events, Expiring, Reporter};
 use crate::serve::{self, Metrics};
-use crate::watch::fetch::{Fetcher, References};
+use crate::statuses::GatewayProblems;
+use crate::watch::References;
+use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::Watches;
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve::Options;
 
-/// What the process is told.
+/// Settings of the process.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) options: Options,
@@ -57,12 +59,12 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     outcome
 }
 
-/// Why everything was ended.
+/// Reason for ending everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The process was told to stop.
     Told,
-    /// The API server is reached another way now: all begins anew.
+    /// Address or credentials of the API server have changed: everything begins anew.
     Outdated,
 }
 
@@ -110,11 +112,11 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     let (inputs, engine_inputs) = std::sync::mpsc::channel();
     let (touch, touched) = mpsc::unbounded_channel();
     let (references, wanted) = watch::channel(References::default());
-    let (offers, offered) = watch::channel(None);
+    let (desired, publications) = watch::channel(None);
     let (statuses, changes) = mpsc::unbounded_channel();
     let (leading, is_leading) = watch::channel(false);
-    let (nameless, without_name) = watch::channel(Nameless::new());
-    let (failures, failed) = watch::channel(Failures::new());
+    let (without_service, services_missing) = watch::channel(GatewayProblems::new());
+    let (failures, failed) = watch::channel(GatewayProblems::new());
     let (step_down, mut stopping) = watch::channel(false);
     let (expiring, expires) = watch::channel(Expiring::new());
 
@@ -124,7 +126,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         options,
         mode,
         references,
-        offers,
+        desired,
         statuses,
         metrics: Arc::clone(&metrics),
     };
@@ -134,7 +136,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         .context("start the engine's thread")?;
 
     let mut tasks = JoinSet::new();
-    let ready = offered.clone();
+    let ready = publications.clone();
     tasks.spawn(serve::serve(listener, Arc::clone(&metrics), move || {
         ready.borrow().is_some()
     }));
@@ -157,9 +159,9 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     if gateway_services {
         let provisioner = Provisioner {
             client: client.clone(),
-            offers: offered.clone(),
+            desired: publications.clone(),
             leading: is_leading.clone(),
-            nameless,
+            without_service,
             metrics: Arc::clone(&metrics),
         };
         tasks.spawn(provisioner.run());
@@ -174,7 +176,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
     let publisher = Publisher {
         client: client.clone(),
         namespace: namespace.clone(),
-        offers: offered,
+        desired: publications,
         leading: is_leading.clone(),
         failures,
         metrics: Arc::clone(&metrics),
@@ -196,7 +198,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         host_addresses,
         changes,
         failures: failed,
-        nameless: without_name,
+        without_service: services_missing,
         leading: is_leading,
         expiring,
         metrics: Arc::clone(&metrics),
@@ -211,7 +213,7 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         metrics,
     };
     let election = elector.run(async move {
-        // An error means that the sender is gone, which is the end as well.
+        // An error means that the sender is gone, which is an end too.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
@@ -229,17 +231,17 @@ async fn controller(settings: Settings, stop: &mut Stop) -> Result<End> {
         match end {
             End::Told => "told to stop",
             End::Outdated =>
-                "the way to the API server is another one now, or has to be looked up anew; beginning anew",
+                "the address or the credentials of the API server may have changed; starting over",
         }
     );
     let _ = step_down.send(true);
     election.await;
-    // Also so that the address is free again.
+    // The address has to be free again.
     tasks.shutdown().await;
     Ok(end)
 }
 
-/// Who this replica is: unique, also after a restart with the same name and process id.
+/// Returns the name of this replica, which is unique even after a restart with the same host name and process id.
 fn identity() -> String {
     let name = std::env::var("POD_NAME")
         .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))

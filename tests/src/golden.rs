@@ -1,13 +1,15 @@
 //! Golden cases: Gateway API YAML in; snapshots, statuses and Envoy resources out.
 //!
-//! A case is a directory below `tests/golden`. Its `input.yaml` is written by people and says which rule it
-//! follows; the other files are what came out, compared byte for byte. Whether an output is right is for people
-//! to judge when they read the difference: nothing here may decide that.
+//! A case is a directory below `tests/golden`. Its `input.yaml` is written by people and says which rule it follows, and
+//! `_defaults/input.yaml` has the objects that most cases share. The outputs are compared byte for byte; they show the
+//! difference from `_defaults`. People judge whether an output is right when they read a difference: nothing here may
+//! decide that.
 
+mod defaults;
 mod difference;
 mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -21,43 +23,56 @@ use sesame_gateway_api::world::World;
 use sesame_render::dump::{self, Redact};
 use sesame_render::layout::XdsLayout;
 
+pub use self::defaults::Defaults;
 pub use self::difference::excerpt;
 pub use self::yaml::to_yaml;
 
-/// What a case is made of.
+/// Objects of a case.
 pub const INPUT: &str = "input.yaml";
-/// What comes out of it.
+/// Files that come out of a case.
 pub const OUTPUTS: [&str; 3] = ["conditions.yaml", "envoy.yaml", "snapshot.yaml"];
-/// In place of outputs that are known to be wrong: one line that says what is.
-pub const PENDING: &str = "pending.txt";
+/// Directory of what cases share.
+const DEFAULTS: &str = "_defaults";
+/// Line that names a default object that a case is to be without.
+const WITHOUT: &str = "# Without: ";
 
 /// The one case that shows `supportedFeatures`, so that a new feature changes one file.
 const SHOWS_FEATURES: &str = "gatewayclass-ours";
 
-/// One case.
+/// Names one case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The directory's name.
+    /// Name of its directory.
     pub name: String,
     directory: PathBuf,
 }
 
-/// What came out of a case.
+/// Holds what came out of a case.
 pub struct Outcome {
-    /// The texts of [`OUTPUTS`] by file name.
-    pub files: BTreeMap<&'static str, String>,
-    /// What Envoy is asked to take, by Gateway. Holds private keys.
+    /// Values of [`OUTPUTS`] by file name, whole.
+    pub files: BTreeMap<&'static str, Value>,
+    /// Bootstraps that Envoy is asked to take, by Gateway. They hold private keys.
     pub bootstraps: BTreeMap<String, Bytes>,
 }
 
-/// All cases by name.
+/// Returns the directory of all cases.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+/// Returns the defaults of an output.
+pub fn defaults(file: &str) -> Result<Defaults> {
+    Defaults::read(&root().join(DEFAULTS).join(file))
+}
+
+/// Returns all cases by name.
 pub fn cases() -> Result<Vec<Case>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let root = root();
     let mut cases = Vec::new();
     for entry in fs::read_dir(&root).with_context(|| format!("cannot list {}", root.display()))? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            let name = entry.file_name().to_string_lossy().into_owned();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() && name != DEFAULTS {
             let directory = entry.path();
             cases.push(Case { name, directory });
         }
@@ -67,12 +82,7 @@ pub fn cases() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Whether its outputs are known to be wrong, and left out.
-    pub fn is_pending(&self) -> bool {
-        self.committed(PENDING).is_some()
-    }
-
-    /// The committed text of a file, if there is one.
+    /// Returns the committed text of a file, if there is one.
     pub fn committed(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.directory.join(file)).ok()
     }
@@ -83,14 +93,41 @@ impl Case {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Runs the case.
-    pub fn run(&self) -> Result<Outcome> {
-        let input = self.committed(INPUT).context("no input.yaml")?;
+    /// Returns the objects of the case: its own, and the default ones but those of the same name.
+    pub fn input(&self) -> Result<String> {
+        let own = self.committed(INPUT).context("no input.yaml")?;
         ensure!(
-            input.starts_with("# ") && input.contains("\n# Rule: "),
+            own.starts_with("# ") && own.contains("\n# Rule: "),
             "input.yaml must start with a comment that says what the case shows, and then `# Rule: ...`"
         );
-        let (world, refused) = read(&input);
+        let mut absent: BTreeSet<String> = own
+            .lines()
+            .filter_map(|line| line.strip_prefix(WITHOUT))
+            .map(str::to_owned)
+            .collect();
+        let named: BTreeSet<String> = keys(&own).collect();
+        let path = root().join(DEFAULTS).join(INPUT);
+        let shared =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut text = own;
+        for document in decode::split(&shared) {
+            let added =
+                keys(document.text).all(|key| !absent.remove(&key) && !named.contains(&key));
+            if added && keys(document.text).next().is_some() {
+                text.push_str("---\n");
+                text.push_str(document.text);
+            }
+        }
+        ensure!(
+            absent.is_empty(),
+            "`{WITHOUT}` must name objects of _defaults/input.yaml: {absent:?}"
+        );
+        Ok(text)
+    }
+
+    /// Runs the case.
+    pub fn run(&self) -> Result<Outcome> {
+        let (world, refused) = read(&self.input()?);
         let resolution = resolve(&world, &Options::default());
 
         let mut conditions = serde_json::to_value(&resolution.statuses)?;
@@ -123,16 +160,24 @@ impl Case {
         }
         Ok(Outcome {
             files: BTreeMap::from([
-                ("conditions.yaml", to_yaml(&conditions)),
-                ("envoy.yaml", to_yaml(&resources.into())),
-                ("snapshot.yaml", to_yaml(&snapshots.into())),
+                ("conditions.yaml", conditions),
+                ("envoy.yaml", resources.into()),
+                ("snapshot.yaml", snapshots.into()),
             ]),
             bootstraps,
         })
     }
 }
 
-/// The host of every case: it has the addresses that a Gateway asks for, else it listens on all.
+/// Returns the keys of the objects that can be decoded.
+fn keys(text: &str) -> impl Iterator<Item = String> {
+    decode::split(text)
+        .into_iter()
+        .flat_map(|document| decode::decode(document.text, &Limits::default()))
+        .filter_map(|outcome| Some(outcome.ok()?.object.key().to_string()))
+}
+
+/// Returns the host of every case: it has the addresses that a Gateway asks for, else it listens on all.
 fn host(gateway: &ResolvedGateway) -> sesame_render::Options {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
@@ -156,7 +201,7 @@ fn host(gateway: &ResolvedGateway) -> sesame_render::Options {
     }
 }
 
-/// The objects of the input, and what was refused of it.
+/// Returns the objects of the input, and messages about what was refused of it.
 fn read(input: &str) -> (World, Vec<String>) {
     let mut world = World::default();
     let mut refused = Vec::new();

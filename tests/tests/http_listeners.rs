@@ -1,4 +1,4 @@
-//! Which listener a connection and a request belong to: isolation by hostname, certificates by SNI, 421.
+//! Listeners: the one that a connection or request belongs to, by hostname and SNI, and 421 for misdirected requests.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -8,7 +8,8 @@ use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge, http_listener, http_route, https_listener, on_listener, path, rule_to, served, yaml,
+    backend_ref, edge, http_listener, http_route, https_listener, on_listener, path, route,
+    rule_to, served, tls_listener, yaml,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,6 +188,47 @@ async fn the_server_name_chooses_the_listener_and_its_certificate() {
     checks
         .status(tls.get(&agent, 443, "a.tls.test", "a.tls.test:443"), 200)
         .await;
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_a_host_that_the_port_passes_through_is_misdirected() {
+    let (ours, theirs) = (Authority::new("gateway"), Authority::new("backends"));
+    let ended = Backend::start("ended").await;
+    let passed = Backend::start_tls("passed", &theirs.issue(&["pass.tls.test"])).await;
+    let mut objects = edge(&[
+        https_listener("https", 443, "*.tls.test", "wild"),
+        tls_listener("pass", 443, "pass.tls.test", None),
+    ]);
+    objects.push(ours.issue(&["*.tls.test"]).secret("wild"));
+    for backend in [&ended, &passed] {
+        objects.extend(served(backend.name(), &[backend.address()]));
+    }
+    // Its wildcard covers the host that is passed through, and it names that host too.
+    let hostnames = ["*.tls.test", "pass.tls.test"];
+    objects.push(on_listener(
+        http_route("all", &hostnames, &[rule_to("ended", &[])]),
+        "https",
+    ));
+    let through = [json!({"backendRefs": [backend_ref("passed")]})];
+    objects.push(on_listener(
+        route("TLSRoute", "pass", &["pass.tls.test"], &through),
+        "pass",
+    ));
+    let agent = Setup::with_ports(&[443]).start(&[("all.yaml", &yaml(&objects))]);
+    let at = |host: &str| agent.get(443, host, "/").tls("a.tls.test", &ours.trust());
+    agent
+        .wait_served(&at("a.tls.test"), |reply| reply.status == 200)
+        .await;
+    let mut checks = Checks::default();
+    for request in [at("pass.tls.test"), at("pass.tls.test:443")] {
+        checks.status(request.clone(), 421).await;
+        checks.status(request.http2(), 421).await;
+    }
+    checks.backend(at("b.tls.test"), "ended").await;
+    let passed = agent.get(443, "pass.tls.test", "/");
+    let passed = passed.tls("pass.tls.test", &theirs.trust());
+    checks.backend(passed, "passed").await;
     checks.finish();
 }
 

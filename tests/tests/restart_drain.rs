@@ -1,4 +1,4 @@
-//! A host is taken out of service and put back: readiness goes, clients are asked to go, nobody is refused.
+//! A host is taken out of service and put back: readiness goes, clients are asked to leave, nobody is refused.
 
 #![allow(clippy::expect_used, reason = "all of it is test code")]
 
@@ -66,7 +66,7 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
     wait_ready(health, 503).await;
     load.pass(100).await;
     assert!(
-        words(&output).contains("clients are asked to go") || output.status.success(),
+        words(&output).contains("clients are asked to leave") || output.status.success(),
         "{}",
         words(&output)
     );

@@ -7,24 +7,18 @@
 //! Half a file is not an error to Envoy 1.40: it takes a `.pb` as far as it parses, reports success and removes
 //! what is not in it, so a zero-byte file removes everything. Only a rename is safe.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use sesame_files::open::{self, Rule};
 
-use super::on_disk::entries;
-use super::subscription::{Kind, Subscription};
-use super::wire;
+use crate::host::{create_directory, entries, remove_if_there, replace_file, write_file};
+use crate::xds::response::encode_shares;
+use crate::xds::{Kind, Subscription};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::no_shares;
 
-/// Directories: Envoy runs as the same user.
-const DIRECTORY_MODE: u32 = 0o700;
-/// All files alike, because listeners and clusters may carry secrets inline.
-const FILE_MODE: u32 = 0o600;
 /// The suffix of a journal entry that says: there was no file.
 const ABSENT: &str = "absent";
 
@@ -112,15 +106,13 @@ impl Files {
     /// Renames the bytes onto a path without a journal entry: the file is there already and only Envoy has
     /// not seen it.
     pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let staged = self.layout.staging().join("new");
-        write_file(&staged, bytes, FILE_MODE)?;
-        fs::rename(staged, path)
+        replace_file(path, &self.layout.staging().join("new"), bytes)
     }
 
     /// Writes the file of the shares, which is in no journal.
     pub(crate) fn share_out(&mut self, shares: &Bytes) -> io::Result<()> {
         if !shares.is_empty() && self.shares.as_ref() != Some(shares) {
-            let file = wire::encode_shares(shares);
+            let file = encode_shares(shares);
             self.place(&self.layout.rtds(), &file.bytes)?;
             self.shares = Some(shares.clone());
         }
@@ -212,7 +204,7 @@ impl Files {
         if existed {
             fs::hard_link(path, &saved)?;
         } else {
-            write_file(&saved, &[], FILE_MODE)?;
+            write_file(&saved, &[])?;
         }
         self.next = self.next.saturating_add(1);
         self.entries.push(Entry {
@@ -252,35 +244,6 @@ impl Files {
                 existed: suffix != ABSENT,
             },
         ))
-    }
-}
-
-/// Creates a directory for this user alone, with its parents. One that is there has to be nobody else's.
-pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path).is_ok() {
-        return Ok(open::check_directory(path, Rule::Own)?);
-    }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(DIRECTORY_MODE)
-        .create(path)
-}
-
-/// Writes a new file with a mode, replacing one of that name.
-pub(crate) fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    remove_if_there(path)?;
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)?
-        .write_all(bytes)
-}
-
-pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
     }
 }
 

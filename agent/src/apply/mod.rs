@@ -5,10 +5,7 @@
 //! Envoy reports. `state` keeps what was accepted for a start with nothing else alive. Nothing here ever
 //! leaves a file on disk that Envoy refused, and nothing writes an Envoy file except by rename.
 
-pub mod budget;
-mod durable;
 mod files;
-pub mod lock;
 mod on_disk;
 pub mod plan;
 mod report;
@@ -16,16 +13,11 @@ mod request;
 mod rollback;
 mod shares;
 pub mod state;
-mod subscription;
 mod transaction;
 mod wait;
-mod wire;
 
-pub(crate) use durable::replace_file;
-pub(crate) use files::{create_directory, remove_if_there, write_file};
 pub use on_disk::OnDisk;
 pub use report::{Outcome, Refusal, Report, StepReport};
 pub use request::{ApplyError, Opened, Wanted};
-pub use subscription::{Kind, Subscription};
 pub use transaction::Applier;
 pub use wait::Patience;

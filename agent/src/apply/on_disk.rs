@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use sesame_files::open::{self, Rule};
 
-use super::subscription::{Kind, Subscription};
-use super::wire;
+use crate::host::entries;
+use crate::xds::response;
+use crate::xds::{Kind, Subscription};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::{Rendered, Resource};
 
@@ -180,7 +181,7 @@ fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
 }
 
 /// A whole file, or `None` for one that is absent, not a file or damaged.
-pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<wire::Decoded>> {
+pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<response::Decoded>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -190,19 +191,5 @@ pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<wire::Decoded>
         return Ok(None);
     }
     let bytes = open::read(path, Rule::Own, MAX_FILE)?;
-    Ok(wire::decode(kind, &Bytes::from(bytes)))
-}
-
-/// The entries of a directory in the order of their names; none if it is absent.
-pub(crate) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let listing = match fs::read_dir(directory) {
-        Ok(listing) => listing,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut paths = listing
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<io::Result<Vec<_>>>()?;
-    paths.sort();
-    Ok(paths)
+    Ok(response::decode(kind, &Bytes::from(bytes)))
 }

@@ -12,8 +12,8 @@
 use std::collections::BTreeSet;
 
 use super::on_disk::{OnDisk, resources};
-use super::subscription::{Kind, Subscription};
-use super::wire;
+use crate::xds::response;
+use crate::xds::{Kind, Subscription};
 use sesame_render::{Rendered, Resource};
 
 /// Where a step stands in the order.
@@ -236,7 +236,7 @@ fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
     }
     wanted
         .iter()
-        .flat_map(|listener| wire::listener_addresses(&listener.bytes))
+        .flat_map(|listener| response::listener_addresses(&listener.bytes))
         .collect()
 }
 
@@ -244,7 +244,7 @@ fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
 /// would be refused ("duplicate address"), while its removal and the addition in one file work.
 fn clashes(kind: Kind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
     kind == Kind::Listeners
-        && wire::listener_addresses(&gone.bytes)
+        && response::listener_addresses(&gone.bytes)
             .iter()
             .any(|address| taken.contains(address))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::plan::Phase;
-use super::subscription::Subscription;
+use crate::xds::Subscription;
 
 /// How it ended. Except for `Applied` and `NotRunning` the files are as they were before.
 #[derive(Clone, Debug, PartialEq, Eq)]

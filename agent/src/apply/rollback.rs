@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::files::{Entry, Files};
 use super::on_disk::whole;
-use super::subscription::Subscription;
 use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
+use crate::xds::Subscription;
 
 /// How long Envoy gets to take one file back. It has accepted these bytes before, so this is rarely used up;
 /// going on is then better than leaving newer files in place.

@@ -20,8 +20,7 @@ use serde::{Deserialize, Serialize};
 use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
-use super::durable;
-use super::on_disk::entries;
+use crate::host::{durable, entries};
 
 /// Larger ones are not ours. The largest snapshot that fits into a cluster is far below.
 const MAX_SNAPSHOT: u64 = 256 << 20;

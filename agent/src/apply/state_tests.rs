@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::super::durable::{STEPS, Step};
 use super::*;
+use crate::host::durable::{STEPS, Step};
 
 fn accepted<'a>(revision: &'a str, snapshot: &'a [u8]) -> Accepted<'a> {
     Accepted {

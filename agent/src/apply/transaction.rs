@@ -8,18 +8,18 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::budget;
-use super::files::{Files, remove_if_there};
+use super::files::Files;
 use super::on_disk::{OnDisk, find};
 use super::plan::{Phase, Plan, Step, plan};
 use super::report::{Outcome, Refusal, Report, StepReport};
 use super::request::{ApplyError, Opened, Wanted};
 use super::rollback;
-use super::subscription::{Kind, Subscription};
 use super::wait::{Expectation, Patience, Watcher};
-use super::wire;
 use crate::envoy::admin::{Admin, serial};
 use crate::envoy::log::EnvoyLog;
+use crate::host::{inotify, remove_if_there};
+use crate::xds::response;
+use crate::xds::{Kind, Subscription};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
 
@@ -131,7 +131,7 @@ impl Applier {
         }
         let more = plan.new_leaves();
         if envoy.is_some() {
-            budget::room_for(more).map_err(|source| ApplyError::Watches { more, source })?;
+            inotify::room_for(more).map_err(|source| ApplyError::Watches { more, source })?;
         }
         let done = match envoy {
             Some(envoy) => self.execute(&plan, wanted, envoy, &mut report).await,
@@ -170,7 +170,7 @@ impl Applier {
         };
         let mut unconfirmed = std::collections::BTreeSet::new();
         let mut check = |subscription: Subscription, resources: &[Resource]| {
-            let version = wire::version(subscription.kind, resources);
+            let version = response::version(subscription.kind, resources);
             let reported = versions.of(&subscription, &version);
             if reported.is_some_and(|reported| reported != version) {
                 unconfirmed.insert(subscription);
@@ -211,7 +211,7 @@ impl Applier {
         let mut expected = Vec::with_capacity(step.writes.len());
         for write in &step.writes {
             let kind = write.subscription.kind;
-            let file = wire::encode(kind, &write.resources);
+            let file = response::encode(kind, &write.resources);
             self.files.write(&write.subscription, &file.bytes)?;
             expected.push(Expectation {
                 subscription: write.subscription.clone(),

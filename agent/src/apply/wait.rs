@@ -16,9 +16,10 @@ use super::files::Files;
 use super::on_disk::MAX_FILE;
 use super::plan::Phase;
 use super::report::{Outcome, Refusal, Report};
-use super::subscription::Subscription;
-use crate::envoy::admin::{Admin, AdminError, Readiness, VersionTexts};
+use crate::envoy::admin::{Admin, AdminError, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
+use crate::xds::Subscription;
+use crate::xds::VersionTexts;
 
 /// How patient to be. The defaults are for a host in production; nothing depends on them for correctness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,27 +22,27 @@ use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
 use crate::run::shutdown::StopRequest;
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
 
-/// How long the agent may take to answer a question.
+/// Time that the agent has to answer a question.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most that is read of an answer.
+/// Number of bytes of an answer that are read at most.
 const MAX_BYTES: usize = 256 << 20;
-/// The most that is read of an error.
+/// Number of bytes of an error that are read at most.
 const MAX_ERROR: usize = 64 << 10;
 
 /// The options of every command that talks to an agent; they may stand before or after the command's name.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Talking to a running agent")]
 pub(crate) struct AgentArgs {
-    /// The runtime directory of the agent to talk to.
+    /// Runtime directory of the agent to talk to.
     #[arg(long, global = true, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     pub(super) runtime_dir: PathBuf,
-    /// Only this Gateway; all Gateways of the agent by default.
+    /// Apply to this Gateway only; to all Gateways of the agent by default.
     #[arg(long, global = true, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     pub(super) gateway: Option<NamespacedName>,
-    /// How to print the answer.
+    /// Format of the answer.
     #[arg(long, short, global = true, default_value = "table")]
     pub(super) output: Format,
-    /// Whether the command line itself names the runtime directory.
+    /// True if the command line, rather than a variable, names the runtime directory.
     #[arg(skip)]
     pub(super) runtime_dir_named: bool,
 }
@@ -54,7 +54,7 @@ impl AgentArgs {
     }
 }
 
-/// Asks the agent at `socket` for what is at `path`; none if no agent runs there.
+/// Asks the agent at `socket` for `path`. Returns none if no agent runs there.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
     let answer = async {
         let Some(stream) = connect(socket).await? else {
@@ -79,7 +79,7 @@ pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> 
     })
 }
 
-/// Says that no agent runs where one was looked for.
+/// Returns the error of a command that found no running agent.
 pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     anyhow::anyhow!(
         "no agent is running at {}; start one with `sesame-agent run`, or name its --runtime-dir",
@@ -87,14 +87,14 @@ pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     )
 }
 
-/// Returns the runtime that such a command works in.
+/// Returns the runtime of a command that talks to an agent.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// Connects to the agent; none if no agent runs there.
+/// Connects to the agent. Returns none if no agent runs there.
 async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     match UnixStream::connect(socket).await {
         Ok(stream) => Ok(Some(stream)),
@@ -110,12 +110,12 @@ async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     }
 }
 
-/// Whether an agent listens.
+/// Returns whether an agent listens.
 pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
     UnixStream::connect(agent.socket()).await.is_ok()
 }
 
-/// Tells the agent to end, with its Envoys; returns when it has heard.
+/// Tells the agent to end together with its Envoys. Returns as soon as the agent has answered.
 pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Result<()> {
     let socket = agent.socket();
     let stream = connect(&socket).await?;
@@ -126,7 +126,7 @@ pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Re
     send(stream, request).await.map(|_| ())
 }
 
-/// Sends a request, and gives back the body of the answer once its head is there and says that all is well.
+/// Sends a request. Returns the body of the answer as soon as its head has arrived, and the agent's own words if that is an error.
 async fn send(stream: UnixStream, request: Request<Full<Bytes>>) -> anyhow::Result<Incoming> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -147,23 +147,26 @@ async fn send(stream: UnixStream, request: Request<Full<Bytes>>) -> anyhow::Resu
     }
 }
 
-/// Gives an order, prints how it goes, and says with which code to end.
-pub(crate) fn order(agent: &AgentArgs, order: InstanceCommand) -> anyhow::Result<u8> {
-    runtime()?.block_on(give(agent, order))
+/// Sends a command to the agent and prints its replies. Returns the exit code.
+pub(crate) fn command(agent: &AgentArgs, command: InstanceCommand) -> anyhow::Result<u8> {
+    runtime()?.block_on(send_command(agent, command))
 }
 
-/// Does the same within a runtime.
-pub(crate) async fn give(agent: &AgentArgs, order: InstanceCommand) -> anyhow::Result<u8> {
-    let order = CommandRequest {
+/// Does the same inside a runtime.
+pub(crate) async fn send_command(
+    agent: &AgentArgs,
+    command: InstanceCommand,
+) -> anyhow::Result<u8> {
+    let request = CommandRequest {
         gateway: agent.gateway.as_ref().map(ToString::to_string),
-        order,
+        command,
     };
     let socket = agent.socket();
     let stream = connect(&socket).await?;
     let stream = stream.ok_or_else(|| not_running(&socket))?;
     let request = Request::post("/orders")
         .header(hyper::header::HOST, "agent")
-        .body(Full::from(serde_json::to_vec(&order)?))?;
+        .body(Full::from(serde_json::to_vec(&request)?))?;
     let mut body = send(stream, request).await?;
     let mut pending = Vec::new();
     let (mut ended, mut wrong) = (false, false);
@@ -174,16 +177,16 @@ pub(crate) async fn give(agent: &AgentArgs, order: InstanceCommand) -> anyhow::R
         pending.extend_from_slice(&data);
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
-            let event: Reply =
+            let reply: Reply =
                 serde_json::from_slice(&line).context("the answer is not understood")?;
-            let text = || format!("{}: {}\n", event.gateway, event.message);
-            agent.output.write_next(&event, text)?;
-            ended |= event.done.is_some();
-            wrong |= event.done == Some(false);
+            let text = || format!("{}: {}\n", reply.gateway, reply.message);
+            agent.output.write_next(&reply, text)?;
+            ended |= reply.done.is_some();
+            wrong |= reply.done == Some(false);
         }
     }
     if !ended {
-        bail!("the agent has ended before the order was carried out");
+        bail!("the agent ended before the command was carried out");
     }
     Ok(if wrong { EXIT_WRONG } else { 0 })
 }

@@ -9,24 +9,24 @@ use super::{EXIT_USAGE, EXIT_WRONG, output};
 use crate::run::commands::InstanceCommand;
 use crate::run::shutdown::{StopRequest, end_left};
 
-/// For who has come in the instant between the end of the drain and that of Envoy.
+/// Time for clients that connect between the end of the drain and the end of Envoy.
 const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    /// How long it may take.
+    /// Time that the drain may take.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
-    /// From the loss of readiness until clients are asked to go.
+    /// Time between the loss of readiness and the request to clients to leave.
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     lame_duck: u64,
-    /// Done when no more connections than these are left, of all protocols.
+    /// Number of connections, of all protocols, at which the host counts as drained.
     #[arg(long, default_value_t = 0, value_name = "N")]
     until_connections: u64,
-    /// Then end Envoy and the agent, also where no agent runs. What is left at the timeout is cut off.
+    /// Then end Envoy and the agent; works without a running agent, too. Connections that are left at the timeout are cut off.
     #[arg(long)]
     stop: bool,
-    /// Take it back: be ready again.
+    /// Undo a drain: be ready again.
     #[arg(long, conflicts_with_all = ["timeout", "lame_duck", "until_connections", "stop"])]
     undo: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
         stop: is_stop,
         undo,
     } = args;
-    let order = if *undo {
+    let command = if *undo {
         InstanceCommand::Undrain
     } else {
         InstanceCommand::Drain {
@@ -56,16 +56,16 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
             return Ok(EXIT_USAGE);
         }
         let timeout = Duration::from_secs(*timeout);
-        return agent::runtime()?.block_on(stop(agent, order, timeout));
+        return agent::runtime()?.block_on(stop(agent, command, timeout));
     }
-    agent::order(agent, order)
+    agent::command(agent, command)
 }
 
 /// Drains, then ends the agent with its Envoys, then Envoys that have no agent.
 async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> anyhow::Result<u8> {
     let told = if agent::is_there(agent).await {
         // With what is left at the timeout, or without a Gateway, it ends all the same.
-        let grace = match agent::give(agent, drain).await {
+        let grace = match agent::send_command(agent, drain).await {
             Ok(0) => LAST_GUESTS,
             Ok(_) => Duration::ZERO,
             Err(error) => {

@@ -1,4 +1,4 @@
-//! `sesame-agent history`, `diff`, `rollback`, `resume` and `accept`: what was served, and what is to be.
+//! `sesame-agent history`, `diff` and `rollback`: the configurations that were accepted.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::run::commands::InstanceCommand;
 use crate::run::history::{Difference, Generation, History};
 use crate::run::{DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
-/// Where the generations are read.
+/// The place where generations are read.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
-    /// Read the agent's state directory instead of asking the agent, which need not run then. Without it the agent of
+    /// Read this state directory instead of asking the agent, which need not be running. Without it the agent of
     /// --runtime-dir is asked; where no agent runs in the default one, the default state directory is read.
     #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -33,15 +33,15 @@ pub(crate) struct HistoryArgs {
 pub(crate) struct DiffArgs {
     #[command(flatten)]
     state: StateArgs,
-    /// The generation before.
+    /// Generation to compare from.
     from: u64,
-    /// The generation after.
+    /// Generation to compare with.
     to: u64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RollbackArgs {
-    /// The generation to go back to.
+    /// Generation to return to.
     generation: u64,
 }
 
@@ -60,7 +60,7 @@ fn read<T: DeserializeOwned>(
 ) -> anyhow::Result<T> {
     let gateway = agent.gateway.as_ref();
     let read = |state_dir: &Path| History::open(state_dir, gateway).and_then(|h| offline(&h));
-    // What the command line names counts for more than a variable.
+    // An option on the command line takes precedence over an environment variable.
     if let Some(state_dir) = args
         .state_dir
         .as_deref()
@@ -112,7 +112,7 @@ fn table(listed: &[Generation]) -> String {
     format!("{table}\n")
 }
 
-/// Like `diff`: 0 if there is no difference, 1 if there is one.
+/// Prints the difference. The exit code is that of `diff`: 0 if there is none, 1 if there is one.
 pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     let DiffArgs { state, from, to } = args;
     let path = format!("/diff/{from}/{to}");
@@ -145,5 +145,5 @@ fn lines(difference: &Difference) -> String {
 
 pub(crate) fn rollback(agent: &AgentArgs, args: &RollbackArgs) -> anyhow::Result<u8> {
     let generation = args.generation;
-    agent::order(agent, InstanceCommand::Rollback { generation })
+    agent::command(agent, InstanceCommand::Rollback { generation })
 }

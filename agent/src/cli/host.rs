@@ -1,4 +1,4 @@
-//! Arguments that say how a host serves: shared by the commands that render.
+//! Options for how a host serves, shared by the commands that render.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use sesame_gateway_api::resolve;
 
 use crate::source::manifests::Limits;
 
-/// How this host serves its Gateways.
+/// The settings of this host for all of its Gateways.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Host")]
 pub(crate) struct HostArgs {
-    /// Bind other ports than the outside sees: OUTSIDE:BOUND,... (redirects name the outside port).
+    /// Bind other ports than clients see: OUTSIDE:BOUND,... (redirects name the outside port).
     #[arg(long, env = "SESAME_PORT_MAP", value_name = "80:8080,443:8443", value_parser = port_map, default_value = "", hide_default_value = true)]
     pub(crate) port_map: PortMap,
-    /// An address to listen on; repeatable. Several Gateways share them out. All addresses by default.
+    /// Listen on this address; repeatable. Several Gateways share the addresses. All addresses by default.
     #[arg(
         long = "address",
         env = "SESAME_ADDRESSES",
@@ -23,7 +23,7 @@ pub(crate) struct HostArgs {
         value_name = "IP"
     )]
     pub(crate) addresses: Vec<IpAddr>,
-    /// Of manifests: only GatewayClasses that name this controller are served.
+    /// Serve only GatewayClasses that name this controller (for manifests).
     #[arg(
         long,
         env = "SESAME_CONTROLLER_NAME",
@@ -34,7 +34,7 @@ pub(crate) struct HostArgs {
     /// Allow endpoints on this host itself, on link-local and on metadata addresses.
     #[arg(long, env = "SESAME_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
-    /// In the directory of manifests: follow symbolic links that lead out of it.
+    /// Follow symbolic links that lead out of the directory of manifests.
     #[arg(long, env = "SESAME_FOLLOW_LINKS")]
     pub(crate) follow_links: bool,
     /// Trust the forwarding headers of this many proxies in front of Envoy.
@@ -48,7 +48,7 @@ pub(crate) struct HostArgs {
 }
 
 impl HostArgs {
-    /// What resolution is told.
+    /// Returns the options of resolution.
     pub(crate) fn resolve_options(&self) -> resolve::Options {
         resolve::Options {
             controller_name: self.controller_name.clone(),
@@ -56,7 +56,7 @@ impl HostArgs {
         }
     }
 
-    /// What a directory of manifests may be.
+    /// Returns the limits of a directory of manifests.
     pub(crate) fn manifest_limits(&self) -> Limits {
         Limits {
             links_out: self.follow_links,
@@ -65,7 +65,7 @@ impl HostArgs {
     }
 }
 
-/// Outside port to bound port.
+/// Bound ports by outside port.
 pub(crate) type PortMap = BTreeMap<u32, u32>;
 
 fn port_map(text: &str) -> Result<PortMap, String> {

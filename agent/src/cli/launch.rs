@@ -1,17 +1,17 @@
-//! `sesame-agent launch-envoy`: not for people; how the agent starts an Envoy that outlives it.
+//! `sesame-agent launch-envoy`: starts an Envoy that outlives the agent. The agent calls it, people do not.
 
 use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::envoy::launch;
+use crate::envoy::process::launch;
 
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArgs {
-    /// Become the program once this process, our parent, is gone.
+    /// Become the program as soon as this parent process is gone.
     #[arg(long, value_name = "PID")]
     orphan_of: Option<u32>,
-    /// The program and its arguments.
+    /// Program and its arguments.
     #[arg(last = true, required = true)]
     program: Vec<OsString>,
 }

@@ -1,10 +1,13 @@
-//! What people call: arguments in, text and an exit code out.
+//! The commands of `sesame-agent`: arguments in, text and an exit code out.
 //!
-//! Exit codes: 0 when all is well, 1 when something is wrong with what was looked at, 2 when the command
-//! was called wrongly, 3 when the command itself could not do its work.
+//! Exit codes: 0 if all is well, 1 if something is wrong with what was examined, 2 if the command line
+//! is wrong, 3 if the command could not do its work.
 
 mod agent;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod drain;
+mod envoy;
 mod history;
 mod host;
 mod launch;
@@ -28,14 +31,14 @@ use tracing_subscriber::EnvFilter;
 use self::agent::AgentArgs;
 use crate::run::commands::InstanceCommand;
 
-/// Something is wrong with what was looked at.
+/// Exit code if something is wrong with what was examined.
 pub const EXIT_WRONG: u8 = 1;
-/// The command was called wrongly.
+/// Exit code if the command line is wrong.
 pub const EXIT_USAGE: u8 = 2;
-/// The command could not do its work.
+/// Exit code if the command could not do its work.
 pub const EXIT_FAILED: u8 = 3;
 
-/// Runs an Envoy from Gateway API objects and looks after it.
+/// Runs Envoy from Gateway API objects and looks after it.
 #[derive(Debug, Parser)]
 #[command(name = "sesame-agent", version, propagate_version = true)]
 struct Cli {
@@ -49,29 +52,29 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve what manifests, snapshots or a cluster say: apply every change, keep Envoy alive.
+    /// Serve the Gateways of manifests, snapshots or a cluster: apply every change, keep Envoy alive.
     Run(Box<run::RunArgs>),
-    /// Print what Envoy would get from manifests; changes nothing.
+    /// Print the configuration that Envoy would get from manifests; changes nothing.
     Render(render::RenderArgs),
-    /// Report every error in manifests, then Envoy's own verdict; changes nothing.
+    /// Report every error in manifests, and Envoy's own verdict; changes nothing.
     Validate(validate::ValidateArgs),
     /// Show the conditions of every object and what the running Envoy has accepted.
     Status(status::StatusArgs),
-    /// Replace Envoy by a new process without dropping a request.
+    /// Replace Envoy with a new process without dropping a request.
     Restart(restart::RestartArgs),
-    /// Take this host out of service: be ready no more, and have its clients go; or take that back.
+    /// Take this host out of service: stop being ready and ask clients to leave; or undo that.
     Drain(drain::DrainArgs),
     /// List the configurations that Envoy has accepted.
     History(history::HistoryArgs),
-    /// Show by which objects two accepted configurations differ.
+    /// Show the objects in which two accepted configurations differ.
     Diff(history::DiffArgs),
-    /// Go back to an accepted configuration, and stay there.
+    /// Return to an accepted configuration, and stay there.
     Rollback(history::RollbackArgs),
     /// Follow the source again after a rollback.
     Resume,
-    /// Apply a revision that is held because it removes so much.
+    /// Apply a revision that is held because it removes too much.
     Accept,
-    /// Start Envoys for an agent in another container or unit, and end them at its own end.
+    /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
     Launcher(launcher::LauncherArgs),
     /// Start an Envoy that outlives the agent.
     #[command(hide = true)]
@@ -81,7 +84,7 @@ enum Command {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logging")]
 struct Logging {
-    /// What is logged: error, warn, info, debug, trace, or filters by module.
+    /// Log level (error, warn, info, debug or trace), or filters by module.
     #[arg(
         long,
         global = true,
@@ -90,16 +93,16 @@ struct Logging {
         value_name = "FILTER"
     )]
     log: String,
-    /// How it is logged, on standard error.
+    /// Format of the log, which goes to standard error.
     #[arg(long, global = true, env = "SESAME_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// A JSON object a line.
+    /// One JSON object a line.
     Json,
 }
 
@@ -124,8 +127,8 @@ pub fn main() -> ExitCode {
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),
-        Command::Resume => agent::order(&agent, InstanceCommand::Resume),
-        Command::Accept => agent::order(&agent, InstanceCommand::Accept),
+        Command::Resume => agent::command(&agent, InstanceCommand::Resume),
+        Command::Accept => agent::command(&agent, InstanceCommand::Accept),
         Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };
@@ -138,13 +141,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether a command line says something that could be done; nothing is done.
+/// Returns whether the command line is valid. Does nothing else.
 pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
     options::parse(arguments).is_ok()
 }
 
 fn start_logging(logging: &Logging) -> anyhow::Result<()> {
-    // kube says as errors what is said here in better words, once. Who names it gets it.
+    // kube logs as errors what the agent itself reports once and more clearly. A filter that names it turns it on.
     let filter = EnvFilter::try_new(format!("kube_client=off,{}", logging.log))
         .map_err(|error| anyhow::anyhow!("--log {:?}: {error}", logging.log))?;
     let builder = tracing_subscriber::fmt()

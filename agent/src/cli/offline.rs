@@ -1,4 +1,4 @@
-//! Manifests read once and resolved, for the commands that change nothing.
+//! Reads and resolves manifests once, for the commands that change nothing.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::source::manifests::Manifests;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 
-/// InstanceCommand the manifests say, and everything wrong with the files themselves.
+/// The manifests, resolved, with everything that is wrong with the files themselves.
 pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
     pub(crate) problems: Vec<ProblemReport>,
@@ -36,7 +36,7 @@ pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     })
 }
 
-/// Rendering as `run` would do it, with placeholders for what only a running agent has.
+/// Returns the options with which `run` would render, with placeholders for what only a running agent has.
 pub(crate) fn render_options(host: &HostArgs) -> sesame_render::Options {
     sesame_render::Options {
         addresses: if host.addresses.is_empty() {

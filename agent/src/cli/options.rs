@@ -1,4 +1,4 @@
-//! Which command takes which options. Those of [`AgentArgs`] stand before or after the name of every command that talks
+//! Parses the command line. The options of [`AgentArgs`] may stand before or after the name of every command that talks
 //! to an agent; a command that talks to none refuses them, unless it declares an option of the same name itself.
 
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 use super::Cli;
 use super::agent::AgentArgs;
 
-/// The commands that talk to no agent.
+/// Commands that do not talk to an agent.
 const WITHOUT_AGENT: [&str; 5] = ["run", "render", "validate", "launcher", "launch-envoy"];
 
 /// Parses a command line.
@@ -40,12 +40,12 @@ pub(super) fn parse(
     Ok(cli)
 }
 
-/// Whether the command line itself, and no variable, gives the option.
+/// Returns whether the option is on the command line itself, rather than in a variable.
 fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Returns the command line's description. What a command refuses is not in its help.
+/// Returns the description of the command line. The help of a command leaves out the options that it refuses.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
         let hidden = foreign(&command, name);

@@ -1,24 +1,24 @@
-//! Writing to standard output and standard error: the only place that does.
+//! The only place that writes to standard output and standard error.
 
 use std::io::{self, Write as _};
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// The form in which a command prints its answer.
+/// The format in which a command prints its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// A table for people.
     #[value(alias = "text")]
     Table,
-    /// For scripts.
+    /// JSON for scripts.
     Json,
-    /// For people who want all of it.
+    /// YAML, for people who want every detail.
     Yaml,
 }
 
 impl Format {
-    /// Writes the value, or the text for people.
+    /// Writes the value, or the text in its place.
     pub(crate) fn write(
         self,
         value: &impl Serialize,

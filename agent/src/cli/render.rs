@@ -1,4 +1,4 @@
-//! `sesame-agent render`: what Envoy would get, for people.
+//! `sesame-agent render`: prints the configuration that Envoy would get.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,24 +20,24 @@ use sesame_render::dump::{self, Redact};
 
 #[derive(Debug, Args)]
 pub(crate) struct RenderArgs {
-    /// The directory of Gateway API manifests.
+    /// Directory of Gateway API manifests.
     #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
     manifests: PathBuf,
     #[command(flatten)]
     host: HostArgs,
-    /// Only this Gateway; all of them otherwise.
+    /// Print this Gateway only; all Gateways by default.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     gateway: Option<NamespacedName>,
-    /// Only these resources; repeatable. All of them otherwise.
+    /// Print these resources only; repeatable. All resources by default.
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     only: Vec<Part>,
-    /// How to print them; `pb` is one static bootstrap that `envoy --config-path` takes.
+    /// Output format; `pb` is one static bootstrap for `envoy --config-path`.
     #[arg(long, default_value = "yaml")]
     format: Format,
-    /// Print private keys too, and write them beside the snapshots.
+    /// Print private keys, too, and write them beside the snapshots.
     #[arg(long)]
     show_secrets: bool,
-    /// Write the snapshots too, one directory each, NAMESPACE.NAME, for `run --snapshot-dir`. Private keys are left
+    /// Write the snapshots, too, one directory NAMESPACE.NAME each, for `run --snapshot-dir`. Private keys are left
     /// out, or go to keys.pb (mode 0600) with --show-secrets.
     #[arg(long, value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
@@ -91,7 +91,7 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
         let stamp = u64::try_from(now)?;
         for gateway in &gateways {
-            // Both are DNS names: resolution has seen to that.
+            // Both are DNS names: resolution has checked that.
             let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
             let dir = dir.join(name);
             if args.show_secrets && !gateway.keys.is_empty() {
@@ -184,7 +184,7 @@ fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8
     Ok(0)
 }
 
-/// `namespace/name`, or a name in the namespace `default`.
+/// Parses `namespace/name`, or the name of a Gateway in the namespace `default`.
 pub(super) fn gateway_name(text: &str) -> Result<NamespacedName, String> {
     match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),

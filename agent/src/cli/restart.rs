@@ -8,12 +8,12 @@ use crate::run::commands::InstanceCommand;
 
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs {
-    /// How it is replaced.
+    /// Way in which Envoy is replaced.
     #[arg(long, value_enum, default_value = "auto")]
     strategy: Strategy,
 }
 
 pub(crate) fn main(agent: &AgentArgs, args: &RestartArgs) -> anyhow::Result<u8> {
     let strategy = args.strategy;
-    agent::order(agent, InstanceCommand::Restart { strategy })
+    agent::command(agent, InstanceCommand::Restart { strategy })
 }

@@ -1,7 +1,7 @@
-//! `sesame-agent validate`: everything that is wrong, at once.
+//! `sesame-agent validate`: reports everything that is wrong, at once.
 //!
-//! First the files, then the objects, then what cannot be said to Envoy, then Envoy's own verdict on what
-//! is left. Exit code 1 if anything is wrong, so that it can stand before a commit or a roll-out.
+//! The files come first, then the objects, then what cannot be expressed for Envoy, then Envoy's own verdict on what
+//! is left. The exit code is 1 if anything is wrong, so that the command can guard a commit or a roll-out.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ use crate::source::problem::Severity;
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
-    /// The directory of Gateway API manifests.
+    /// Directory of Gateway API manifests.
     #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
     manifests: PathBuf,
     #[command(flatten)]
     host: HostArgs,
-    /// The Envoy whose verdict is asked; else `envoy` on the PATH.
+    /// Envoy that judges the result; `envoy` on the PATH by default.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     envoy: Option<PathBuf>,
-    /// How to print the answer.
+    /// Format of the answer.
     #[arg(long, short, default_value = "table")]
     output: Format,
 }
@@ -42,7 +42,7 @@ pub(crate) struct ValidateArgs {
 struct Outcome {
     valid: bool,
     findings: Vec<Finding>,
-    /// By Gateway: what Envoy says.
+    /// Envoy's verdict by Gateway.
     envoy: BTreeMap<String, EnvoyVerdict>,
 }
 
@@ -153,7 +153,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
             message: problem.message.clone(),
         });
     }
-    // InstanceCommand is served of several Gateways is said of each.
+    // A certificate that several Gateways serve is reported for each.
     for gateway in &resolution.gateways {
         let object = ObjectKey {
             kind: Kind::Gateway,

@@ -1,21 +1,14 @@
-//! One Envoy process: finding its binary, starting, watching, stopping and asking it.
+//! One Envoy: finding its binary, starting, watching, replacing, stopping and asking it.
 //!
-//! Nothing here knows what a route is. An agent that dies leaves its Envoy running, and the next one adopts
-//! it.
+//! `process` ← `admin` ← `restart` ← `supervisor`, which owns the process. Nothing here knows what a route is. An agent
+//! that dies leaves its Envoy running, and the next one adopts it.
 
-mod actor;
 pub mod admin;
-pub mod answers;
-pub mod identity;
-pub mod launch;
-pub mod launcher;
 pub mod locate;
 pub mod log;
 pub mod process;
-mod replace;
 pub mod restart;
 pub mod settings;
-pub mod stop;
 pub mod supervisor;
 pub mod validate;
 

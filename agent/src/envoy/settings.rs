@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::admin::MAX_SOCKET_PATH;
-use super::launch::Launcher;
 use super::log::{ENVOY_LOG, EnvoyLog};
-use super::process::CommandLine;
-use super::restart::{LONGEST_SOCKET_NAME, Lineage, shared_memory};
+use super::process::launch::Launcher;
+use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, shared_memory};
 
 /// How soon a dead Envoy is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

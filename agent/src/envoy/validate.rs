@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::log;
-use crate::apply::create_directory;
+use crate::host::create_directory;
 
 /// 1.5 s at five thousand clusters and routes on one core; a host may be busy.
 const DEADLINE: Duration = Duration::from_secs(60);

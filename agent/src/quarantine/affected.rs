@@ -5,12 +5,9 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use sesame_proto::provenance::Provenance;
-use sesame_proto::schema::{
-    Forward, L4Route, Listener, Snapshot, Transport, WeightedBackend, route::Action,
-};
+use sesame_proto::schema::{Forward, L4Route, Listener, Snapshot, WeightedBackend, route::Action};
 
 use super::exclude::Gone;
-use super::holder;
 use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
 use super::sockets::{Unbound, UnboundSocket};
@@ -156,12 +153,8 @@ fn not_open(
     if let Some(low) = low {
         let _ = write!(words, "; {low}");
     }
-    let transport = match transport {
-        holder::Transport::Tcp => Transport::Tcp,
-        holder::Transport::Udp => Transport::Udp,
-    };
     for port in &snapshot.ports {
-        if port.transport() != transport || bound(port.port) != u32::from(address.port()) {
+        if port.transport() != *transport || bound(port.port) != u32::from(address.port()) {
             continue;
         }
         for listener in &port.listeners {

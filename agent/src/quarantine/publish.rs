@@ -15,8 +15,9 @@ use super::piece::{Digest, Piece, Pieces};
 use super::search::{Limits, Search, SearchEnd};
 use super::sockets::Unbound;
 use super::words::{Named, let_down_by_host, named};
-use crate::apply::{self, Applier, ApplyError, Kind, Outcome, Refusal, Report, Wanted};
+use crate::apply::{Applier, ApplyError, Outcome, Refusal, Report, Wanted};
 use crate::envoy::Admin;
+use crate::xds::{Kind, Subscription};
 use sesame_proto::encoded::{EncodedSnapshot, serials};
 use sesame_render::Rendered;
 
@@ -384,7 +385,7 @@ fn unproven_keys(report: &Report) -> Vec<String> {
     report
         .unverified
         .iter()
-        .filter(|subscription: &&apply::Subscription| subscription.kind == Kind::Secret)
+        .filter(|subscription: &&Subscription| subscription.kind == Kind::Secret)
         .map(|subscription| subscription.name.clone())
         .collect()
 }

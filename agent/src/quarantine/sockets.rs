@@ -13,8 +13,9 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
 };
 
-use super::holder::{self, Holder, Transport};
-use super::low_ports::{self, LowPort};
+use crate::host::port_owner::{self, PortOwner};
+use crate::host::privileged_ports::{self, PrivilegedPort};
+use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -30,9 +31,9 @@ pub struct UnboundSocket {
     /// Envoy's reason.
     pub envoy_words: String,
     /// Who is in the way, if that could be told.
-    pub holder: Option<Holder>,
+    pub holder: Option<PortOwner>,
     /// That it needs a capability, if that is why.
-    pub low: Option<LowPort>,
+    pub low: Option<PrivilegedPort>,
     /// When it was refused first.
     pub since: Timestamp,
     /// For a refusal that has nothing to do with the address: the refused resource. It is not tried again.
@@ -82,9 +83,9 @@ impl Unbound {
         let socket = UnboundSocket {
             address,
             transport,
-            low: low_ports::explain(address.port(), &envoy_words),
+            low: privileged_ports::explain(address.port(), &envoy_words),
             envoy_words,
-            holder: holder::find(transport, address.ip(), address.port()),
+            holder: port_owner::find(transport, address.ip(), address.port()),
             since: before.map_or(now, |socket| socket.since),
             refused,
             failures,

@@ -1,4 +1,4 @@
-//! What Envoy accepted last, kept for a start with nothing else alive: snapshots and keys of every Gateway.
+//! The state that Envoy accepted last, stored for a start with nothing else alive: snapshots and keys of every Gateway.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -16,16 +16,17 @@ use sesame_proto::{bounds, keys};
 use super::directories::Directories;
 use super::target::Target;
 use crate::apply::state::{Accepted, Generation, StateDir};
-use crate::apply::{create_directory, remove_if_there, replace_file};
+use crate::host::durable::replace_file;
+use crate::host::{create_directory, remove_if_there};
 
-/// In the state of a Gateway that was withdrawn: its name.
+/// File in the state of a withdrawn Gateway that holds its name.
 const WITHDRAWN: &str = "withdrawn";
-/// The most that a stored snapshot may take once decompressed.
+/// Number of bytes that a stored snapshot may take once decompressed.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
-/// The most memory that its values may take: about seven times what they take encoded, where they are what Envoy accepted.
+/// Number of bytes that its values may take in memory; usually they take about seven times what they take encoded.
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
-/// Makes `wanted`, with this digest of all but its endpoints, what the next cold start serves.
+/// Stores `wanted` for the next cold start. `config` is the digest of all but its endpoints.
 pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::Result<()> {
     let snapshot = zstd::bulk::compress(&wanted.packed.bytes(), 1)
         .context("the snapshot cannot be compressed")?;
@@ -41,8 +42,8 @@ pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::R
     Ok(())
 }
 
-/// What was accepted of every Gateway, and where it was served; what cannot be read is logged and left out, and so is
-/// what was withdrawn.
+/// Returns the accepted state of every Gateway, and the addresses where it was served. Gateways whose state cannot be read are
+/// logged and left out; withdrawn ones are left out.
 pub(super) fn load_all(
     directories: &Directories,
 ) -> (Vec<ResolvedGateway>, BTreeMap<NamespacedName, Vec<IpAddr>>) {
@@ -71,17 +72,17 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// Notes on disk that a Gateway is withdrawn: whatever ends the agent before its Envoy has ended, no start brings it back.
+/// Notes on disk that a Gateway is withdrawn: no start brings it back, even if the agent dies before the Envoy has ended.
 pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     let noted = create_directory(&directory)
         .and_then(|()| replace_file(&directory.join(WITHDRAWN), gateway.to_string().as_bytes()));
     if let Err(error) = noted {
-        tracing::warn!(%gateway, %error, directory = %directory.display(), "it cannot be noted that the Gateway is withdrawn; an agent that dies before its Envoy has ended brings it back");
+        tracing::warn!(%gateway, %error, directory = %directory.display(), "the withdrawal of the Gateway cannot be stored; if the agent dies before the Envoy has ended, the next one serves the Gateway again");
     }
 }
 
-/// Takes that back, if [`forget`] could not.
+/// Removes that note from a Gateway that is back, if [`forget`] could not.
 pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
     if let Err(error) = remove_if_there(&note) {
@@ -89,7 +90,7 @@ pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// What was withdrawn before its Envoy had ended when the agent before died, and where it was served.
+/// Returns the Gateways that were withdrawn and whose Envoys had not ended when the agent before died, with their addresses.
 pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
     let states = directories.gateway_states().into_iter();
     let named = states.filter_map(|directory| {
@@ -102,7 +103,7 @@ pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, V
         .collect()
 }
 
-/// The Gateway of a directory, if it was withdrawn.
+/// Returns the Gateway of a directory, if it was withdrawn.
 fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<NamespacedName> {
     let text = open::read_text(&directory.join(WITHDRAWN), Rule::Own, 1024).ok()?;
     let (namespace, name) = text.split_once('/')?;
@@ -110,7 +111,7 @@ fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<Name
     (directories.gateway(&gateway).state == directory).then_some(gateway)
 }
 
-/// Forgets a Gateway that was withdrawn and whose Envoy has ended.
+/// Removes the state of a withdrawn Gateway whose Envoy has ended.
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     // All of it at once: half of it may be an older generation.
@@ -125,7 +126,7 @@ pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// What an agent that died while it removed it has left.
+/// Removes what an agent has left that died while it removed a state.
 fn remove_directory_if_there(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -133,7 +134,7 @@ fn remove_directory_if_there(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// What was accepted last of the Gateway of a directory.
+/// Returns the last accepted state of the Gateway of a directory.
 pub(super) fn load(directory: &Path) -> anyhow::Result<Option<ResolvedGateway>> {
     let generation = generation(directory)?;
     generation.map(|generation| read(&generation)).transpose()
@@ -147,7 +148,7 @@ fn generation(directory: &Path) -> anyhow::Result<Option<Generation>> {
     Ok(loaded.generation)
 }
 
-/// What a generation holds.
+/// Decodes a generation.
 pub(super) fn read(generation: &Generation) -> anyhow::Result<ResolvedGateway> {
     let mut bytes = Vec::new();
     zstd::stream::read::Decoder::new(generation.snapshot.as_ref())?

@@ -1,88 +1,91 @@
-//! What a running agent can be told to do, and how it says how that goes.
+//! Commands that a running agent carries out for a Gateway, and its replies while it does.
+//!
+//! On the socket (`POST /orders`) a command is called an order.
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::envoy::restart::Strategy;
 
-/// What is to be done, to one Gateway's Envoy or to those of all.
+/// Body of a request: a command for the Envoy of one Gateway, or for those of all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommandRequest {
-    /// `namespace/name`; all if absent.
+    /// `namespace/name`; all Gateways if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
-    /// What.
-    pub order: InstanceCommand,
+    /// The command.
+    #[serde(rename = "order")]
+    pub command: InstanceCommand,
 }
 
-/// What is to be done.
+/// Command that an instance carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InstanceCommand {
     /// Replace the Envoy without dropping a request.
     Restart {
-        /// Which way.
+        /// Way in which it is replaced.
         #[serde(default)]
         strategy: Strategy,
     },
-    /// Be ready no more, and have clients go.
+    /// Stop being ready, and ask clients to leave.
     #[serde(rename_all = "camelCase")]
     Drain {
-        /// How long it may take.
+        /// Time that the drain may take.
         timeout_seconds: u64,
-        /// From the loss of readiness until clients are asked to go.
+        /// Time between the loss of readiness and the request to clients to leave.
         lame_duck_seconds: u64,
-        /// Done when no more are left.
+        /// Number of connections at which the host counts as drained.
         until_connections: u64,
     },
     /// Be ready again.
     Undrain,
-    /// Apply what is held because it removes so much.
+    /// Apply the revision that is held because it removes too much.
     Accept,
-    /// Go back to an accepted generation, and stay there.
+    /// Return to an accepted generation, and stay there.
     Rollback {
-        /// Its number.
+        /// Number of the generation.
         generation: u64,
     },
     /// Follow the source again.
     Resume,
 }
 
-/// A line of the answer.
+/// One line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
-    /// Whose Envoy.
+    /// Gateway that the line is about.
     pub gateway: String,
-    /// What has happened.
+    /// Progress or outcome, in words.
     pub message: String,
-    /// At the end: whether what was ordered was done.
+    /// On the last line: whether the command was carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<bool>,
 }
 
-/// An order on its way to a Gateway's task.
+/// A command on its way to an instance.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
-    pub(super) what: InstanceCommand,
-    pub(super) listener: ReplySink,
+    pub(super) command: InstanceCommand,
+    pub(super) replies: ReplySink,
 }
 
-/// Whoever gave an order, and may be gone.
+/// The sending end of the replies to one command. Nobody may be left to receive them.
 #[derive(Clone, Debug)]
 pub(super) struct ReplySink {
     pub(super) gateway: String,
-    pub(super) events: mpsc::UnboundedSender<Reply>,
+    pub(super) replies: mpsc::UnboundedSender<Reply>,
 }
 
 impl ReplySink {
-    /// Says how it goes on.
+    /// Reports progress.
     pub(super) fn say(&self, message: impl Into<String>) {
         self.send(message.into(), None);
     }
 
-    /// Says how it ended.
+    /// Reports the outcome; nothing follows.
     pub(super) fn end(&self, result: Result<String, String>) {
         let done = result.is_ok();
         let (Ok(message) | Err(message)) = result;
@@ -90,7 +93,7 @@ impl ReplySink {
     }
 
     fn send(&self, message: String, done: Option<bool>) {
-        let _ = self.events.send(Reply {
+        let _ = self.replies.send(Reply {
             gateway: self.gateway.clone(),
             message,
             done,

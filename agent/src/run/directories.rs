@@ -1,4 +1,4 @@
-//! Where a running agent keeps things. Names of objects become hashes before they become paths.
+//! The directories of a running agent. Names of objects become hashes before they become paths.
 
 use std::fs;
 use std::io;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use sesame_files::open::{self, OpenError, Rule};
 use sesame_gateway_api::api::NamespacedName;
 
-use crate::apply::create_directory;
-use crate::envoy::identity::{Identity, PID_FILE};
+use crate::envoy::process::identity::{Identity, PID_FILE};
+use crate::host::create_directory;
 use sesame_render::layout::{XdsLayout, file_name};
 
 /// The longest path that a Unix socket can have on Linux, without its end byte.
@@ -21,7 +21,7 @@ pub(super) struct Directories {
     runtime: PathBuf,
 }
 
-/// What belongs to one Gateway.
+/// The directories of one Gateway.
 #[derive(Clone, Debug)]
 pub(super) struct GatewayDirectories {
     /// Accepted generations; survives reboots.
@@ -30,44 +30,44 @@ pub(super) struct GatewayDirectories {
     pub(super) runtime: PathBuf,
 }
 
-/// Why the directories cannot be used.
+/// Error of directories that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoriesError {
-    /// One cannot be made, or is not ours.
+    /// A directory cannot be made, or does not belong to this user.
     #[error("{path}: {source}; name another with {flag}")]
     Io {
-        /// Which.
+        /// Path of the directory.
         path: PathBuf,
-        /// How to choose another.
+        /// Option that names another.
         flag: &'static str,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Others may write it.
+    /// Other users may write to it.
     #[error("{flag} {source}; or name another with {flag}")]
     Untrusted {
-        /// How to choose another.
+        /// Option that names another.
         flag: &'static str,
-        /// What is wrong with it.
+        /// Fault of the directory.
         source: OpenError,
     },
     /// Sockets would not fit.
     #[error(
-        "{path} is too long: Unix sockets in it would have {length} characters, {MAX_SOCKET_PATH} at most; name a shorter one with --runtime-dir"
+        "{path} is too long: the paths of Unix sockets in it would have {length} characters, and may have {MAX_SOCKET_PATH}; name a shorter one with --runtime-dir"
     )]
     TooLong {
         /// The runtime directory.
         path: PathBuf,
-        /// Of the longest socket.
+        /// Number of characters of the longest socket.
         length: usize,
     },
 }
 
 impl Directories {
-    /// Makes both directories, for this user only.
+    /// Creates both directories, for this user only.
     pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
-            // A link that somebody made on purpose leads to one.
+            // A link that somebody made on purpose may lead to a directory.
             if !path.is_dir() {
                 create_directory(path).map_err(|source| DirectoriesError::Io {
                     path: path.to_owned(),
@@ -75,7 +75,7 @@ impl Directories {
                     source,
                 })?;
             }
-            // Who may write it could put links, pipes and forged generations into it.
+            // Whoever may write to it could put links, pipes and forged generations into it.
             open::check_directory(path, Rule::Named)
                 .map_err(|source| DirectoriesError::Untrusted { flag, source })?;
         }
@@ -104,32 +104,32 @@ impl Directories {
         Ok(directories)
     }
 
-    /// The runtime directory, absolute.
+    /// Returns the runtime directory as an absolute path.
     pub(super) fn runtime(&self) -> &Path {
         &self.runtime
     }
 
-    /// The state directory, absolute.
+    /// Returns the state directory as an absolute path.
     pub(super) fn state(&self) -> &Path {
         &self.state
     }
 
-    /// Last good texts of manifests.
+    /// Returns the directory of the last good texts of manifests.
     pub(super) fn last_good(&self) -> PathBuf {
         self.state.join("last-good")
     }
 
-    /// Where the state of a Gateway goes to be removed.
+    /// Returns the place to which the state of a Gateway is moved before it is removed.
     pub(super) fn withdrawn(&self) -> PathBuf {
         self.state.join("withdrawn")
     }
 
-    /// The states of all Gateways there are.
+    /// Returns the state directories of all Gateways.
     pub(super) fn gateway_states(&self) -> Vec<PathBuf> {
         Self::states_below(&self.state)
     }
 
-    /// The same of a state directory that an agent may be using.
+    /// Returns the state directories of all Gateways below a state directory that an agent may be using.
     pub(super) fn states_below(state: &Path) -> Vec<PathBuf> {
         let mut states: Vec<_> = fs::read_dir(state.join("gateways"))
             .into_iter()
@@ -141,7 +141,7 @@ impl Directories {
         states
     }
 
-    /// The Envoys that an earlier agent left, as far as it noted them.
+    /// Returns the process ids of the Envoys that an earlier agent left, as far as it noted them.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
         fs::read_dir(self.runtime.join("gateways"))
             .into_iter()
@@ -152,17 +152,17 @@ impl Directories {
             .collect()
     }
 
-    /// Removes what the Envoy of a withdrawn Gateway watched, keys among it; that Envoy has ended.
+    /// Removes the files that the Envoy of a withdrawn Gateway watched, keys included. That Envoy has ended.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
         if let Err(error) = fs::remove_dir_all(&directory)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%gateway, %error, directory = %directory.display(), "what the withdrawn Gateway's Envoy watched cannot be removed");
+            tracing::warn!(%gateway, %error, directory = %directory.display(), "the files of the withdrawn Gateway's Envoy cannot be removed");
         }
     }
 
-    /// Where one Gateway's things are.
+    /// Returns the directories of one Gateway.
     pub(super) fn gateway(&self, gateway: &NamespacedName) -> GatewayDirectories {
         GatewayDirectories {
             state: Self::state_of(&self.state, gateway),
@@ -170,7 +170,7 @@ impl Directories {
         }
     }
 
-    /// The state of one Gateway in a state directory that an agent may be using.
+    /// Returns the state directory of one Gateway below a state directory that an agent may be using.
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))
     }
@@ -183,12 +183,12 @@ fn short_name(gateway: &NamespacedName) -> String {
 }
 
 impl GatewayDirectories {
-    /// Envoy's admin interface.
+    /// Returns the socket of Envoy's admin interface.
     pub(super) fn admin_socket(&self) -> PathBuf {
         self.runtime.join("admin.sock")
     }
 
-    /// What Envoy watches.
+    /// Returns the layout of the files that Envoy watches.
     pub(super) fn layout(&self) -> XdsLayout {
         XdsLayout::new(self.runtime.join("xds"))
     }

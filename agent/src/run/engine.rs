@@ -53,7 +53,7 @@ pub(super) struct Known {
     /// Whether nothing of what is served is in the source any more, which waits for somebody to say that it is meant.
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
-    pub(super) awaited: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
+    pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
 }
 
 impl Known {

@@ -1,6 +1,6 @@
-//! The accepted generations of a Gateway: what there were, how two differ, and going back to one.
+//! The accepted generations of a Gateway: their list, the difference of two, and the rollback to one.
 //!
-//! A Gateway that was rolled back stays where it is, also over restarts of the agent, until it is told to resume.
+//! A Gateway that was rolled back stays where it is, even over restarts of the agent, until it is told to resume.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,19 +16,19 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 
 use super::accepted;
 use super::directories::Directories;
-use crate::apply::replace_file;
 use crate::apply::state::StateDir;
+use crate::host::durable::replace_file;
 use crate::quarantine::digests;
 
 const PINNED: &str = "pinned";
 
-/// The generation that a Gateway was rolled back to, if it was.
+/// Returns the generation that a Gateway was rolled back to, if it was.
 pub(super) fn pinned(directory: &Path) -> Option<u64> {
     let text = open::read_text(&directory.join(PINNED), Rule::Own, 64).ok()?;
     text.strip_suffix('\n')?.parse().ok()
 }
 
-/// Notes it, or that there is none any more.
+/// Stores the generation that a Gateway is rolled back to; none after the rollback was undone.
 pub(super) fn pin(directory: &Path, generation: Option<u64>) -> io::Result<()> {
     let path = directory.join(PINNED);
     match generation {
@@ -55,7 +55,7 @@ impl History {
             None => match Directories::states_below(state_dir).as_slice() {
                 [only] => only.clone(),
                 [] => bail!(
-                    "{}: no Gateway was ever served from here",
+                    "{}: no Gateway was ever served from this directory",
                     state_dir.display()
                 ),
                 more => bail!(
@@ -67,7 +67,7 @@ impl History {
         };
         if !directory.is_dir() {
             bail!(
-                "{}: this Gateway was never served from here",
+                "{}: this Gateway was never served from this directory",
                 directory.display()
             );
         }
@@ -99,7 +99,7 @@ impl History {
     }
 }
 
-/// Answers `history` and `diff` for callers that cannot read the state directory; none for any other path.
+/// Answers `history` and `diff` for callers that cannot read the state directory. Returns none for any other path.
 ///
 /// The paths are `/history` and `/diff/FROM/TO`; `/NAMESPACE/NAME` behind them names the Gateway.
 pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
@@ -133,21 +133,21 @@ fn seconds(time: Timestamp) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Generation {
-    /// Its number.
+    /// Number of the generation.
     pub generation: u64,
-    /// When Envoy accepted it.
+    /// Time at which Envoy accepted it.
     pub accepted_at: String,
-    /// Its revision.
+    /// Revision of its snapshot.
     pub revision: String,
-    /// Why it was wanted.
+    /// Cause of the change.
     pub cause: String,
-    /// Whether a cold start serves it.
+    /// True for the generation that a cold start serves.
     pub accepted_last: bool,
-    /// Whether somebody has gone back to it.
+    /// True if the Gateway was rolled back to it.
     pub rolled_back_to: bool,
 }
 
-/// One generation of a Gateway's own directory.
+/// Loads a generation from a Gateway's own directory.
 pub(super) fn load(directory: &Path, number: u64) -> anyhow::Result<ResolvedGateway> {
     accepted::read(&StateDir::view(directory).load(number)?)
 }
@@ -155,11 +155,11 @@ pub(super) fn load(directory: &Path, number: u64) -> anyhow::Result<ResolvedGate
 /// The objects, and parts of objects, by which two generations differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Only in the second.
+    /// Names that only the second has.
     pub added: Vec<String>,
-    /// Only in the first.
+    /// Names that only the first has.
     pub removed: Vec<String>,
-    /// In both, and not the same.
+    /// Names that both have, with different content.
     pub changed: Vec<String>,
 }
 

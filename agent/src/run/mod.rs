@@ -10,14 +10,20 @@ mod addresses;
 mod agent;
 #[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(not(feature = "cluster"))]
+#[path = "no_cluster.rs"]
+mod cluster;
 pub mod commands;
 mod directories;
 mod engine;
+mod gateways;
 pub mod history;
 mod instance;
+mod lifecycle;
 mod observed;
 pub mod report;
 mod server;
+mod services;
 pub mod shutdown;
 mod snapshot_engine;
 mod source;
@@ -39,59 +45,59 @@ use crate::source::manifests::Limits;
 
 /// The agent's socket in the runtime directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
-/// Where sockets and Envoy's files are unless told.
+/// Runtime directory by default.
 pub const DEFAULT_RUNTIME_DIR: &str = "/run/sesame";
-/// Where the accepted configuration is kept unless told.
+/// State directory by default.
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/sesame";
 
-/// What [`run`] is told.
+/// Options of [`run`].
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Where configuration comes from.
+    /// The source of configuration.
     pub source: Source,
-    /// How to resolve manifests.
+    /// Options for the resolution of manifests.
     pub resolve: sesame_gateway_api::resolve::Options,
-    /// What a directory of manifests may be.
+    /// Limits of a directory of manifests.
     pub limits: Limits,
-    /// Outside port to bound port.
+    /// Bound ports by outside port.
     pub port_map: BTreeMap<u32, u32>,
-    /// Addresses to listen on; empty for all.
+    /// Addresses to listen on; all if empty.
     pub addresses: Vec<IpAddr>,
-    /// Where clients reach the host, for Gateways that listen on all addresses; empty for what the host finds.
+    /// Addresses where clients reach the host, for Gateways that listen on all addresses; found on the host if empty.
     pub report_addresses: Vec<IpAddr>,
-    /// Proxies before Envoy whose forwarding headers are trusted.
+    /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
-    /// Survives reboots.
+    /// State directory, which survives reboots.
     pub state_dir: PathBuf,
-    /// Sockets and Envoy's files.
+    /// Runtime directory, with the sockets and Envoy's files.
     pub runtime_dir: PathBuf,
-    /// The Envoy to run, if not the one on the PATH.
+    /// Envoy to run; the one on the PATH if none.
     pub envoy: Option<PathBuf>,
-    /// Envoy's worker threads.
+    /// Number of Envoy's worker threads.
     pub concurrency: Option<u32>,
-    /// Files that each Envoy may watch.
+    /// Number of files that each Envoy may watch.
     pub subscription_budget: Option<usize>,
-    /// Bytes of heap of each Envoy.
+    /// Heap limit of each Envoy, in bytes.
     pub heap: Option<u64>,
-    /// How long connections may go on where Envoys are ended.
+    /// Time that connections have where Envoys are ended.
     pub drain: Duration,
-    /// A revision that removes more than so many per cent of what is served is held; 100 holds nothing.
+    /// Percentage of what is served that a revision may remove without being held; 100 holds nothing.
     pub most_removed: u8,
-    /// How long, if the source sticks to it.
+    /// Time for which such a revision is held, if the source still wants it.
     pub hold: Duration,
-    /// From the loss of readiness to the begin of that.
+    /// Time between the loss of readiness and the drain that `on_stop` asks for.
     pub lame_duck: Duration,
-    /// Whether a launcher that stays starts Envoys.
+    /// True if a launcher in another container or unit starts Envoys.
     pub launcher: bool,
-    /// What becomes of Envoys when a signal says to stop.
+    /// Fate of Envoys at a signal to stop.
     pub on_stop: OnStop,
-    /// Where to answer `/livez` and `/readyz` over TCP.
+    /// Address that answers `/livez` and `/readyz` over TCP.
     pub health_address: Option<SocketAddr>,
-    /// How long an Envoy may take to take over from another one.
+    /// Time that an Envoy has to take over from another one.
     pub takeover: Duration,
 }
 
-/// Serves until it is told to stop. Envoys serve on, unless they are to be drained and ended.
+/// Serves until it is told to stop. Envoys keep serving, unless they are to be drained and ended.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -1,4 +1,4 @@
-//! What an instance has observed, newest only: what is served, what is left out of it, and why.
+//! The observations of an instance, newest only: what Envoy serves, what is left out of it, and why.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use sesame_gateway_api::api::NamespacedName;
+use tokio::sync::watch;
 
 use super::target::Target;
 use crate::apply::Report;
@@ -15,71 +17,83 @@ use crate::quarantine::Affected;
 /// Envoy's state after an orderly end.
 pub(super) const STOPPED: &str = "Stopped";
 
-/// What an instance has observed.
+/// The instances that there are, by Gateway.
+pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
+
+/// Returns what each instance has observed last.
+pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedName, Observed> {
+    let all = all.borrow();
+    let newest = all
+        .iter()
+        .map(|(name, one)| (name.clone(), one.borrow().clone()));
+    newest.collect()
+}
+
+/// The newest observations of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// Whether Envoy serves.
+    /// True if Envoy serves.
     pub(super) live: bool,
-    /// Whether the agent has left it to itself.
+    /// True if the agent has left Envoy to itself.
     pub(super) left: bool,
-    /// Whether it has taken listeners and clusters; else it serves nothing.
+    /// True if Envoy has taken listeners and clusters; otherwise it serves nothing.
     pub(super) loaded: bool,
-    /// Why what is served could not be kept for the next start, if it could not.
+    /// Reason for which the accepted state could not be stored for the next start.
     pub(super) unkept: Option<String>,
-    /// Why Envoy is still one that was to be replaced, if it is.
+    /// Reason for which an Envoy that was to be replaced still runs.
     pub(super) outdated: Option<String>,
-    /// Why what the source wants is not even tried, if it is not.
+    /// Reason for which the target of the source is not even tried.
     pub(super) held: Option<String>,
-    /// How far it is drained, if it is to be.
+    /// Progress of a drain, if there is one.
     pub(super) draining: Option<String>,
     /// Envoy's state in words.
     pub(super) envoy_state: String,
-    /// Its process; 0 when there is none.
+    /// Process id of Envoy; 0 if there is no process.
     pub(super) envoy_pid: u32,
-    /// Its version.
+    /// Version of Envoy.
     pub(super) envoy_version: String,
-    /// Its admin socket.
+    /// Admin socket of Envoy.
     pub(super) admin: PathBuf,
-    /// What it accepted last.
+    /// Target that Envoy accepted last, as a whole or reduced.
     pub(super) applied: Option<Arc<Target>>,
-    /// What that is all of, or what is left of it.
+    /// Target that the accepted one is the whole of, or the rest of.
     pub(super) applied_for: Option<Arc<Target>>,
-    /// When.
+    /// Time at which it was accepted.
     pub(super) applied_at: Option<Timestamp>,
-    /// What of it Envoy refuses, and whom that concerns.
+    /// Parts of it that Envoy refuses, and the objects that this concerns.
     pub(super) affected: Arc<Affected>,
-    /// Why what is wanted now was refused as a whole, in Envoy's words.
+    /// Envoy's reasons for refusing the current target as a whole.
     pub(super) refusal: Vec<String>,
-    /// Why what is wanted is not served, if it is not because of a refusal.
+    /// Reason other than a refusal for which the target is not served.
     pub(super) trouble: Option<String>,
-    /// What is left out of what is served.
+    /// Descriptions of what is left out of what is served.
     pub(super) notes: Vec<String>,
-    /// Where it listens.
+    /// Addresses where Envoy listens.
     pub(super) addresses: Vec<IpAddr>,
-    /// Addresses asked for that this host does not have.
+    /// Addresses that were asked for and that this host does not have, with the reason.
     pub(super) unusable_addresses: BTreeMap<String, String>,
 }
 
 impl Observed {
-    /// The accepted revision; empty when there is none.
+    /// Returns the accepted revision; empty if there is none.
     pub(super) fn applied_revision(&self) -> &str {
         self.applied.as_ref().map_or("", |wanted| wanted.revision())
     }
 
-    /// The wanted revision that is served, as far as Envoy accepts it; empty when there is none.
+    /// Returns the revision of the target that is served, as far as Envoy accepts it; empty if there is none.
     pub(super) fn answered_revision(&self) -> &str {
         self.applied_for
             .as_ref()
             .map_or("", |wanted| wanted.revision())
     }
 
-    /// Whether something of what is wanted could not be said to Envoy at all, or nobody can reach it.
+    /// Returns whether some part of the target cannot be expressed for Envoy at all, or nobody can reach it.
     pub(super) fn leaves_out(&self) -> bool {
         let problems = |wanted: &Arc<Target>| !wanted.rendered.problems.is_empty();
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
     }
 
-    /// Why there is no Envoy, when there is nothing wrong with it.
+    /// Returns why there is no Envoy, where nothing is wrong.
     pub(super) fn why_not_running(&self) -> &'static str {
         if self.envoy_state == STOPPED {
             "the agent was stopped"
@@ -88,7 +102,7 @@ impl Observed {
         }
     }
 
-    /// What is wrong, or `otherwise`.
+    /// Returns the trouble, or `otherwise` if there is none.
     pub(super) fn trouble_or(&self, otherwise: &str) -> String {
         self.trouble.clone().unwrap_or_else(|| otherwise.to_owned())
     }
@@ -121,7 +135,7 @@ impl Observed {
         self.trouble = trouble;
     }
 
-    /// Takes note of what Envoy accepted: `served`, which is `wanted` or what is left of it.
+    /// Takes note that Envoy accepted `served`, which is `wanted` or what is left of it.
     pub(super) fn note_accepted(
         &mut self,
         wanted: &Arc<Target>,

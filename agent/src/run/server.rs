@@ -1,4 +1,4 @@
-//! The agent's own socket: answers what people and scripts ask a running agent.
+//! The agent's own socket: answers questions and takes commands.
 //!
 //! A Unix socket of mode 0660 in the runtime directory. A slow or hostile caller costs one connection, never the
 //! agent.
@@ -27,7 +27,7 @@ use super::report::Report;
 use super::report::health;
 use super::shutdown::StopRequest;
 
-const MAX_ORDER: usize = 64 << 10;
+const MAX_COMMAND: usize = 64 << 10;
 
 /// Listens on `path`, replacing a socket that a dead agent left.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
@@ -42,23 +42,23 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
 /// (which are many), and `GET /history` and `GET /diff` from the state directory, until the task is dropped.
-/// Orders (`POST /orders`) go to the `desks` of their Gateways; the answer is one JSON object a line, as things happen.
+/// Commands (`POST /orders`) go to the `queues` of their Gateways; the answer is one JSON object a line, as things happen.
 /// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it.
 pub(super) async fn serve<F>(
     listener: UnixListener,
     report: Arc<F>,
     state_dir: PathBuf,
-    desks: watch::Receiver<CommandQueues>,
+    queues: watch::Receiver<CommandQueues>,
     stops: mpsc::Sender<Duration>,
 ) where
     F: Fn(bool) -> Report + Send + Sync + 'static,
 {
     let answer = move |request: Request<Incoming>| {
         let (report, state_dir) = (Arc::clone(&report), state_dir.clone());
-        let (desks, stops) = (desks.clone(), stops.clone());
+        let (queues, stops) = (queues.clone(), stops.clone());
         async move {
             match (request.method(), request.uri().path()) {
-                (&Method::POST, "/orders") => return orders(request, &desks).await,
+                (&Method::POST, "/orders") => return commands(request, &queues).await,
                 (&Method::POST, "/stop") => return stop(request, &stops).await,
                 _ => {}
             }
@@ -73,14 +73,16 @@ pub(super) async fn serve<F>(
     sesame_http_server::serve(listener, answer).await;
 }
 
-/// Where orders to each Gateway are taken.
+/// The queue of each instance, by `namespace/name`.
 pub(super) type CommandQueues = BTreeMap<String, mpsc::Sender<QueuedCommand>>;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The body of a request as the value that it should be.
+/// Parses the body of a request.
 async fn read<T: serde::de::DeserializeOwned>(request: Request<Incoming>) -> Result<T, String> {
-    let body = Limited::new(request.into_body(), MAX_ORDER).collect().await;
+    let body = Limited::new(request.into_body(), MAX_COMMAND)
+        .collect()
+        .await;
     let body = body.map_err(|error| error.to_string())?.to_bytes();
     serde_json::from_slice(&body).map_err(|error| error.to_string())
 }
@@ -93,7 +95,7 @@ fn refuse(status: StatusCode, why: &str) -> Response<Body> {
 async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Response<Body> {
     match read(request).await {
         Ok(StopRequest { grace_seconds }) => {
-            // One that stops already needs no second request.
+            // An agent that is stopping already needs no second request.
             let _ = stops.try_send(Duration::from_secs(grace_seconds));
             json(StatusCode::ACCEPTED, b"{}".to_vec())
         }
@@ -101,48 +103,48 @@ async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Res
     }
 }
 
-async fn orders(
+async fn commands(
     request: Request<Incoming>,
-    desks: &watch::Receiver<CommandQueues>,
+    queues: &watch::Receiver<CommandQueues>,
 ) -> Response<Body> {
-    let CommandRequest { gateway, order } = match read(request).await {
+    let CommandRequest { gateway, command } = match read(request).await {
         Ok(request) => request,
         Err(why) => return refuse(StatusCode::BAD_REQUEST, &why),
     };
-    let desks: Vec<(String, mpsc::Sender<QueuedCommand>)> = desks
+    let addressed: Vec<(String, mpsc::Sender<QueuedCommand>)> = queues
         .borrow()
         .iter()
         .filter(|(name, _)| gateway.as_ref().is_none_or(|gateway| gateway == *name))
-        .map(|(name, desk)| (name.clone(), desk.clone()))
+        .map(|(name, queue)| (name.clone(), queue.clone()))
         .collect();
-    if desks.is_empty() {
+    if addressed.is_empty() {
         let why = match gateway {
             Some(gateway) => format!("no Gateway {gateway} is served here"),
             None => "no Gateway is served here".to_owned(),
         };
         return refuse(StatusCode::NOT_FOUND, &why);
     }
-    let (events, answers) = mpsc::unbounded_channel();
-    for (gateway, desk) in desks {
-        let listener = ReplySink {
+    let (sender, answers) = mpsc::unbounded_channel();
+    for (gateway, queue) in addressed {
+        let replies = ReplySink {
             gateway,
-            events: events.clone(),
+            replies: sender.clone(),
         };
         tokio::spawn(async move {
-            let order = QueuedCommand {
-                what: order,
-                listener: listener.clone(),
+            let sent = QueuedCommand {
+                command,
+                replies: replies.clone(),
             };
-            if desk.send(order).await.is_err() {
-                listener.end(Err("the Gateway is not served any more".to_owned()));
+            if queue.send(sent).await.is_err() {
+                replies.end(Err("the Gateway is no longer served".to_owned()));
             }
         });
     }
-    drop(events);
+    drop(sender);
     let lines = futures::stream::unfold(answers, |mut answers| async move {
-        let event = answers.recv().await?;
+        let reply = answers.recv().await?;
         // Text and a flag; were it not to be had, an empty line says nothing.
-        let mut line = serde_json::to_vec(&event).unwrap_or_default();
+        let mut line = serde_json::to_vec(&reply).unwrap_or_default();
         line.push(b'\n');
         Some((Ok(Frame::data(Bytes::from(line))), answers))
     });

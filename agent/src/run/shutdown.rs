@@ -1,7 +1,7 @@
-//! How an agent ends, and what becomes of its Envoys then.
+//! The end of an agent, and the fate of its Envoys.
 //!
-//! To stop the agent is not to stop the gateway: an agent that is restarted or replaced leaves its Envoys serving, and the
-//! next one adopts them. Only who says so (`drain --stop`, or `--on-stop drain`) has them drained and ended as well.
+//! Stopping the agent does not stop the gateway: an agent that is restarted or replaced leaves its Envoys serving, and the
+//! next one adopts them. Only `drain --stop` and `--on-stop drain` have them drained and ended as well.
 
 use std::io;
 use std::path::Path;
@@ -13,37 +13,37 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::RunOptions;
-use crate::apply::lock::{Lock, LockError};
-use crate::envoy::launch::{self, Launcher};
-use crate::envoy::launcher::{self, LAUNCHER_SOCKET};
+use crate::envoy::process::launch::{self, Launcher};
+use crate::envoy::process::launcher::{self, LAUNCHER_SOCKET};
 use crate::envoy::{Supervisor, SupervisorConfig};
+use crate::host::lock::{Lock, LockError};
 
-/// How long an agent may take to end once its Envoys have.
+/// Time that an agent has to end once its Envoys have ended.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// From one signal to the other at the end of a Pod.
+/// Time between the signals to agent and launcher at the end of a Pod.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a signal to stop does to the Envoys.
+/// The effect that a signal to stop has on the Envoys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnStop {
-    /// They serve on, and the next agent adopts them.
+    /// They keep serving, and the next agent adopts them.
     #[default]
     Leave,
     /// They drain, then end.
     Drain,
 }
 
-/// What becomes of an Envoy at the end of the agent, or of its Gateway.
+/// The fate of an Envoy at the end of the agent or of its Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// It serves on.
+    /// It keeps serving.
     Leave,
     /// It drains for at most this long, then ends.
     Drain(Duration),
 }
 
-/// Who starts the Envoys of an agent.
+/// Returns the launcher that starts the Envoys of an agent.
 pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     if options.launcher {
         Launcher::Socket(runtime.join(LAUNCHER_SOCKET))
@@ -52,13 +52,14 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// What a signal to stop means; where Envoys are to be ended, after the time that the loss of readiness takes to get around.
+/// Returns the ending that a signal to stop asks for. Where Envoys are to be ended, it first waits until the loss of readiness
+/// has got around.
 pub(super) async fn signalled(
     options: &RunOptions,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
-    // The kernel ends whatever shares a namespace with its first process: better with a drain than without.
+    // The kernel ends every process of a namespace with its first one: better with a drain than without.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
     match options.on_stop {
         OnStop::Leave if is_end_of_all => Ending::Drain(options.drain),
@@ -67,7 +68,7 @@ pub(super) async fn signalled(
         OnStop::Drain => {
             stopping.store(true, Ordering::Relaxed);
             if !options.lame_duck.is_zero() {
-                tracing::info!("not ready any more; stopping in {:?}", options.lame_duck);
+                tracing::info!("no longer ready; stopping in {:?}", options.lame_duck);
                 tokio::time::sleep(options.lame_duck).await;
             }
             Ending::Drain(options.drain)
@@ -75,7 +76,7 @@ pub(super) async fn signalled(
     }
 }
 
-/// Whether a launcher that stays does not, but ends its Envoys: at the end of a Pod both are told so, one after the other.
+/// Returns whether the launcher is about to end its Envoys: at the end of a Pod it is told to stop shortly before or after the agent.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;
@@ -90,21 +91,21 @@ async fn ends_them(launcher: &Launcher) -> bool {
     false
 }
 
-/// How an agent is told to end with its Envoys; the body of `POST /stop`.
+/// Body of `POST /stop`, which ends an agent together with its Envoys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StopRequest {
-    /// How long connections may go on.
+    /// Time that connections have.
     pub grace_seconds: u64,
 }
 
-/// Why Envoys could not be ended.
+/// Error of an attempt to end Envoys.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// The agent that was told to stop has not.
-    #[error("{0}; it was told to stop, and has not within {1:?}")]
+    /// The agent was told to stop, and has not.
+    #[error("{0}; it was told to stop and has not done so within {1:?}")]
     Lives(LockError, Duration),
-    /// It cannot be told whether there is one.
+    /// It is not known whether there is an agent.
     #[error(transparent)]
     Lock(LockError),
     /// An Envoy cannot be found or ended.
@@ -112,15 +113,15 @@ pub enum EndError {
     Envoy {
         /// The Envoy's directory.
         directory: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Waits until no agent uses the runtime directory, then drains and ends every Envoy that is left in it: of an agent that is
-/// gone, or could not end it. Gives back how many there were.
+/// Waits until no agent uses the runtime directory, then drains and ends every Envoy that is left in it, because its agent is
+/// gone or could not end it. Returns their number.
 ///
-/// `told` is how long an agent may need that was told to stop; without one there is to be none.
+/// `told` is the time that an agent needs which was told to stop; none if there must not be an agent.
 pub async fn end_left(
     runtime: &Path,
     grace: Duration,
@@ -144,7 +145,7 @@ pub async fn end_left(
     end_all(runtime, grace).await
 }
 
-/// Drains and ends every Envoy of the runtime directory; gives back how many there were.
+/// Drains and ends every Envoy of the runtime directory. Returns their number.
 pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
     let directories = match std::fs::read_dir(runtime.join("gateways")) {
         Ok(directories) => directories,
@@ -157,7 +158,7 @@ pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError>
     let ends = directories.flatten().map(|entry| async move {
         let directory = entry.path();
         let socket = directory.join("admin.sock");
-        // Only where it runs counts.
+        // Only the place where it runs matters.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
         let ended = Supervisor::end_running(&config, grace).await;
         ended.map_err(|source| EndError::Envoy {

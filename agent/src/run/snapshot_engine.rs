@@ -1,7 +1,7 @@
-//! The engine of snapshots: what a source hands over in, what each Gateway wants out. One thread, as for manifests.
+//! The engine of snapshots: updates of a source in, targets out. It has one thread, as the engine of manifests has.
 //!
-//! What is served is never taken away because a source says nothing: only a source that lists all it has, and does
-//! not list a Gateway, takes that Gateway away.
+//! A Gateway is never withdrawn because a source says nothing: only a source that lists all Gateways, and does
+//! not list this one, withdraws it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct SnapshotEngine {
 }
 
 impl SnapshotEngine {
-    /// Wants what was accepted before, until the source says otherwise.
+    /// Targets what was accepted before, until the source says something else.
     pub(super) fn restore(&self, accepted: Vec<ResolvedGateway>) {
         let offers: Vec<GatewayRevision> =
             accepted.into_iter().map(GatewayRevision::from).collect();
@@ -35,86 +35,108 @@ impl SnapshotEngine {
         });
     }
 
-    /// Wants what the source hands over.
-    pub(super) fn take(&self, supply: SourceUpdate) {
+    /// Targets what the source says.
+    pub(super) fn take(&self, update: SourceUpdate) {
         let SourceUpdate {
             away,
             gateways,
             lists_all,
             problems,
             cause,
-        } = supply;
+        } = update;
         let before = self.known.borrow().gateways.clone();
-        let mut awaited: BTreeMap<NamespacedName, IncompleteRevision> = BTreeMap::new();
-        let mut offers: BTreeMap<NamespacedName, GatewayRevision> = BTreeMap::new();
-        let mut kept: BTreeSet<NamespacedName> = BTreeSet::new();
-        for (name, supplied) in gateways {
-            let GatewayUpdate {
-                complete,
-                awaited: waiting,
-            } = supplied;
-            if let Some(waiting) = waiting {
-                awaited.insert(name.clone(), waiting);
-            }
-            match complete {
-                Some(revision) => {
-                    offers.insert(name, revision);
-                }
-                None => {
-                    kept.insert(name);
-                }
-            }
-        }
-        if !lists_all {
-            kept.extend(before.keys().filter(|n| !offers.contains_key(*n)).cloned());
-        }
+        let Merged {
+            revisions,
+            kept,
+            incomplete,
+        } = merge(gateways, lists_all, &before);
+        let mut targets = render_all(&revisions, &self.host, &before, Origin::Source(&cause));
         for name in &kept {
-            if let Some(wanted) = before.get(name) {
-                let offer = GatewayRevision {
-                    gateway: name.clone(),
-                    packed: Arc::clone(&wanted.packed),
-                    snapshot: None,
-                    manifest_revision: wanted.manifest_revision.clone(),
-                };
-                offers.insert(name.clone(), offer);
-            }
-        }
-        let offers: Vec<GatewayRevision> = offers.into_values().collect();
-        let mut gateways = render_all(&offers, &self.host, &before, Origin::Source(&cause));
-        for name in &kept {
-            // Of what was accepted before the start nothing newer is known.
-            if let (Some(old), Some(new)) = (before.get(name), gateways.get_mut(name))
+            // Nothing newer is known than what was accepted before the start.
+            if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
                 && old.assignment == new.assignment
             {
                 *new = Arc::clone(old);
             }
         }
-        report_changes(&before, &gateways);
+        report_changes(&before, &targets);
         let problems: Vec<ProblemReport> = problems.iter().map(ProblemReport::from).collect();
-        self.report(&awaited, &problems);
+        self.report(&incomplete, &problems);
         self.known.send_modify(|known| {
-            known.gateways = gateways;
+            known.gateways = targets;
             known.available = away.is_none();
             known.held = away.map(|why| format!("{why}; what was accepted last is served"));
-            known.awaited = Arc::new(awaited);
+            known.incomplete = Arc::new(incomplete);
             known.problems = Arc::new(problems);
         });
     }
 
-    /// Logs what was not so before.
+    /// Logs what is new.
     fn report(
         &self,
-        awaited: &BTreeMap<NamespacedName, IncompleteRevision>,
+        incomplete: &BTreeMap<NamespacedName, IncompleteRevision>,
         problems: &[ProblemReport],
     ) {
         let known = self.known.borrow();
-        for (gateway, now) in awaited {
-            if now.stuck && known.awaited.get(gateway) != Some(now) {
+        for (gateway, now) in incomplete {
+            if now.stuck && known.incomplete.get(gateway) != Some(now) {
                 tracing::warn!(%gateway, revision = now.revision, "the newest revision is not whole: {}", now.reason);
             }
         }
         for problem in problems.iter().filter(|p| !known.problems.contains(p)) {
             tracing::warn!(place = problem.file, "{}", problem.message);
         }
+    }
+}
+
+/// The revisions that are to be served after an update.
+struct Merged {
+    /// One revision for each Gateway, in the order of names.
+    revisions: Vec<GatewayRevision>,
+    /// Gateways whose revision is the one of before.
+    kept: BTreeSet<NamespacedName>,
+    /// Newer revisions of which something is missing.
+    incomplete: BTreeMap<NamespacedName, IncompleteRevision>,
+}
+
+/// Merges an update with what is served: a Gateway without a complete revision keeps the one of before, and so does one that
+/// is not in the update, unless that lists all Gateways.
+fn merge(
+    updates: BTreeMap<NamespacedName, GatewayUpdate>,
+    lists_all: bool,
+    before: &Targets,
+) -> Merged {
+    let (mut revisions, mut incomplete) = (BTreeMap::new(), BTreeMap::new());
+    let mut kept = BTreeSet::new();
+    for (name, update) in updates {
+        let GatewayUpdate {
+            complete,
+            incomplete: newer,
+        } = update;
+        if let Some(newer) = newer {
+            incomplete.insert(name.clone(), newer);
+        }
+        match complete {
+            Some(revision) => {
+                revisions.insert(name, revision);
+            }
+            None => {
+                kept.insert(name);
+            }
+        }
+    }
+    if !lists_all {
+        let unlisted = before.keys().filter(|name| !revisions.contains_key(*name));
+        kept.extend(unlisted.cloned());
+    }
+    for name in &kept {
+        if let Some(target) = before.get(name) {
+            revisions.insert(name.clone(), target.to_revision(name));
+        }
+    }
+    Merged {
+        revisions: revisions.into_values().collect(),
+        kept,
+        incomplete,
     }
 }

@@ -1,27 +1,24 @@
-//! Starts what a source needs: its watch, and an engine in a thread of its own.
+//! The source of configuration, and the thread of its engine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use sesame_gateway_api::resolve::{ResolvedGateway, Resolver};
 use tokio::sync::watch;
 
+use super::cluster::{self, Clients};
 use super::engine::{Engine, Known, note_polling};
 use super::report::SourceReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::target::HostSettings;
 use super::withdrawal::Withdrawal;
-#[cfg(feature = "cluster")]
-use crate::source::cluster;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::{Limits, Manifests, tree};
 use crate::source::snapshots::{self, SnapshotDirs};
-#[cfg(feature = "cluster")]
-use crate::source::update::SourceUpdate;
 use crate::source::update::Trusted;
 use crate::source::watch::{Timing, Watch};
 
-/// Where configuration comes from.
+/// The place where configuration comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A directory of Gateway API manifests.
@@ -29,32 +26,24 @@ pub enum Source {
     /// A directory of snapshots.
     SnapshotDir(PathBuf, Trusted),
     /// A Kubernetes cluster.
-    #[cfg(feature = "cluster")]
     Cluster(cluster::Settings),
 }
 
-/// What an engine is given.
+/// Everything that an engine is started with.
 pub(super) struct Inputs {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
-    /// What a directory of manifests may be.
+    /// Limits of a directory of manifests.
     pub(super) limits: Limits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<Known>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// What is to happen when no Gateway is left, where that may be a mistake.
+    /// Decision on Gateways that may have gone by mistake.
     pub(super) withdrawal: Withdrawal,
 }
 
-/// What else a started source has to offer.
-pub(super) struct Started {
-    /// The way to the API server, of a source that is a cluster.
-    #[cfg(feature = "cluster")]
-    pub(super) clients: Option<watch::Receiver<Option<kube::Client>>>,
-}
-
 impl Source {
-    /// What `status` says of it, but for how it is.
+    /// Returns what `status` says of the source that never changes.
     pub(super) fn report(&self) -> SourceReport {
         let nothing = SourceReport::default();
         match self {
@@ -68,91 +57,86 @@ impl Source {
                 snapshot_dir: Some(dir.clone()),
                 ..nothing
             },
-            #[cfg(feature = "cluster")]
             Self::Cluster(settings) => SourceReport {
                 kind: "cluster".to_owned(),
-                cluster: Some(super::report::ClusterReport {
-                    kubeconfig: settings.kubeconfig.clone(),
-                    namespace: settings.namespace.clone(),
-                    fleet: settings.fleet.clone(),
-                    gateways: settings.gateways.iter().map(ToString::to_string).collect(),
-                    host: settings.host.clone(),
-                }),
+                cluster: Some(cluster::report(settings)),
                 ..nothing
             },
         }
     }
 
-    /// Starts the engine.
-    pub(super) fn start(&self, inputs: Inputs) -> anyhow::Result<Started> {
-        let Inputs {
-            resolve,
-            limits,
-            host,
-            known,
-            accepted,
-            withdrawal,
-        } = inputs;
+    /// Starts the engine in a thread of its own. Returns the ways to the API server, if the source is a cluster.
+    pub(super) fn start(&self, inputs: Inputs) -> anyhow::Result<Option<Clients>> {
         match self {
-            Self::Manifests(dir) => {
-                let last_good = LastGood::new(host.directories.last_good());
-                let engine = Engine {
-                    manifests: Manifests::with_limits(dir, last_good, limits),
-                    resolver: Resolver::default(),
-                    of_neighbours: Resolver::default(),
-                    resolve,
+            Self::Manifests(dir) => start_manifests(dir, inputs).map(|()| None),
+            Self::SnapshotDir(dir, trusted) => {
+                start_snapshots(dir, trusted.clone(), inputs).map(|()| None)
+            }
+            Self::Cluster(settings) => {
+                let Inputs {
                     host,
                     known,
                     accepted,
-                    found: Vec::new(),
-                    withdrawal,
-                    runtime: tokio::runtime::Handle::current(),
-                };
-                let watch = Watch::start(dir, limits, Timing::default(), tree::is_manifest)
-                    .context("cannot start watching the manifests")?;
-                thread(move || engine.run(watch))?;
-            }
-            Self::SnapshotDir(dir, trusted) => {
-                let engine = SnapshotEngine { host, known };
-                let mut dirs = SnapshotDirs::new(dir, trusted.clone());
-                let mut watch = Watch::start(dir, limits, Timing::default(), snapshots::is_piece)
-                    .context("cannot start watching the snapshots")?;
-                thread(move || {
-                    engine.restore(accepted);
-                    while watch.changes.blocking_recv().is_some() {
-                        engine.take(dirs.scan());
-                        note_polling(&engine.known, &watch);
-                    }
-                })?;
-            }
-            #[cfg(feature = "cluster")]
-            Self::Cluster(settings) => {
-                let engine = SnapshotEngine { host, known };
-                let before = accepted.iter().map(|g| g.gateway.clone()).collect();
-                let (supply, mut supplies) = watch::channel(SourceUpdate::default());
-                let (client, clients) = watch::channel(None);
-                tokio::spawn(cluster::run(settings.clone(), before, supply, client));
-                let runtime = tokio::runtime::Handle::current();
-                thread(move || {
-                    engine.restore(accepted);
-                    while runtime.block_on(supplies.changed()).is_ok() {
-                        let supply = supplies.borrow_and_update().clone();
-                        engine.take(supply);
-                    }
-                })?;
-                return Ok(Started {
-                    clients: Some(clients),
-                });
+                    ..
+                } = inputs;
+                cluster::start(settings, SnapshotEngine { host, known }, accepted).map(Some)
             }
         }
-        Ok(Started {
-            #[cfg(feature = "cluster")]
-            clients: None,
-        })
     }
 }
 
-fn thread(run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+fn start_manifests(dir: &Path, inputs: Inputs) -> anyhow::Result<()> {
+    let Inputs {
+        resolve,
+        limits,
+        host,
+        known,
+        accepted,
+        withdrawal,
+    } = inputs;
+    let last_good = LastGood::new(host.directories.last_good());
+    let engine = Engine {
+        manifests: Manifests::with_limits(dir, last_good, limits),
+        resolver: Resolver::default(),
+        of_neighbours: Resolver::default(),
+        resolve,
+        host,
+        known,
+        accepted,
+        found: Vec::new(),
+        withdrawal,
+        runtime: tokio::runtime::Handle::current(),
+    };
+    let watch = Watch::start(dir, limits, Timing::default(), tree::is_manifest)
+        .context("cannot start watching the manifests")?;
+    thread(move || engine.run(watch))
+}
+
+fn start_snapshots(dir: &Path, trusted: Trusted, inputs: Inputs) -> anyhow::Result<()> {
+    let Inputs {
+        limits,
+        host,
+        known,
+        accepted,
+        // Snapshots are resolved already, and a source that lists none of them takes none away.
+        resolve: _,
+        withdrawal: _,
+    } = inputs;
+    let engine = SnapshotEngine { host, known };
+    let mut dirs = SnapshotDirs::new(dir, trusted);
+    let mut watch = Watch::start(dir, limits, Timing::default(), snapshots::is_piece)
+        .context("cannot start watching the snapshots")?;
+    thread(move || {
+        engine.restore(accepted);
+        while watch.changes.blocking_recv().is_some() {
+            engine.take(dirs.scan());
+            note_polling(&engine.known, &watch);
+        }
+    })
+}
+
+/// Starts the engine's thread.
+pub(super) fn thread(run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     std::thread::Builder::new()
         .name("engine".to_owned())
         .spawn(run)

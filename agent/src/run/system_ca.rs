@@ -1,8 +1,8 @@
-//! Where this host keeps the certificate authorities that it trusts.
+//! The file in which this host keeps the certificate authorities that it trusts.
 
 use std::path::{Path, PathBuf};
 
-/// One PEM file each, by distribution. The first is taken where none is there.
+/// The PEM files of distributions. The first is used where there is none of them.
 const USUAL: [&str; 5] = [
     // Debian, Ubuntu, Arch, the distroless images.
     "/etc/ssl/certs/ca-certificates.crt",
@@ -15,7 +15,7 @@ const USUAL: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The host's bundle, or where Debian would have it.
+/// Returns the host's bundle, or the path where Debian would have it.
 pub(crate) fn find() -> PathBuf {
     first_that(Path::is_file)
 }

@@ -1,4 +1,4 @@
-//! What each Gateway is to serve on this host: the pure step from resolved Gateways to Envoy's resources.
+//! The target of each Gateway: the pure step from resolved revisions to Envoy's resources on this host.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Transport;
 use sesame_proto::{addresses, digest};
 
-use super::addresses::{Assignment, Need, assign};
+use super::addresses::{AddressRequest, Assignment, assign};
 use super::directories::Directories;
 use crate::quarantine::Served;
 use crate::source::update::GatewayRevision;
@@ -22,60 +22,65 @@ use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::limits::Limits;
 use sesame_render::{EndpointRules, Rendered};
 
-/// What the host decides for all of its Gateways.
+/// The settings of this host for all of its Gateways.
 #[derive(Clone, Debug)]
 pub(super) struct HostSettings {
-    /// Addresses to share out.
+    /// Addresses that Gateways share.
     pub(super) pool: Vec<IpAddr>,
-    /// Outside port to bound port.
+    /// Bound ports by outside port.
     pub(super) port_map: BTreeMap<u32, u32>,
-    /// Files that all Envoys together may watch.
+    /// Number of files that all Envoys together may watch.
     pub(super) subscription_budget: usize,
-    /// What each Envoy may use.
+    /// Limits of each Envoy.
     pub(super) limits: Limits,
-    /// The same for each Envoy, when told.
+    /// Number of files that each Envoy may watch, where an option says so.
     pub(super) budget_each: Option<usize>,
-    /// Proxies before Envoy.
+    /// Number of proxies in front of Envoy.
     pub(super) trusted_hops: u32,
-    /// The system's certificate authorities.
+    /// File of the system's certificate authorities.
     pub(super) system_ca: PathBuf,
-    /// Whether endpoints may be on this host itself.
+    /// True if endpoints may be on this host itself.
     pub(super) allow_local_endpoints: bool,
-    /// Where the agent itself listens.
+    /// Address where the agent itself listens.
     pub(super) health_address: Option<SocketAddr>,
-    /// Tells the addresses that this host has now.
+    /// Returns the addresses that this host has now.
     pub(super) interfaces: fn() -> Vec<IpAddr>,
-    /// Where Gateways were served before the agent started.
+    /// Addresses where Gateways were served before the agent started.
     pub(super) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Where things are.
+    /// Directories of the agent.
     pub(super) directories: Directories,
 }
 
-/// One Gateway, resolved and rendered for this host.
+/// One revision of a Gateway, rendered for this host: what its Envoy is brought to.
 #[derive(Debug)]
 pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
     pub(super) packed: Arc<EncodedSnapshot>,
-    /// How it is rendered for this host.
+    /// Options that it was rendered with.
     pub(super) options: sesame_render::Options,
-    /// Where it listens, and what it could not have.
+    /// Addresses where it listens, and those that it could not have.
     pub(super) assignment: Assignment,
-    /// What Envoy gets.
+    /// Resources for Envoy.
     pub(super) rendered: Rendered,
-    /// What Envoy is started with.
+    /// Bootstrap that Envoy is started with.
     pub(super) bootstrap: Bytes,
-    /// Whether this is what was accepted before the agent started, rather than what its source wants.
+    /// True if it was accepted before the agent started, rather than wanted by the source.
     pub(super) restored: bool,
-    /// Why it is wanted, for the history.
+    /// Cause of the change, for the history.
     pub(super) cause: String,
-    /// What the manifest calls it that it was read from, if it was.
+    /// Revision that its manifest names, where there is a manifest.
     pub(super) manifest_revision: Option<String>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
 }
 
 impl Target {
-    /// What is left of it.
+    /// Returns the addresses where its listeners are bound.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.assignment.addresses
+    }
+
+    /// Returns what is left of it where Envoy accepts no more than `served`.
     pub(super) fn reduced_to(&self, served: Served) -> Self {
         let Served { snapshot, rendered } = served;
         let named = |key: &&KeyPair| snapshot.keys.iter().any(|named| named.name == key.name);
@@ -94,7 +99,7 @@ impl Target {
         }
     }
 
-    /// Another generation of the same Gateway, for the same host.
+    /// Renders another generation of the same Gateway with the same options.
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
             rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
@@ -113,10 +118,20 @@ impl Target {
         }
     }
 
-    /// Hex SHA-256 of the snapshot with its endpoints; the digests of its keys are in it. Computed when first asked
+    /// Returns the hex SHA-256 of the snapshot with its endpoints and the digests of its keys. Computed when it is first asked
     /// for: nothing on the way to Envoy needs it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.packed.digest())
+    }
+
+    /// Returns it as the revision of a Gateway, to be rendered again.
+    pub(super) fn to_revision(&self, gateway: &NamespacedName) -> GatewayRevision {
+        GatewayRevision {
+            gateway: gateway.clone(),
+            packed: Arc::clone(&self.packed),
+            snapshot: None,
+            manifest_revision: self.manifest_revision.clone(),
+        }
     }
 
     /// Returns the times for which its certificates are valid. Read when first asked for, as the revision is.
@@ -126,26 +141,26 @@ impl Target {
     }
 }
 
-/// Where a configuration comes from.
+/// The origin of a revision.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin<'a> {
     /// It was accepted before the agent started.
     Accepted,
-    /// The source wants it, for this cause.
+    /// The source wants it, because of this change.
     Source(&'a str),
 }
 
-/// All Gateways by name, in the newest version.
+/// The newest target of each Gateway.
 pub(super) type Targets = BTreeMap<NamespacedName, Arc<Target>>;
 
-/// Renders every Gateway that differs from `before`; what does not is taken over as it is.
+/// Renders every Gateway that differs from `before`. Targets of Gateways that do not are taken over as they are.
 pub(super) fn render_all(
     gateways: &[GatewayRevision],
     host: &HostSettings,
     before: &Targets,
     origin: Origin<'_>,
 ) -> Targets {
-    let needs: Vec<Need> = gateways
+    let needs: Vec<AddressRequest> = gateways
         .iter()
         .map(|offer| {
             let held = match before.get(&offer.gateway) {
@@ -233,7 +248,9 @@ fn render_one(
         assignment,
         restored: matches!(origin, Origin::Accepted),
         cause: match origin {
-            Origin::Accepted => "what was accepted before the agent started".to_owned(),
+            Origin::Accepted => {
+                "the configuration that was accepted before the agent started".to_owned()
+            }
             Origin::Source(cause) => cause.to_owned(),
         },
         manifest_revision: manifest_revision.clone(),
@@ -242,7 +259,7 @@ fn render_one(
     }
 }
 
-/// Renders only what differs, where that is little.
+/// Renders only the difference, where that is possible. Returns none otherwise.
 fn render_difference(
     before: &Target,
     offer: &GatewayRevision,
@@ -272,9 +289,9 @@ fn render_difference(
     }
 }
 
-/// Where the Gateways of this host and the agent listen, as others would reach them.
+/// Returns the sockets of this host's Gateways and of the agent, at the addresses where they are reached.
 fn own_sockets(
-    needs: &[Need],
+    needs: &[AddressRequest],
     assignments: &BTreeMap<NamespacedName, Assignment>,
     host: &HostSettings,
 ) -> BTreeSet<SocketAddr> {
@@ -290,7 +307,7 @@ fn own_sockets(
     let all: BTreeSet<(IpAddr, u32)> = of_gateways
         .chain(of_agent.map(|own| (own.ip(), own.port().into())))
         .collect();
-    // Those that are refused anyway come and go with every Pod.
+    // Addresses that are refused anyway come and go with every Pod.
     let interfaces: Vec<IpAddr> = if all.iter().any(|(ip, _)| ip.is_unspecified()) {
         let known = (host.interfaces)().into_iter();
         known
@@ -313,14 +330,14 @@ fn own_sockets(
     sockets.map(SocketAddr::from).collect()
 }
 
-fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> Need {
+fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> AddressRequest {
     let bound = |(transport, port): &(Transport, u32)| {
         (*transport, *host.port_map.get(port).unwrap_or(port))
     };
     let GatewayRevision {
         gateway, packed, ..
     } = offer;
-    Need {
+    AddressRequest {
         gateway: gateway.clone(),
         ports: packed.ports().iter().map(bound).collect(),
         requested: packed
@@ -358,7 +375,7 @@ mod tests {
             directories: Directories::create(&state, &runtime).unwrap(),
         };
         let [wide, narrow] = ["wide", "narrow"].map(|name| NamespacedName::new("default", name));
-        let need = |gateway: &NamespacedName, port| Need {
+        let need = |gateway: &NamespacedName, port| AddressRequest {
             gateway: gateway.clone(),
             requested: Vec::new(),
             held: Vec::new(),

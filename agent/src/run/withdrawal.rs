@@ -1,23 +1,23 @@
-//! Whether it is meant that Gateways go which nobody has deleted one by one. A Gateway that a source deletes is withdrawn.
-//! Manifests that suddenly hold no Gateway at all, when they held some, may just as well have lost them, and a
-//! GatewayClass that is gone would take all of its Gateways with it: both wait until somebody says that it is meant, or
-//! until the manifests have stuck to it for a while.
+//! Decides whether Gateways that nobody has deleted one by one are withdrawn. A Gateway that is deleted by itself always is.
+//! Manifests that held Gateways and suddenly hold none may just as well have lost them, and a
+//! GatewayClass that is gone would take all of its Gateways with it: both wait until somebody accepts it, or
+//! until the manifests have not changed their mind for a while.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// See the module.
+/// A withdrawal that may be held.
 #[derive(Debug)]
 pub(super) struct Withdrawal {
-    /// How long a source must stick to it; `None` if nothing is ever held.
+    /// Time for which a withdrawal is held; none if nothing is ever held.
     pause: Option<Duration>,
-    /// Counts how often somebody has said so.
+    /// Counts how often somebody has accepted a withdrawal.
     accepted: watch::Receiver<u64>,
     waits: Option<Waits>,
 }
 
-/// What is held, and from which time on it no longer is; `None` for never.
+/// A withdrawal that is held, and the time at which it is let through; never if there is none.
 #[derive(Debug)]
 struct Waits {
     until: Option<Instant>,
@@ -32,11 +32,11 @@ impl Withdrawal {
         }
     }
 
-    /// Holds it, until then if it is not held yet; whether it is let through by now.
+    /// Holds the withdrawal, with `until` as its time if it is not held yet. Returns whether it is let through by now.
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
             None => {
-                // What was said before was about something else.
+                // Earlier acceptances were about something else.
                 self.accepted.mark_unchanged();
                 self.waits = Some(Waits { until });
             }
@@ -57,7 +57,7 @@ impl Withdrawal {
             self.waits = None;
             return None;
         };
-        // Some object is there: what waited because there was none has now a time.
+        // There is some object: a withdrawal that waited because there was none gets a time.
         self.waits.take_if(|waits| {
             waits.until.is_none() && !self.accepted.has_changed().unwrap_or(false)
         });
@@ -71,7 +71,7 @@ impl Withdrawal {
         ))
     }
 
-    /// Waits until what is held may be looked at again.
+    /// Waits until a withdrawal that is held may be let through.
     pub(super) async fn decided(&mut self) {
         let Some(Waits { until }) = &self.waits else {
             return std::future::pending().await;
@@ -86,7 +86,7 @@ impl Withdrawal {
             () = over => {}
             said = async { self.accepted.clone().changed().await } => {
                 if said.is_err() {
-                    // Nobody is left who could.
+                    // Nobody is left who could accept it.
                     std::future::pending::<()>().await;
                 }
             }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn nothing_left_is_held_until_it_is_accepted_or_stuck_to() {
         let (sender, receiver) = watch::channel(0u64);
-        // Before anything is held it means nothing.
+        // An acceptance before anything is held means nothing.
         sender.send_modify(|count| *count += 1);
         let mut long = Withdrawal::new(Some(Duration::from_secs(300)), receiver.clone());
         assert!(long.holds(Some("lost")).is_some());

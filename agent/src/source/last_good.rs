@@ -1,7 +1,7 @@
 //! The last good text of each manifest, so that a file that is broken when the agent starts does not take
 //! down what it served before.
 //!
-//! Written after a change is served, never before. Files are private because manifests may hold Secrets, and
+//! Texts are written after a change is served, never before. Files are private because manifests may hold Secrets, and
 //! named by digest, because a name is never used as a path.
 
 use std::fs;
@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use sesame_files::open::{self, Rule};
 use sesame_proto::digest::sha256;
 
-use crate::apply::{create_directory, write_file};
+use crate::host::{create_directory, replace_file};
 
-/// A directory of last good texts, or none.
+/// A directory of last good texts, or no directory.
 #[derive(Debug)]
 pub struct LastGood {
     dir: Option<PathBuf>,
 }
 
-/// Every stored text starts with this and its digest: a torn file (no `fsync` is done) is not believed.
+/// Start of every stored text, before its digest: a torn file (no `fsync` is done) is not believed.
 const HEADER: &str = "# last good, sha256 ";
 
 impl LastGood {
@@ -30,12 +30,12 @@ impl LastGood {
         }
     }
 
-    /// Keeps nothing.
+    /// Stores nothing.
     pub fn none() -> Self {
         Self { dir: None }
     }
 
-    /// The text stored for the manifest, if there is one that is whole.
+    /// Returns the text stored for the manifest, if it is whole.
     pub fn load(&self, manifest: &Path, limit: u64) -> Option<String> {
         let path = self.dir.as_ref()?.join(name(manifest));
         let stored = open::read_text(&path, Rule::Own, limit.saturating_add(256)).ok()?;
@@ -43,7 +43,7 @@ impl LastGood {
         (digest == sha256(text.as_bytes())).then(|| text.to_owned())
     }
 
-    /// Stores the text for the manifest, unless it is what is stored.
+    /// Stores the text for the manifest, unless it is already stored.
     pub fn save(&self, manifest: &Path, text: &str) -> io::Result<()> {
         let Some(dir) = &self.dir else {
             return Ok(());
@@ -55,11 +55,10 @@ impl LastGood {
         }
         create_directory(dir)?;
         let temporary = dir.join(format!(".{}", name(manifest)));
-        write_file(&temporary, [&header, text].concat().as_bytes(), 0o600)?;
-        fs::rename(temporary, path)
+        replace_file(&path, &temporary, [&header, text].concat().as_bytes())
     }
 
-    /// Forgets the manifest.
+    /// Removes the text of the manifest.
     pub fn remove(&self, manifest: &Path) -> io::Result<()> {
         let Some(dir) = &self.dir else {
             return Ok(());
@@ -70,7 +69,7 @@ impl LastGood {
         }
     }
 
-    /// Forgets all manifests but these.
+    /// Removes the texts of all manifests but these.
     pub fn retain<'a>(&self, manifests: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let Some(dir) = &self.dir else {
             return Ok(());
@@ -94,7 +93,7 @@ impl LastGood {
     }
 }
 
-/// Whether the file starts with the header, which holds the digest of the rest.
+/// Returns whether the file starts with the header, which holds the digest of the rest.
 fn starts_with(path: &Path, header: &str) -> bool {
     let mut start = vec![0; header.len()];
     let opened = open::open(path, Rule::Own);

@@ -1,8 +1,9 @@
-//! Where the agent's objects come from.
+//! The sources of configuration.
 //!
-//! A source says what is wanted and what is wrong with it; it never touches Envoy's files. `manifests` is a
+//! A source tells what is wanted and what is wrong with it; it never touches Envoy's files. `manifests` is a
 //! directory of Gateway API YAML on the host, `last_good` keeps what was good of it across a restart.
-//! `snapshots` and `cluster` hand over snapshots that somebody else has resolved, as a [`update::SourceUpdate`]. `watch` tells when
+//! `snapshots` (a directory) and `cluster` send snapshots that somebody else has resolved, as an
+//! [`update::SourceUpdate`]. `watch` tells when
 //! a directory changes.
 
 #[cfg(feature = "cluster")]

@@ -1,28 +1,28 @@
-//! What is wrong with a manifest: a value that the CLI prints and the report carries.
+//! Problems of a source: values that the CLI prints and the report carries.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Something wrong in a file, with the place to go to. Never quotes a Secret.
+/// Something wrong in a file, with its place. Never quotes a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Problem {
-    /// The file, relative to the directory; empty for the directory itself.
+    /// File, relative to the directory; empty for the directory itself.
     pub file: String,
-    /// The line in the file, 1-based, if the problem has one.
+    /// Line in the file, from 1, if the problem has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
-    /// The object, when kind and name could be told.
+    /// Object, if its kind and name could be read.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
     pub object: Option<ObjectKey>,
-    /// Whether something that was asked for is not served.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// What is wrong and what was done about it.
+    /// Description of the problem, and of what was done about it.
     pub message: String,
 }
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {

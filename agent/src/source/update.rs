@@ -1,6 +1,6 @@
-//! What a source of snapshots hands over: values, whole and verified.
+//! The updates of a source of snapshots: values, whole and verified.
 //!
-//! A source never hands over half a revision, and never lets go of a Gateway unless it knows that it was withdrawn.
+//! A source never sends half a revision, and never drops a Gateway unless it knows that it was withdrawn.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,31 +16,31 @@ use sesame_proto::signature::TrustedKeys;
 use super::problem::Problem;
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// The keys of who is believed, if not everybody is who can write where a source reads.
+/// The keys whose signatures are required; none if everybody is trusted who can write where a source reads.
 pub type Trusted = Option<Arc<TrustedKeys>>;
 
-/// What there is, newest only.
+/// Everything that a source has, in its newest version.
 #[derive(Clone, Debug, Default)]
 pub struct SourceUpdate {
-    /// Why the source cannot be read, if it cannot. What it said last is kept.
+    /// Reason for which the source cannot be read. Its last content is kept.
     pub away: Option<String>,
-    /// By name.
+    /// Gateways by name.
     pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
-    /// Whether a Gateway that is not listed was withdrawn. If not, nothing is known of it.
+    /// True if a Gateway that is not listed was withdrawn. Otherwise nothing is known of it.
     pub lists_all: bool,
-    /// What is wrong with it, beside what each Gateway waits for.
+    /// Problems of the source, other than incomplete revisions.
     pub problems: Vec<Problem>,
-    /// Why it is handed over, for the history.
+    /// Cause of the update, for the history.
     pub cause: String,
 }
 
-/// What there is of one Gateway.
+/// Everything that a source has of one Gateway.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayUpdate {
-    /// The newest revision that is complete; none if nothing was complete yet.
+    /// Newest revision that is complete, if there is one.
     pub complete: Option<GatewayRevision>,
-    /// A newer revision that is not complete.
-    pub awaited: Option<IncompleteRevision>,
+    /// Newer revision that is not complete, if there is one.
+    pub incomplete: Option<IncompleteRevision>,
 }
 
 /// One revision of a Gateway, resolved and encoded. Of one that was read from a manifest, every digest fits.
@@ -88,14 +88,14 @@ impl From<ResolvedGateway> for GatewayRevision {
     }
 }
 
-/// A revision that is named, but of which something is missing or wrong.
+/// A revision of which something is missing or wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncompleteRevision {
-    /// As the manifest says it; empty if there is no manifest that can be read.
+    /// Revision that the manifest names; empty if there is no manifest that can be read.
     pub revision: String,
-    /// What is missing or wrong, and where.
+    /// Description of what is missing or wrong, and where.
     pub reason: String,
-    /// Whether waiting alone has not helped.
+    /// True if waiting alone has not helped.
     pub stuck: bool,
 }
 
@@ -113,7 +113,7 @@ pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }
 
-/// The keys that a snapshot names, in its order, or the names of those that `held` has not.
+/// Returns the keys that a snapshot names, in its order, or the names of those that are not among `held`.
 pub fn keys_of<'a>(
     snapshot: &Snapshot,
     held: impl IntoIterator<Item = &'a KeyPair>,

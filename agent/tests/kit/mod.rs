@@ -38,8 +38,8 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 use envoy_types::pb::google::protobuf::{Any, Duration as PbDuration, UInt32Value};
 use prost::{Message, Name};
 use sesame_agent::apply::{Applier, Report, Wanted};
-use sesame_agent::envoy::identity::Identity;
 use sesame_agent::envoy::process::Process;
+use sesame_agent::envoy::process::identity::Identity;
 use sesame_agent::envoy::{Admin, State, Supervisor, SupervisorConfig};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};

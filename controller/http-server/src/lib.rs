@@ -19,28 +19,28 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
-/// Connections at once.
+/// Largest number of connections at a time.
 const MOST: usize = 64;
-/// How long a caller may take for a request.
+/// Time that a caller may take to send a request.
 const REQUEST: Duration = Duration::from_secs(5);
-/// How long request and answer may take together, unless the answer is [`Lasting`].
+/// Time that request and answer may take together, unless the answer is [`Lasting`].
 const WHOLE: Duration = Duration::from_secs(30);
-/// What is kept of a request that is not understood yet.
+/// Number of bytes that are kept of a request before it is understood.
 const BUFFER: usize = 16 << 10;
-/// How long a caller has for its request, however many there are.
+/// Time that every caller has for its request, however many callers there are.
 const GRACE: Duration = Duration::from_millis(50);
-/// After the system had no descriptor for a caller.
+/// Pause after the system had no descriptor for a caller.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// In the extensions of an answer that goes on for as long as there is something to say.
+/// Marks, among its extensions, an answer that goes on for as long as there is something to say.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
 
-/// Where callers come from.
+/// Source of connections.
 pub trait Callers: Send {
-    /// One of them.
+    /// Connection of a caller.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// The next.
+    /// Waits for the next caller.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -60,7 +60,7 @@ impl Callers for UnixListener {
     }
 }
 
-/// Answers until it is dropped, which ends all connections.
+/// Answers callers until it is dropped, which ends all connections.
 pub async fn serve<B>(callers: impl Callers, answer: impl AsyncAnswer<B>)
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
@@ -79,9 +79,9 @@ where
     }
 }
 
-/// What makes answers of requests.
+/// Makes answers of requests.
 pub trait AsyncAnswer<B>: Send + Sync + 'static {
-    /// The answer.
+    /// Returns the answer to a request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<B>> + Send;
 }
 
@@ -95,7 +95,7 @@ where
     }
 }
 
-/// How far a connection is.
+/// Progress of a connection.
 #[derive(Debug, Default)]
 struct Stage(AtomicU8);
 
@@ -122,7 +122,7 @@ struct Connection {
     since: Instant,
 }
 
-/// The connections there are, by age.
+/// Open connections, by age.
 #[derive(Default)]
 struct Connections {
     tasks: JoinSet<()>,
@@ -188,7 +188,7 @@ impl Connections {
     }
 }
 
-/// One request and its answer.
+/// Serves one request and its answer.
 async fn converse<B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     answer: Arc<impl AsyncAnswer<B>>,

@@ -1,7 +1,7 @@
-//! `GatewayAgent`: what one host says about one Gateway.
+//! `GatewayAgent`: the report of one host about one Gateway.
 //!
-//! The agent writes it, the controller makes `Programmed`, addresses and refusals of it. It holds no configuration and
-//! no key. An agent writes when something has changed, and else once a minute, so that a dead host is told from a
+//! The agent writes it, and the controller makes `Programmed`, addresses and refusals of it. It holds no configuration and
+//! no key. An agent writes it when something has changed, and otherwise once a minute, so that a dead host is told from a
 //! quiet one.
 
 use jiff::Timestamp;
@@ -10,24 +10,24 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::status::AgentState;
 
-/// The field manager that writes what a host says. The API server notes when it wrote last, by a clock that all hosts
+/// Field manager of a report's status. The API server notes when it wrote last, by a clock that all hosts
 /// share.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
-/// Of each list, this many entries at most: more help nobody.
+/// Largest number of entries of a list: more would help nobody.
 pub const MAX_ENTRIES: usize = 100;
-/// As many rules as a route may have.
+/// Largest number of rules of a route.
 pub const MAX_RULES: usize = 16;
-/// As many addresses as a host may share out.
+/// Largest number of addresses that a host may share out.
 pub const MAX_REPORTED_ADDRESSES: usize = 256;
-/// The longest text, in characters, and a sign that there was more: Envoy's words can be long.
+/// Longest text, in characters, with the sign that there was more: Envoy's words can be long.
 pub const MAX_TEXT: usize = 1025;
-/// The longest name of an object, or of a part of one, in a snapshot.
+/// Longest name of an object, or of a part of one, in a snapshot.
 const MAX_NAME: usize = 1024;
-/// The longest version, revision or address.
+/// Longest version, revision or address.
 const MAX_WORD: usize = 253;
 
-/// Which host, and which Gateway.
+/// The host and the Gateway that a report is about.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema,
 )]
@@ -51,51 +51,51 @@ const MAX_WORD: usize = 253;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayAgentSpec {
-    /// The Gateway, as `namespace/name`.
+    /// Gateway that the report is about, as `namespace/name`.
     #[schemars(length(max = 317), regex(pattern = r"^[-a-z0-9]+/[-.a-z0-9]+$"))]
     pub gateway: String,
-    /// The host, by the name it gives itself.
+    /// Host that reports, by the name it gives itself.
     #[schemars(
         length(max = 253),
         regex(pattern = r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$")
     )]
     pub host: String,
-    /// The fleet it belongs to.
+    /// Fleet that the host belongs to.
     #[schemars(length(max = 63))]
     pub fleet: String,
 }
 
-/// What the host says.
+/// Report of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewayAgentStatus {
-    /// Where the Gateway stands on this host.
+    /// State of the Gateway on this host.
     #[schemars(schema_with = "state_schema")]
     pub state: AgentState,
-    /// In a sentence, when the state alone does not say it.
+    /// Explanation of the state, where it needs one.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = MAX_TEXT))]
     pub message: String,
-    /// The manifest's revision that the agent has read, its first 12 digits.
+    /// First 12 digits of the manifest's revision that the agent has read.
     #[schemars(length(max = MAX_WORD))]
     pub wanted_revision: String,
-    /// The revision that Envoy has accepted (all of it, or what is left without what it refuses), its first 12 digits.
+    /// First 12 digits of the revision that Envoy has accepted, in whole or without the parts that it refuses.
     #[schemars(length(max = MAX_WORD))]
     pub applied_revision: String,
-    /// When Envoy accepted it.
+    /// Time at which Envoy accepted it.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// The Envoy beside the agent.
+    /// Version of the Envoy beside the agent.
     #[schemars(length(max = MAX_WORD))]
     pub envoy_version: String,
-    /// The agent.
+    /// Version of the agent.
     #[schemars(length(max = MAX_WORD))]
     pub agent_version: String,
     /// IP addresses on which the Gateway is served.
     #[schemars(length(max = MAX_REPORTED_ADDRESSES), inner(length(max = MAX_WORD)))]
     pub addresses: Vec<String>,
-    /// Addresses asked for that the host does not have.
+    /// Addresses of `spec.addresses` that the host does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub unusable_addresses: Vec<UnusableAddress>,
@@ -107,15 +107,15 @@ pub struct GatewayAgentStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused_routes: Vec<RefusedRoute>,
-    /// Every object, or part of one, that Envoy refuses.
+    /// Objects, and parts of objects, that Envoy refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_ENTRIES))]
     pub refused: Vec<RefusedObject>,
-    /// When the first certificate that is served expires.
+    /// Time at which the first of the served certificates expires.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_certificate_expiry: Option<Timestamp>,
-    /// When this was written last.
+    /// Time of the last write of this report.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<Timestamp>,
@@ -131,7 +131,7 @@ pub struct UnusableAddress {
     /// The address.
     #[schemars(length(max = MAX_WORD))]
     pub address: String,
-    /// Why not.
+    /// Reason why it cannot be used.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
@@ -139,19 +139,19 @@ pub struct UnusableAddress {
 /// A listener that is not open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedListener {
-    /// The listener as the snapshot names it: `Gateway/namespace/name/listeners/http`.
+    /// Name of the listener in the snapshot: `Gateway/namespace/name/listeners/http`.
     #[schemars(length(max = MAX_NAME))]
     pub name: String,
-    /// Why.
+    /// Reason why it is not open.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
 
-/// What Envoy refuses of one route.
+/// Parts of a route that Envoy refuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RefusedRoute {
-    /// `HTTPRoute/namespace/name`.
+    /// Name of the route: `HTTPRoute/namespace/name`.
     #[schemars(length(max = MAX_NAME))]
     pub route: String,
     /// Rules that do not work as they say.
@@ -160,34 +160,34 @@ pub struct RefusedRoute {
     /// Rules of which a backend's share is refused.
     #[schemars(length(max = MAX_RULES))]
     pub backends: Vec<RefusedRule>,
-    /// Whether anything of the route works.
+    /// True if any part of the route works.
     pub works: bool,
 }
 
-/// A rule, and why it does not work.
+/// A rule that does not work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedRule {
-    /// Its index, from 0.
+    /// Index of the rule, from 0.
     pub rule: usize,
-    /// Why, with Envoy's words.
+    /// Reason why it does not work, with Envoy's words.
     #[schemars(length(max = MAX_TEXT))]
     pub reason: String,
 }
 
-/// One object, or a part of one, that Envoy refuses.
+/// An object, or a part of one, that Envoy refuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedObject {
-    /// Its name in the snapshot: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    /// Name in the snapshot: `HTTPRoute/namespace/name/rules/0/matches/1`.
     #[schemars(length(max = MAX_NAME))]
     pub object: String,
-    /// What happens instead.
+    /// Effect of the refusal on traffic.
     #[schemars(length(max = MAX_TEXT))]
     pub effect: String,
-    /// Envoy's reason.
+    /// Reason in Envoy's words.
     #[schemars(length(max = MAX_TEXT))]
     pub envoy_words: String,
-    /// Since when.
+    /// Time at which it was found.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,

@@ -1,6 +1,6 @@
-//! Which API server there is, as a file says it.
+//! Reads a kubeconfig: the API server to use, and the credentials for it.
 //!
-//! Who may write that file, or one that it names, decides what this process believes. So a file that others may write is
+//! Whoever may write that file, or one that it names, decides what this process believes. So a file that others may write is
 //! refused before anything of it is used.
 
 use std::os::unix::fs::MetadataExt as _;
@@ -10,27 +10,27 @@ use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use sesame_files::open::{self, OpenError, Rule};
 
-/// Why a kubeconfig is not used.
+/// Reason for not using a kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It, or a file that it names, is not to be trusted.
+    /// The kubeconfig, or a file that it names, is not to be trusted.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What it says cannot be used.
+    /// Its content cannot be used.
     #[error(transparent)]
     Content(#[from] KubeconfigError),
 }
 
-/// What a kubeconfig says.
+/// Content of a kubeconfig.
 #[derive(Debug)]
 pub struct Read {
-    /// In its current context.
+    /// Configuration of its current context.
     pub config: Config,
-    /// What whoever keeps the file should know.
+    /// Warnings for whoever keeps the file.
     pub warnings: Vec<String>,
 }
 
-/// What the file says now, in its current context: tokens and authorities in it change.
+/// Reads the file as it is now, in its current context: tokens and authorities in it change.
 pub async fn read(path: &Path) -> Result<Read, FileError> {
     open::open(path, Rule::Named)?;
     let file = Kubeconfig::read_from(path)?;
@@ -42,7 +42,7 @@ pub async fn read(path: &Path) -> Result<Read, FileError> {
     })
 }
 
-/// The kubeconfigs that are used where none is named.
+/// Returns the kubeconfigs that are used where none is named.
 pub fn usual() -> Vec<PathBuf> {
     match std::env::var_os("KUBECONFIG") {
         Some(list) => std::env::split_paths(&list).collect(),
@@ -53,7 +53,7 @@ pub fn usual() -> Vec<PathBuf> {
     }
 }
 
-/// Judges a kubeconfig, if it is there, and the files that it names.
+/// Checks a kubeconfig, if there is one, and the files that it names; returns warnings.
 pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     match open::open(path, Rule::Named) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -62,7 +62,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     }
 }
 
-/// Judges the files that it names; warns of what others may read of what is secret.
+/// Checks the files that a kubeconfig names; returns a warning for each secret that others may read.
 fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     let mut warnings = Vec::new();
     let mut file_is_secret = false;
@@ -104,7 +104,7 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// The mode of a file that may be trusted; none if it is not there, which whoever needs it will say.
+/// Returns the mode of a file that may be trusted; none if there is no such file, which whoever needs it will report.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),

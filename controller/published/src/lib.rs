@@ -1,7 +1,7 @@
-//! What controllers and agents share of a cluster: how its API server is found, what published objects are called,
-//! and what agents report.
+//! Everything that controllers and agents share about a cluster: how its API server is found, how published objects are named,
+//! and the form of an agent's report.
 //!
-//! Everything that is published lives in one namespace of Sesame's own, so that a controller writes ConfigMaps and
+//! All published objects live in one namespace of Sesame's own, so that a controller writes ConfigMaps and
 //! Secrets nowhere else, and an agent reads nobody else's.
 
 mod gateway_agent;

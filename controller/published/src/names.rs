@@ -8,7 +8,7 @@
 //! | ConfigMap, immutable | `ns.name.config-<digest>` | `shard.pb.zst` |
 //! | ConfigMap | `ns.name.endpoints-<count>-<index>` | `shard.pb.zst`, replaced in place |
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
-//! | GatewayAgent | `ns.name.host` | what that host says |
+//! | GatewayAgent | `ns.name.host` | the report of that host |
 //!
 //! Where snapshots are signed, manifests and endpoint shards have an entry `signature` as well.
 //!
@@ -18,63 +18,63 @@ use sesame_proto::digest::sha256;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// Where everything is published unless told.
+/// Default namespace of everything that is published.
 pub const DEFAULT_NAMESPACE: &str = "sesame-system";
-/// Label: the Gateway, as [`gateway_id`] says it. On every published object.
+/// Label of every published object: the Gateway, as [`gateway_id`] writes it.
 pub const GATEWAY_LABEL: &str = "projectsesame.io/gateway";
-/// Label: which part of a Gateway's configuration it is; see [`Part`].
+/// Label of every published object: the part of the Gateway's configuration that it holds; see [`Part`].
 pub const PART_LABEL: &str = "projectsesame.io/part";
-/// Label: the fleet of hosts that serves the Gateway. On published objects, and on the Gateway (or its class) by its
+/// Label for the fleet of hosts that serves the Gateway: on published objects, and on the Gateway (or its class) by its
 /// author.
 pub const FLEET_LABEL: &str = "projectsesame.io/fleet";
-/// The fleet of Gateways without a label.
+/// Fleet of Gateways without a label.
 pub const DEFAULT_FLEET: &str = "default";
-/// Annotation: the Gateway as `namespace/name`, for people.
+/// Annotation of every published object: the Gateway as `namespace/name`, for people.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
-/// The field manager that publishes. An object that it never wrote is somebody else's, whatever it is called and labelled: it
-/// is neither replaced nor deleted. Copies of an object have their labels, and not this.
+/// Field manager that publishes. An object that it never wrote is somebody else's, whatever its name and labels are: it
+/// is neither replaced nor deleted. A copy of an object has the same labels, but not this.
 pub const PUBLISHER: &str = "sesame-controller";
-/// The entry of a manifest's `binaryData`.
+/// Entry of a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
-/// The entry of a manifest's `data`, for agents: how many key Secrets the Gateway has.
+/// Entry of a manifest's `data`, for agents: the number of key Secrets of the Gateway.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
-/// The entry of a shard's `binaryData`.
+/// Entry of a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
-/// The entry of a manifest's or an endpoint shard's `binaryData`, where it is signed.
+/// Entry of a manifest's or an endpoint shard's `binaryData`, where it is signed.
 pub const SIGNATURE_ENTRY: &str = "signature";
-/// The entry of a key Secret's `data`.
+/// Entry of a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// The most key Secrets that one Gateway may have: as many names as its Role holds.
+/// Largest number of key Secrets of one Gateway: its Role holds as many names.
 pub const MAX_KEY_SECRETS: usize = 8;
 
-/// Longer names are cut, with a digest in place of the rest. `controller/deploy/reports.yaml` knows this number, and the
-/// next.
+/// Length to which names are cut, with a digest in place of the rest. `controller/deploy/reports.yaml` has this number and
+/// the next one too.
 const MAX_STEM: usize = 177;
-/// How much of a host's name is in that of its report.
+/// Length to which a host's name is cut in the name of its report.
 const MAX_HOST: usize = 63;
 
-/// A part of a Gateway's configuration.
+/// Part of a Gateway's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Names the shards of one revision.
+    /// Manifest, which names the shards of one revision.
     Manifest,
-    /// Configuration; never changes.
+    /// Configuration shard, which never changes.
     Config,
-    /// Endpoints; changes in place.
+    /// Endpoint shard, which is replaced in place.
     Endpoints,
     /// Private keys.
     Keys,
 }
 
 impl Part {
-    /// The part that a value of [`PART_LABEL`] means; none if it is not ours.
+    /// Returns the part with this value of [`PART_LABEL`]; none if there is no such part.
     pub fn parse(label: &str) -> Option<Self> {
         [Self::Manifest, Self::Config, Self::Endpoints, Self::Keys]
             .into_iter()
             .find(|part| part.as_str() == label)
     }
 
-    /// The value of [`PART_LABEL`].
+    /// Returns the value of [`PART_LABEL`].
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Manifest => "manifest",
@@ -85,32 +85,32 @@ impl Part {
     }
 }
 
-/// The value of [`GATEWAY_LABEL`]: 20 hex digits, since a name may be longer than a label.
+/// Returns the value of [`GATEWAY_LABEL`]: 20 hex digits, since a name may be longer than a label.
 pub fn gateway_id(gateway: &NamespacedName) -> String {
     let mut id = sha256(gateway.to_string().as_bytes());
     id.truncate(20);
     id
 }
 
-/// The name of a Gateway's manifest.
+/// Returns the name of a Gateway's manifest.
 pub fn manifest_name(gateway: &NamespacedName) -> String {
     format!("{}.manifest", stem(gateway))
 }
 
-/// The name of the ConfigMap of a shard; `shard` is the name that the manifest says.
+/// Returns the name of the ConfigMap of a shard; `shard` is its name in the manifest.
 pub fn shard_name(gateway: &NamespacedName, shard: &str) -> String {
     format!("{}.{shard}", stem(gateway))
 }
 
-/// The name of a key Secret; `index` is less than [`MAX_KEY_SECRETS`].
+/// Returns the name of a key Secret; `index` is less than [`MAX_KEY_SECRETS`].
 pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
     format!("{}.keys-{index}", stem(gateway))
 }
 
-/// The name of the GatewayAgent of a host. `host` may hold anything: what is not allowed in a name is replaced, and a
-/// digest keeps two such hosts apart.
+/// Returns the name of the GatewayAgent of a host. `host` may be any text: whatever a name may not have is replaced, and a
+/// digest tells two such hosts apart.
 ///
-/// `controller/deploy/reports.yaml` says the same in CEL, which knows no digests, so that no host takes another's name.
+/// `controller/deploy/reports.yaml` has the same rule in CEL, which knows no digests, so that no host takes another's name.
 pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     let plain: String = host
         .chars()
@@ -125,7 +125,7 @@ pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     format!("{}.h{plain}-{}", stem(gateway), &digest[..10])
 }
 
-/// Whether a host can be called so: what a node, a machine or a DNS name is called.
+/// Returns true if the text can be the name of a host: a node, a machine or a DNS name.
 pub fn is_host_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric();
     text.len() <= 253
@@ -136,7 +136,7 @@ pub fn is_host_name(text: &str) -> bool {
             .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// A namespace has no dots, so two Gateways never have one stem.
+/// Returns the beginning of all names of a Gateway. A namespace has no dots, so no two Gateways have the same.
 fn stem(gateway: &NamespacedName) -> String {
     let stem = format!("{}.{}", gateway.namespace, gateway.name);
     if stem.len() <= MAX_STEM {

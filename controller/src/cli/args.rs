@@ -1,4 +1,4 @@
-//! Arguments, environment and configuration file, in this order of precedence.
+//! Settings from arguments, environment and configuration file, in this order of precedence.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve::Options;
 use sesame_published::names::DEFAULT_NAMESPACE;
 
-/// What a configuration file may be; ours are a few lines.
+/// Largest configuration file; ours are a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
@@ -27,27 +27,27 @@ const DEFAULT_LEASE_SECONDS: u64 = 15;
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// A YAML file with the same settings by the same names (`controller-name: …`); arguments and environment win.
+    /// YAML file with the same settings by the same names (`controller-name: …`); arguments and environment win.
     #[arg(long, env = "SESAME_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     given: Given,
 }
 
-/// Every setting, as an argument, a variable or an entry of the file.
+/// All settings, each as an argument, a variable or an entry of the file.
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct Given {
-    /// Only GatewayClasses that name this controller are served [default: projectsesame.io/gateway-controller]
+    /// Name of this controller: only GatewayClasses that name it are served [default: projectsesame.io/gateway-controller]
     #[arg(long, env = "SESAME_CONTROLLER_NAME", value_name = "NAME")]
     controller_name: Option<String>,
-    /// The namespace to publish in; it is Sesame's alone [default: sesame-system]
+    /// Namespace to publish in, which is Sesame's alone [default: sesame-system]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Which Gateways are served [default: multiple]
+    /// Gateways to serve [default: multiple]
     #[arg(long, env = "SESAME_MODE")]
     mode: Option<ModeArg>,
-    /// Allow endpoints on loopback, link-local and metadata addresses.
+    /// Allow endpoints on loopback, link-local and metadata addresses
     #[arg(
         long,
         env = "SESAME_ALLOW_LOCAL_ENDPOINTS",
@@ -57,7 +57,7 @@ struct Given {
         value_name = "BOOL"
     )]
     allow_local_endpoints: Option<bool>,
-    /// Make a headless Service for each Gateway, beside it, which tells the Gateway's addresses [default: true]
+    /// Make a headless Service beside each Gateway, which resolves to the Gateway's addresses [default: true]
     #[arg(
         long,
         env = "SESAME_GATEWAY_SERVICES",
@@ -67,8 +67,8 @@ struct Given {
         value_name = "BOOL"
     )]
     gateway_services: Option<bool>,
-    /// Where hosts may serve beside the addresses of their Nodes, or that are no Nodes: networks, as
-    /// 192.0.2.0/24,2001:db8::/64. Other addresses that they report are left out [default: none]
+    /// Networks where hosts may serve besides the addresses of their Nodes, or without being Nodes, as in
+    /// 192.0.2.0/24,2001:db8::/64. Any other address that a host reports is left out [default: none]
     #[arg(
         long,
         env = "SESAME_HOST_ADDRESSES",
@@ -76,23 +76,23 @@ struct Given {
         value_name = "CIDR"
     )]
     host_addresses: Option<Vec<String>>,
-    /// How to reach the API server [default: $KUBECONFIG, ~/.kube/config, or the pod's ServiceAccount]
+    /// Kubeconfig for the API server [default: $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount]
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Sign what is published with every Ed25519 private key in this file (PEM, PKCS#8); agents check that with
-    /// --trusted-key.
+    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs everything that is published; agents check that with
+    /// --trusted-key
     #[arg(long, env = "SESAME_SIGNING_KEY_FILE", value_name = "FILE")]
     signing_key_file: Option<PathBuf>,
-    /// Where to answer /healthz, /readyz and /metrics [default: 0.0.0.0:8081]
+    /// Address to serve /healthz, /readyz and /metrics on [default: 0.0.0.0:8081]
     #[arg(long, env = "SESAME_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// How long a leader may be silent before another replica takes over: 3 to 600 [default: 15]
+    /// Seconds that a leader may be silent before another replica takes over: 3 to 600 [default: 15]
     #[arg(long, env = "SESAME_LEASE_SECONDS", value_name = "SECONDS")]
     lease_seconds: Option<u64>,
-    /// What is logged: error, warn, info, debug, trace, or filters by module [default: info]
+    /// Log level: error, warn, info, debug, trace, or filters by module [default: info]
     #[arg(long, env = "SESAME_LOG", value_name = "FILTER")]
     log: Option<String>,
-    /// How it is logged, on standard error [default: text]
+    /// Log format, on standard error [default: text]
     #[arg(long, env = "SESAME_LOG_FORMAT")]
     log_format: Option<LogFormat>,
 }
@@ -100,23 +100,23 @@ struct Given {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ModeArg {
-    /// All Gateways of all classes that name this controller.
+    /// All Gateways of all classes that name this controller
     Multiple,
-    /// The oldest Gateway of the oldest such class; the others are told so.
+    /// The oldest Gateway of the oldest such class; the statuses of the others say so
     Single,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LogFormat {
-    /// For people.
+    /// Text for people
     Text,
-    /// A JSON object a line.
+    /// One JSON object on each line
     Json,
 }
 
 impl RunArgs {
-    /// The settings, with what and how to log.
+    /// Returns the settings, with the log filter and format.
     pub(super) fn settings(self) -> Result<(String, LogFormat, Settings)> {
         let file = match &self.config {
             Some(path) => read(path)?,
@@ -195,7 +195,7 @@ impl Given {
     }
 }
 
-/// The keys of a file that nobody else may have written.
+/// Reads the keys from a file that nobody else may have written.
 fn signing_keys(path: Option<&Path>) -> Result<Signing> {
     let Some(path) = path else {
         return Ok(Signing::default());
@@ -222,7 +222,7 @@ fn read(path: &Path) -> Result<Given> {
 }
 
 fn parse(text: &str) -> Result<Given> {
-    // Nothing but comments is no document.
+    // A file with nothing but comments holds no document.
     let file: Option<Given> = serde_saphyr::from_str(text)?;
     Ok(file.unwrap_or_default())
 }

@@ -1,11 +1,11 @@
-//! The definitions of Sesame's own kinds, made from the Rust types.
+//! Prints the definitions of Sesame's own kinds, made from the Rust types.
 
 use anyhow::Result;
 use kube::CustomResourceExt as _;
 
 use sesame_published::GatewayAgent;
 
-/// All definitions as YAML.
+/// Returns all definitions as YAML.
 pub(super) fn yaml() -> Result<String> {
     let definition = serde_json::to_value(GatewayAgent::crd())?;
     Ok(format!(

@@ -1,6 +1,6 @@
-//! What people call: arguments in, an exit code out.
+//! The command line: arguments in, an exit code out.
 //!
-//! Exit codes: 0 when told to stop, 2 when called wrongly, 3 when the controller could not do its work.
+//! Exit codes: 0 after a signal to stop, 2 for a wrong call, 3 when the controller could not do its work.
 
 mod args;
 mod crds;
@@ -14,9 +14,9 @@ use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
 
-/// The command could not do its work.
+/// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
-/// The command was called wrongly.
+/// Exit code when the command was called wrongly.
 const EXIT_WRONG_CALL: u8 = 2;
 
 /// Resolves the Gateway API objects of a cluster, publishes them for Sesame's agents, and writes their statuses.
@@ -35,7 +35,7 @@ enum Command {
     Crds,
 }
 
-/// Parses the arguments and does what they say.
+/// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run(*args),

@@ -1,46 +1,33 @@
-//! What is known of the cluster: the world, and what is still missing of it.
+//! Holds what is known of the cluster: the world, and the objects that are still missing from it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::EndpointSet;
 
-use super::Input;
 use super::relevant::Relevant;
 use super::slices::{self, ByService};
-use crate::report::Stored;
 use crate::serve::Metrics;
-use crate::watch::Seen;
-use crate::watch::fetch::Answer;
+use crate::watch::{Answer, Input, StoredStatus, WatchEvent, WatchedObject};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::{Options, reroute};
 use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey, World};
 
-/// An object that a watch saw.
-#[derive(Debug)]
-pub(crate) struct Observed {
-    pub(crate) name: NamespacedName,
-    /// The object, or why it is not one.
-    pub(crate) object: Result<AnyObject, String>,
-    /// Its status, if it is of a kind whose status we write.
-    pub(crate) stored: Option<Stored>,
-}
-
-/// What an input did.
+/// Effect of an input.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
-    /// Whether resolution may say something else now.
+    /// True if the outcome of resolution may have changed.
     pub(super) world_changed: bool,
-    /// Services of which it may say other endpoints, and nothing else.
+    /// Services whose endpoints may have changed, while nothing else has.
     pub(super) services: Vec<NamespacedName>,
-    /// Routes that are others now, as they were.
+    /// Routes that have changed, as they were before.
     pub(super) routes: Vec<AnyObject>,
     /// Statuses as they are stored now.
-    pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
+    pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
 }
 
 impl Effect {
-    /// Something that only a whole resolution tells.
+    /// Returns the effect of a change that needs a whole resolution.
     pub(super) fn world() -> Self {
         Self {
             world_changed: true,
@@ -49,20 +36,20 @@ impl Effect {
     }
 }
 
-/// The world and what is missing of it.
+/// The world, and the objects that are missing from it.
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     world: World,
     slices: ByService,
-    /// Objects that cannot be decoded. Where there was a good version before, the world still has it.
+    /// Objects that cannot be decoded, with the reason. If there was a good version before, the world still has it.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that were listed at least once.
     listed: BTreeSet<Kind>,
-    /// Whether it was resolved once.
+    /// True once the world was resolved.
     resolved: bool,
-    /// What the last resolution could look at, once somebody asks. Routes that have changed since are resolved anyway.
+    /// Services that the last resolution could look at, filled on first use. Routes that have changed since are resolved anyway.
     relevant: OnceCell<Relevant>,
-    /// Secrets and ConfigMaps that are referred to, and whether they were read.
+    /// Secrets and ConfigMaps that are referred to; true for those that were read.
     referred: BTreeMap<ObjectKey, bool>,
 }
 
@@ -71,7 +58,7 @@ impl ClusterState {
         &self.world
     }
 
-    /// Whether every kind was listed once.
+    /// Returns true once every kind was listed.
     pub(super) fn is_listed(&self) -> bool {
         let read_singly = |kind: &Kind| matches!(kind, Kind::Secret | Kind::ConfigMap);
         Kind::ALL
@@ -79,12 +66,12 @@ impl ClusterState {
             .all(|kind| read_singly(kind) || self.listed.contains(kind))
     }
 
-    /// Whether nothing is missing.
+    /// Returns true if no object is missing.
     pub(super) fn is_whole(&self) -> bool {
         self.is_listed() && self.referred.values().all(|read| *read)
     }
 
-    /// The objects of a kind that are there and cannot be decoded.
+    /// Returns the objects of a kind that are there and cannot be decoded.
     pub(super) fn broken(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
         self.broken.keys().filter(move |key| key.kind == kind)
     }
@@ -93,18 +80,18 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Takes what a resolution found good, for the next one.
+    /// Keeps the keys that a resolution found good, for the next one.
     pub(super) fn keep(&mut self, last_good: LastGoodKeys) {
         self.world.last_good.replace(last_good);
     }
 
-    /// Takes note that the world was resolved as it is.
+    /// Notes that the world was resolved as it is.
     pub(super) fn note_resolved(&mut self) {
         self.resolved = true;
         self.relevant = OnceCell::new();
     }
 
-    /// Takes what is referred to now; says whether that is something else than before.
+    /// Replaces the objects that are referred to; returns true if they have changed.
     pub(super) fn refer_to(&mut self, wanted: &BTreeSet<ObjectKey>) -> bool {
         if self.referred.keys().eq(wanted) {
             return false;
@@ -128,7 +115,7 @@ impl ClusterState {
         true
     }
 
-    /// Takes what arrived.
+    /// Takes an input, and returns its effect.
     pub(super) fn take(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
@@ -137,7 +124,7 @@ impl ClusterState {
                 effect.world_changed = true;
             }
             Input::Fetched { key, answer } => {
-                // An answer to a question of earlier is no longer wanted.
+                // An answer about an object that is no longer referred to is not wanted.
                 if let Some(read) = self.referred.get_mut(&key) {
                     effect.world_changed |= !std::mem::replace(read, true);
                     if key.kind == Kind::Secret {
@@ -151,13 +138,13 @@ impl ClusterState {
                     }
                 }
             }
-            Input::Seen { kind, seen } => match seen {
-                Seen::All(objects) => {
+            Input::Watched { kind, event } => match event {
+                WatchEvent::Listed(objects) => {
                     self.take_all(kind, objects, &mut effect);
                     metrics.listed(kind.as_str());
                 }
-                Seen::One(observed) => self.take_one(kind, observed, &mut effect),
-                Seen::Gone(observed) => {
+                WatchEvent::Applied(observed) => self.take_one(kind, observed, &mut effect),
+                WatchEvent::Deleted(observed) => {
                     let key = ObjectKey {
                         kind,
                         name: observed.name,
@@ -169,7 +156,7 @@ impl ClusterState {
         effect
     }
 
-    fn take_all(&mut self, kind: Kind, objects: Vec<Observed>, effect: &mut Effect) {
+    fn take_all(&mut self, kind: Kind, objects: Vec<WatchedObject>, effect: &mut Effect) {
         let there: BTreeSet<&NamespacedName> = objects.iter().map(|object| &object.name).collect();
         let broken = self.broken.keys().filter(|key| key.kind == kind).cloned();
         let known = self
@@ -182,7 +169,7 @@ impl ClusterState {
             .filter(|key| !there.contains(&key.name))
             .collect();
         for key in gone {
-            self.forget(key, Stored::is_of(kind), effect);
+            self.forget(key, StoredStatus::is_of(kind), effect);
         }
         for object in objects {
             self.take_one(kind, object, effect);
@@ -190,8 +177,8 @@ impl ClusterState {
         effect.world_changed |= self.listed.insert(kind);
     }
 
-    fn take_one(&mut self, kind: Kind, observed: Observed, effect: &mut Effect) {
-        let Observed {
+    fn take_one(&mut self, kind: Kind, observed: WatchedObject, effect: &mut Effect) {
+        let WatchedObject {
             name,
             object,
             stored,
@@ -224,10 +211,10 @@ impl ClusterState {
         }
     }
 
-    /// Puts the object, or nothing, where the key is; notes what resolution may say otherwise then.
+    /// Replaces or removes the object of this key; notes which outcomes of resolution that may change.
     fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>, effect: &mut Effect) {
         let before = self.world.get(key);
-        // What is kept is found by its own name: an object of another would stay for ever.
+        // Objects are found by their own names: one with a different name would stay for ever.
         if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
             return;
         }
@@ -261,7 +248,7 @@ impl ClusterState {
         }
     }
 
-    /// The endpoint sets of these Services, as the whole world would be resolved to.
+    /// Returns the endpoint sets of these Services, as a whole resolution would give them.
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -279,28 +266,28 @@ pub(super) mod tests {
     use super::*;
     use sesame_gateway_api::decode::{self, Limits};
 
-    pub(in crate::engine) fn observed(yaml: &str) -> Observed {
+    pub(in crate::engine) fn observed(yaml: &str) -> WatchedObject {
         let mut decoded = decode::decode(yaml, &Limits::default());
         let object = decoded
             .pop()
             .expect("a document")
             .expect("an object")
             .object;
-        Observed {
+        WatchedObject {
             name: object.metadata().key(),
             object: Ok(object),
             stored: None,
         }
     }
 
-    fn route(name: &str, service: &str) -> Observed {
+    fn route(name: &str, service: &str) -> WatchedObject {
         observed(&format!(
             "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: {name}}}, \
              spec: {{rules: [{{backendRefs: [{{name: {service}, port: 80}}]}}]}}}}"
         ))
     }
 
-    fn slice_of(name: &str, service: &str) -> Observed {
+    fn slice_of(name: &str, service: &str) -> WatchedObject {
         observed(&format!(
             "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: {name}, \
              labels: {{kubernetes.io/service-name: {service}}}}}, addressType: IPv4, \
@@ -308,19 +295,19 @@ pub(super) mod tests {
         ))
     }
 
-    fn slice(service: &str) -> Observed {
+    fn slice(service: &str) -> WatchedObject {
         slice_of(&format!("{service}-1"), service)
     }
 
-    fn take(state: &mut ClusterState, kind: Kind, seen: Seen<Observed>) -> bool {
-        let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
+    fn take(state: &mut ClusterState, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
+        let effect = state.take(Input::Watched { kind, event }, &Metrics::new());
         effect.world_changed
     }
 
     /// The Services whose endpoints change, if nothing else does.
-    fn services(state: &mut ClusterState, seen: Seen<Observed>) -> Vec<String> {
+    fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
-        let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
+        let effect = state.take(Input::Watched { kind, event }, &Metrics::new());
         assert!(!effect.world_changed);
         effect.services.iter().map(ToString::to_string).collect()
     }
@@ -328,18 +315,30 @@ pub(super) mod tests {
     #[test]
     fn a_broken_object_keeps_its_last_good_version_until_it_is_gone() {
         let mut state = ClusterState::default();
-        let broken = || Observed {
+        let broken = || WatchedObject {
             object: Err("a number is too large".to_owned()),
             ..route("a", "app")
         };
         let all = vec![route("a", "app"), route("b", "app")];
-        assert!(take(&mut state, Kind::HttpRoute, Seen::All(all)));
-        assert!(take(&mut state, Kind::HttpRoute, Seen::One(broken())));
+        assert!(take(&mut state, Kind::HttpRoute, WatchEvent::Listed(all)));
+        assert!(take(
+            &mut state,
+            Kind::HttpRoute,
+            WatchEvent::Applied(broken())
+        ));
         assert_eq!((state.world().len(), state.broken_count()), (2, 1));
         // Listed again, it is still there and still broken; the other is gone.
-        assert!(take(&mut state, Kind::HttpRoute, Seen::All(vec![broken()])));
+        assert!(take(
+            &mut state,
+            Kind::HttpRoute,
+            WatchEvent::Listed(vec![broken()])
+        ));
         assert_eq!((state.world().len(), state.broken_count()), (1, 1));
-        assert!(take(&mut state, Kind::HttpRoute, Seen::Gone(broken())));
+        assert!(take(
+            &mut state,
+            Kind::HttpRoute,
+            WatchEvent::Deleted(broken())
+        ));
         assert_eq!((state.world().len(), state.broken_count()), (0, 0));
     }
 
@@ -348,7 +347,7 @@ pub(super) mod tests {
         let mut state = ClusterState::default();
         for kind in Kind::ALL {
             assert!(!state.is_listed(), "{kind}");
-            take(&mut state, *kind, Seen::All(Vec::new()));
+            take(&mut state, *kind, WatchEvent::Listed(Vec::new()));
             if *kind == Kind::BackendTlsPolicy {
                 assert!(
                     !state.is_listed(),
@@ -359,7 +358,7 @@ pub(super) mod tests {
                 break;
             }
         }
-        take(&mut state, Kind::Namespace, Seen::All(Vec::new()));
+        take(&mut state, Kind::Namespace, WatchEvent::Listed(Vec::new()));
         assert!(state.is_whole());
         let key = ObjectKey {
             kind: Kind::Secret,
@@ -378,11 +377,15 @@ pub(super) mod tests {
     #[test]
     fn endpoints_change_nothing_else_and_services_that_nobody_refers_to_nothing() {
         let mut state = ClusterState::default();
-        take(&mut state, Kind::HttpRoute, Seen::One(route("a", "app")));
+        take(
+            &mut state,
+            Kind::HttpRoute,
+            WatchEvent::Applied(route("a", "app")),
+        );
         state.note_resolved();
         let none: [&str; 0] = [];
         let service = |name: &str, port: u16| {
-            Seen::One(observed(&format!(
+            WatchEvent::Applied(observed(&format!(
                 "{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{ports: [{{port: {port}}}]}}}}"
             )))
         };
@@ -390,23 +393,26 @@ pub(super) mod tests {
         assert!(take(&mut state, Kind::Service, service("app", 80)));
         assert!(take(&mut state, Kind::Service, service("app", 81)));
         state.note_resolved();
-        let changed = services(&mut state, Seen::One(slice("other")));
+        let changed = services(&mut state, WatchEvent::Applied(slice("other")));
         assert_eq!(changed, ["default/other"]);
-        let changed = services(&mut state, Seen::One(slice("app")));
+        let changed = services(&mut state, WatchEvent::Applied(slice("app")));
         assert_eq!(changed, ["default/app"]);
-        assert_eq!(services(&mut state, Seen::One(slice("app"))), none);
+        assert_eq!(
+            services(&mut state, WatchEvent::Applied(slice("app"))),
+            none
+        );
         // A route that refers to it later finds what was learned meanwhile.
         assert!(take(
             &mut state,
             Kind::HttpRoute,
-            Seen::One(route("b", "other"))
+            WatchEvent::Applied(route("b", "other"))
         ));
         assert_eq!(state.world().endpoint_slices.len(), 2);
         state.note_resolved();
         // A slice that goes over to another Service is a change of both.
-        let changed = services(&mut state, Seen::One(slice_of("app-1", "other")));
+        let changed = services(&mut state, WatchEvent::Applied(slice_of("app-1", "other")));
         assert_eq!(changed, ["default/app", "default/other"]);
-        let changed = services(&mut state, Seen::Gone(slice_of("app-1", "other")));
+        let changed = services(&mut state, WatchEvent::Deleted(slice_of("app-1", "other")));
         assert_eq!(changed, ["default/other"]);
     }
 }

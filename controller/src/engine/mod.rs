@@ -1,13 +1,13 @@
-//! The engine: what the watches see in, what is to be published and said out. One thread; all of its work is CPU-bound.
+//! The engine: events of the watches in, publications and statuses out. One thread; all of its work is CPU-bound.
 //!
-//! It resolves the whole world after a short quiet, and only a whole world: until every kind was listed once and
-//! every object referred to was read, there is nothing to publish, so that nothing is withdrawn because something is
-//! not known yet. Endpoints alone change nothing but endpoint shards, so those are made anew without resolving anything;
-//! a few routes that change are resolved with their neighbours alone. Both with the outcome of a whole resolution. It
+//! It resolves the world after a short quiet, and only a whole world: until every kind was listed once and
+//! every object referred to was read, there is nothing to publish, so that nothing is withdrawn because some object is
+//! not known yet. Endpoints change nothing but endpoint shards, so those are made anew without a resolution;
+//! a few changed routes are resolved with their neighbours alone. Both have the outcome of a whole resolution. The engine
 //! never waits for a write.
 
+mod bundles;
 mod cluster_state;
-mod offers;
 mod pending;
 #[cfg(test)]
 mod refresh_tests;
@@ -25,66 +25,25 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-pub(crate) use self::cluster_state::Observed;
+use self::bundles::{Bundles, Refresh};
 use self::cluster_state::{ClusterState, Effect};
-use self::offers::{Bundles, Refresh};
-pub(crate) use self::offers::{Offer, Offers};
 use self::pending::{Pending, Task};
-use crate::report::{Judged, Rejudged, Stored};
+use crate::publish::{DesiredPublications, revisions};
 use crate::serve::Metrics;
-use crate::watch::fetch::{Answer, References};
-use crate::watch::{Seen, references};
+use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
+use crate::watch::{Input, References, references};
 use sesame_gateway_api::expiry::Expiry;
 use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
 use sesame_gateway_api::resolve::{Options, Resolver};
-use sesame_gateway_api::world::{Kind, LastGoodKeys, ObjectKey};
+use sesame_gateway_api::world::ObjectKey;
 
-/// What arrives.
-#[derive(Debug)]
-pub(crate) enum Input {
-    /// A watch saw something.
-    Seen {
-        /// The kind that is watched.
-        kind: Kind,
-        /// What it saw.
-        seen: Seen<Observed>,
-    },
-    /// What was published last, read before anything that is referred to.
-    Published(LastGoodKeys),
-    /// An object that is referred to was read.
-    Fetched {
-        /// Which.
-        key: ObjectKey,
-        /// What came of it.
-        answer: Answer,
-    },
-}
-
-/// Which Gateways are served.
+/// Choice of the Gateways that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// All of all classes.
+    /// All Gateways of all classes of ours.
     Multiple,
-    /// The oldest of the oldest class.
+    /// The oldest Gateway of the oldest class.
     Single,
-}
-
-/// A change for whoever writes statuses.
-#[derive(Debug)]
-pub(crate) struct StatusChange {
-    /// Statuses as they are stored now; none of an object that is gone.
-    pub(crate) stored: Vec<(ObjectKey, Option<Stored>)>,
-    /// What is to be said now, when that may have changed.
-    pub(crate) judgement: Option<Judgement>,
-}
-
-/// What is to be said.
-#[derive(Debug)]
-pub(crate) enum Judgement {
-    /// Of everything.
-    Whole(Arc<Judged>),
-    /// Of some routes; nothing else has changed.
-    Routes(Rejudged),
 }
 
 /// Everything the engine's thread owns.
@@ -93,13 +52,13 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) mode: Mode,
     pub(crate) references: watch::Sender<References>,
-    pub(crate) offers: watch::Sender<Option<Arc<Offers>>>,
+    pub(crate) desired: watch::Sender<Option<Arc<DesiredPublications>>>,
     pub(crate) statuses: UnboundedSender<StatusChange>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Engine {
-    /// Runs until nobody sends any more, or listens.
+    /// Runs until all senders of inputs, or the receiver of statuses, are gone.
     pub(crate) fn run(self) {
         let mut state = ClusterState::default();
         let mut resolver = Resolver::default();
@@ -115,8 +74,8 @@ impl Engine {
                     let sets = state.endpoint_sets(&services, &self.options);
                     match bundles.refresh(&sets) {
                         Refresh::Same => {}
-                        Refresh::Offers(offers) => {
-                            self.offers.send_replace(Some(Arc::new(offers)));
+                        Refresh::Changed(desired) => {
+                            self.desired.send_replace(Some(Arc::new(desired)));
                             pending.offered(Instant::now());
                         }
                         Refresh::Whole => pending.note(Effect::world(), Instant::now()),
@@ -131,27 +90,27 @@ impl Engine {
                     if !state.is_whole() {
                         continue;
                     }
-                    let mut judgement = None;
+                    let mut outcome = None;
                     let routes = std::mem::take(&mut pending.routes);
                     if !pending.unresolved && !routes.is_empty() {
-                        let rejudged =
+                        let update =
                             self.reroute(&state, &routes, &mut of_neighbours, &mut bundles);
-                        judgement = rejudged.map(Judgement::Routes);
-                        pending.unresolved = judgement.is_none();
+                        outcome = update.map(Resolved::Routes);
+                        pending.unresolved = outcome.is_none();
                     }
                     if pending.unresolved {
-                        let judged = self.resolve(&mut state, &mut resolver, &mut bundles);
-                        judgement = Some(Judgement::Whole(judged));
+                        let statuses = self.resolve(&mut state, &mut resolver, &mut bundles);
+                        outcome = Some(Resolved::World(statuses));
                         pending.resolved(Instant::now());
                     }
-                    if judgement.is_some() {
+                    if outcome.is_some() {
                         state.note_resolved();
                     }
                     let change = StatusChange {
                         stored: std::mem::take(&mut pending.stored),
-                        judgement,
+                        resolved: outcome,
                     };
-                    let nothing = change.stored.is_empty() && change.judgement.is_none();
+                    let nothing = change.stored.is_empty() && change.resolved.is_none();
                     if !nothing && self.statuses.send(change).is_err() {
                         return;
                     }
@@ -160,7 +119,7 @@ impl Engine {
             };
             match input {
                 Ok(input) => {
-                    // All that is here already is one change.
+                    // All inputs that have arrived already are one change.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
                         let effect = state.take(input, &self.metrics);
@@ -173,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Has what the world refers to read, and forgets what it no longer refers to.
+    /// Has the objects read that the world refers to, and forgets those that it no longer refers to.
     fn want(&self, state: &mut ClusterState) {
         if !state.is_listed() {
             return;
@@ -184,31 +143,31 @@ impl Engine {
         }
     }
 
-    /// Offers what has become of routes that were others; none if only a whole resolution tells.
+    /// Resolves changed routes with their neighbours alone; none if it takes a whole resolution.
     fn reroute(
         &self,
         state: &ClusterState,
         before: &Before,
         resolver: &mut Resolver,
         bundles: &mut Bundles,
-    ) -> Option<Rejudged> {
-        // There, what Gateways there are decides which is served.
+    ) -> Option<RouteStatusUpdate> {
+        // In that mode, the Gateways that exist decide which one is served.
         if self.mode == Mode::Single {
             return None;
         }
         let start = Instant::now();
         let Rerouted { hosts, statuses } = reroute(state.world(), before, resolver, &self.options)?;
-        let mut revisions = BTreeMap::new();
+        let mut changed = BTreeMap::new();
         if !hosts.is_empty() {
-            let offers = bundles.reroute(hosts)?;
-            revisions = offers::revisions(&offers);
-            self.offers.send_replace(Some(Arc::new(offers)));
+            let desired = bundles.reroute(hosts)?;
+            changed = revisions(&desired);
+            self.desired.send_replace(Some(Arc::new(desired)));
         }
         self.metrics.rerouted(start.elapsed());
         let now = |other: OtherStatus| (other.route, other.now);
-        Some(Rejudged {
+        Some(RouteStatusUpdate {
             routes: statuses.into_iter().map(now).collect(),
-            revisions,
+            revisions: changed,
         })
     }
 
@@ -217,7 +176,7 @@ impl Engine {
         state: &mut ClusterState,
         resolver: &mut Resolver,
         bundles: &mut Bundles,
-    ) -> Arc<Judged> {
+    ) -> Arc<ResolvedStatuses> {
         let start = Instant::now();
         let (mut resolution, unserved) = match self.mode {
             Mode::Multiple => (
@@ -239,22 +198,22 @@ impl Engine {
             })
             .collect();
         self.metrics.certificates(&expiries);
-        let (offers, unpublishable) =
-            bundles.offer(gateways, &resolution.statuses, &unserved, state);
+        let (desired, unpublishable) =
+            bundles.build(gateways, &resolution.statuses, &unserved, state);
         self.metrics.resolved(
             start.elapsed(),
             state.world(),
-            offers.len(),
+            desired.len(),
             state.broken_count(),
         );
-        let offers = Arc::new(offers);
-        let judged = Arc::new(Judged {
+        let desired = Arc::new(desired);
+        let statuses = Arc::new(ResolvedStatuses {
             statuses: resolution.statuses,
-            revisions: offers::revisions(&offers),
+            revisions: revisions(&desired),
             unpublishable,
             expiries,
         });
-        self.offers.send_replace(Some(offers));
-        judged
+        self.desired.send_replace(Some(desired));
+        statuses
     }
 }

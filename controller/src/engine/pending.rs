@@ -1,58 +1,58 @@
-//! What has changed and is not worked into what is offered yet, and when it will be. Pure: it is told the time.
+//! Changes that are not yet part of the publications, and the time at which they will be. Pure: it is told the time.
 //!
-//! Endpoints of resolved Services have a way of their own, which is short. In a busy cluster they change all the time,
-//! so what changes meanwhile is offered together.
+//! Endpoints of resolved Services have a fast path of their own. In a busy cluster they change all the time,
+//! so changes that arrive meanwhile are published together.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::cluster_state::Effect;
-use crate::report::Stored;
+use crate::watch::StoredStatus;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::reroute::Before;
 use sesame_gateway_api::world::ObjectKey;
 
-/// A change is resolved when nothing else arrives for this long.
+/// Quiet time after which a change is resolved.
 const QUIET: Duration = Duration::from_millis(5);
-/// Or when it has waited for this long.
+/// Longest time that a change waits for quiet.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Endpoints that change at once are offered at once.
+/// Time in which endpoints that change together are gathered.
 const GATHER: Duration = Duration::from_millis(2);
-/// And this is how long the next ones are gathered.
+/// Time in which the next ones are gathered, after some were published.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// What waits.
+/// Changes that wait.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// Whether resolution may say something else than the last time.
+    /// True if the outcome of resolution may have changed.
     pub(super) unresolved: bool,
-    /// Routes that are others now, as they were when they were last resolved.
+    /// Routes that have changed, as they were when they were last resolved.
     pub(super) routes: Before,
-    /// Statuses that are stored otherwise.
-    pub(super) stored: Vec<(ObjectKey, Option<Stored>)>,
-    /// Services that have other endpoints.
+    /// Statuses whose stored form has changed.
+    pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
+    /// Services whose endpoints have changed.
     pub(super) services: BTreeSet<NamespacedName>,
-    /// When the first and the last of what is to be resolved or told arrived; none once it was looked at.
+    /// Arrival of the first and the last change that is to be resolved or reported; none once they were looked at.
     arrived: Option<(Instant, Instant)>,
-    /// When the endpoints are due.
+    /// Time at which the endpoints are due.
     refresh: Option<Instant>,
-    /// Until when endpoints are gathered.
+    /// End of the time in which endpoints are gathered.
     paused: Option<Instant>,
 }
 
-/// What is to be done.
+/// Next task of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Nothing for this long; none for as long as nothing arrives.
+    /// Wait for this long; none until an input arrives.
     Wait(Option<Duration>),
-    /// The endpoints of the Services are to be offered.
+    /// Publish the endpoints of the Services.
     Refresh,
-    /// All of it is to be looked at.
+    /// Look at all changes.
     Settle,
 }
 
 impl Pending {
-    /// Nothing was resolved yet.
+    /// Returns the state before the first resolution.
     pub(super) fn new() -> Self {
         Self {
             unresolved: true,
@@ -65,7 +65,7 @@ impl Pending {
         }
     }
 
-    /// Takes what an input did.
+    /// Adds the effect of an input.
     pub(super) fn note(&mut self, effect: Effect, now: Instant) {
         let Effect {
             world_changed,
@@ -89,7 +89,7 @@ impl Pending {
         self.stored.extend(stored);
     }
 
-    /// What is to be done now.
+    /// Returns the task that is due now.
     pub(super) fn task(&self, now: Instant) -> Task {
         let settle = self
             .arrived
@@ -105,23 +105,23 @@ impl Pending {
         Task::Wait(next.map(|next| next.saturating_duration_since(now)))
     }
 
-    /// The Services whose endpoints are looked at now.
+    /// Takes the Services whose endpoints are published now.
     pub(super) fn take_services(&mut self) -> BTreeSet<NamespacedName> {
         self.refresh = None;
         std::mem::take(&mut self.services)
     }
 
-    /// Endpoints are offered now; most that change in a cluster are of no Gateway's, and nothing waits for those.
+    /// Notes that endpoints are published now. Most endpoints that change in a cluster are no Gateway's: nothing waits for those.
     pub(super) fn offered(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }
 
-    /// Everything that has arrived is looked at now; what cannot be done yet waits for more.
+    /// Notes that all changes are looked at now. If something is still missing, they wait for the next input.
     pub(super) fn look(&mut self) {
         self.arrived = None;
     }
 
-    /// The whole world is resolved now, its endpoints too. The routes were taken for it.
+    /// Notes that the whole world is resolved now, with its endpoints. Its routes were taken before.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
         self.services.clear();

@@ -1,17 +1,16 @@
-//! Endpoints that are offered without a resolution are those of a resolution.
+//! Endpoints that are current without a resolution are those of a resolution.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::Input;
+use super::bundles::{Bundles, Refresh};
+use super::cluster_state::ClusterState;
 use super::cluster_state::tests::observed;
-use super::cluster_state::{ClusterState, Observed};
-use super::offers::{Bundles, Offer, Offers, Refresh};
-use crate::publish::Bundle;
+use crate::publish::{Bundle, Desired, DesiredPublications};
 use crate::serve::Metrics;
-use crate::watch::Seen;
+use crate::watch::{Input, WatchEvent, WatchedObject};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::{self, Options};
@@ -48,34 +47,38 @@ const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
 ";
 
-fn take(state: &mut ClusterState, kind: Kind, seen: Seen<Observed>) -> (bool, Vec<NamespacedName>) {
-    let effect = state.take(Input::Seen { kind, seen }, &Metrics::new());
+fn take(
+    state: &mut ClusterState,
+    kind: Kind,
+    event: WatchEvent<WatchedObject>,
+) -> (bool, Vec<NamespacedName>) {
+    let effect = state.take(Input::Watched { kind, event }, &Metrics::new());
     (effect.world_changed, effect.services)
 }
 
-/// Everything that a whole resolution offers.
-fn whole(state: &ClusterState, bundles: &mut Bundles) -> Offers {
+/// Returns the publications of a whole resolution.
+fn whole(state: &ClusterState, bundles: &mut Bundles) -> DesiredPublications {
     let resolution = resolve::resolve(state.world(), &Options::default());
-    let (offers, unpublishable) = bundles.offer(
+    let (desired, unpublishable) = bundles.build(
         resolution.gateways,
         &resolution.statuses,
         &BTreeSet::new(),
         state,
     );
     assert!(unpublishable.is_empty());
-    offers
+    desired
 }
 
-fn published(offers: &Offers) -> Vec<Arc<Bundle>> {
-    let bundle = |offer: &Offer| match offer {
-        Offer::Publish(bundle) => Arc::clone(bundle),
-        Offer::Keep => panic!("both Gateways are published"),
+fn published(desired: &DesiredPublications) -> Vec<Arc<Bundle>> {
+    let bundle = |desired: &Desired| match desired {
+        Desired::Publish(bundle) => Arc::clone(bundle),
+        Desired::Retain => panic!("both Gateways are published"),
     };
-    offers.values().map(bundle).collect()
+    desired.values().map(bundle).collect()
 }
 
 /// A slice of some Service: any ports, any addresses, whether ready or not.
-fn slice() -> impl Strategy<Value = (bool, Observed)> {
+fn slice() -> impl Strategy<Value = (bool, WatchedObject)> {
     let endpoint = (0..6_usize, 0..4_usize).prop_map(|(address, state)| {
         let address = [
             "10.0.0.1",
@@ -128,27 +131,27 @@ proptest! {
         for document in decode::split(OBJECTS) {
             let object = observed(document.text);
             let kind = object.object.as_ref().expect("an object").kind();
-            take(&mut state, kind, Seen::One(object));
+            take(&mut state, kind, WatchEvent::Applied(object));
         }
         let mut bundles = Bundles::default();
-        let mut offered = whole(&state, &mut bundles);
+        let mut current = whole(&state, &mut bundles);
         state.note_resolved();
         for batch in batches {
             let mut services = BTreeSet::new();
             for (there, object) in batch {
-                let seen = if there { Seen::One(object) } else { Seen::Gone(object) };
-                let (world_changed, changed) = take(&mut state, Kind::EndpointSlice, seen);
+                let event = if there { WatchEvent::Applied(object) } else { WatchEvent::Deleted(object) };
+                let (world_changed, changed) = take(&mut state, Kind::EndpointSlice, event);
                 prop_assert!(!world_changed);
                 services.extend(changed);
             }
             let sets = state.endpoint_sets(&services, &Options::default());
             match bundles.refresh(&sets) {
                 Refresh::Same => {}
-                Refresh::Offers(offers) => offered = offers,
-                Refresh::Whole => offered = whole(&state, &mut bundles),
+                Refresh::Changed(desired) => current = desired,
+                Refresh::Whole => current = whole(&state, &mut bundles),
             }
             let expected = whole(&state, &mut Bundles::default());
-            prop_assert_eq!(published(&offered), published(&expected));
+            prop_assert_eq!(published(&current), published(&expected));
         }
     }
 }

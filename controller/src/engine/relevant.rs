@@ -1,4 +1,4 @@
-//! Which Services resolution looks at. Pure.
+//! Finds the Services that resolution looks at. Pure.
 
 use std::collections::HashSet;
 
@@ -7,12 +7,12 @@ use sesame_gateway_api::api::{
 };
 use sesame_gateway_api::world::{AnyObject, World};
 
-/// The Services that routes and policies refer to.
+/// Services that routes and policies refer to.
 #[derive(Debug, Default)]
 pub(super) struct Relevant(HashSet<NamespacedName>);
 
 impl Relevant {
-    /// From all routes and policies, ours or not.
+    /// Collects the references of all routes and policies, ours or not.
     pub(super) fn of(world: &World) -> Self {
         let mut named = Named::default();
         for route in &world.http_routes {
@@ -40,7 +40,7 @@ impl Relevant {
         Self(named.0.into_iter().map(own).collect())
     }
 
-    /// Whether resolution may say something else once this object is there, changed or gone.
+    /// Returns true if the outcome of resolution may change once this object is there, changed or gone.
     pub(super) fn holds(&self, object: &AnyObject) -> bool {
         match object {
             AnyObject::Service(service) => self.0.contains(&service.metadata.key()),

@@ -7,13 +7,12 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::Input;
+use super::bundles::Bundles;
 use super::cluster_state::tests::observed;
-use super::cluster_state::{ClusterState, Effect, Observed};
-use super::offers::{Bundles, Offer};
-use crate::publish::Bundle;
+use super::cluster_state::{ClusterState, Effect};
+use crate::publish::{Bundle, Desired};
 use crate::serve::Metrics;
-use crate::watch::Seen;
+use crate::watch::{Input, WatchEvent, WatchedObject};
 use any_routes::{OBJECTS, any_place, any_rules, version};
 use sesame_gateway_api::decode;
 use sesame_gateway_api::resolve::reroute::{Before, OtherStatus, Rerouted, reroute};
@@ -24,36 +23,36 @@ use sesame_gateway_api::world::Kind;
 fn state() -> ClusterState {
     let mut state = ClusterState::default();
     for document in decode::split(OBJECTS) {
-        take(&mut state, Seen::One(observed(document.text)));
+        take(&mut state, WatchEvent::Applied(observed(document.text)));
     }
     state
 }
 
-fn take(state: &mut ClusterState, seen: Seen<Observed>) -> Effect {
-    let (Seen::One(object) | Seen::Gone(object)) = &seen else {
+fn take(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Effect {
+    let (WatchEvent::Applied(object) | WatchEvent::Deleted(object)) = &event else {
         panic!("one object at a time");
     };
     let kind = object.object.as_ref().expect("an object").kind();
-    state.take(Input::Seen { kind, seen }, &Metrics::new())
+    state.take(Input::Watched { kind, event }, &Metrics::new())
 }
 
 /// Everything that a whole resolution says.
 fn whole(state: &ClusterState, bundles: &mut Bundles) -> (Vec<Bundle>, Statuses) {
     let resolution = resolve::resolve(state.world(), &Options::default());
     let statuses = resolution.statuses;
-    let (offers, _) = bundles.offer(resolution.gateways, &statuses, &BTreeSet::new(), state);
-    (published(offers.values()), statuses)
+    let (desired, _) = bundles.build(resolution.gateways, &statuses, &BTreeSet::new(), state);
+    (published(desired.values()), statuses)
 }
 
-fn published<'o>(offers: impl Iterator<Item = &'o Offer>) -> Vec<Bundle> {
-    let bundle = |offer: &Offer| match offer {
-        Offer::Publish(bundle) => Bundle::clone(bundle),
-        Offer::Keep => panic!("both Gateways are published"),
+fn published<'o>(desired: impl Iterator<Item = &'o Desired>) -> Vec<Bundle> {
+    let bundle = |desired: &Desired| match desired {
+        Desired::Publish(bundle) => Bundle::clone(bundle),
+        Desired::Retain => panic!("both Gateways are published"),
     };
-    offers.map(bundle).collect()
+    desired.map(bundle).collect()
 }
 
-fn route(name: &str, kind: &str, spec: &str) -> Observed {
+fn route(name: &str, kind: &str, spec: &str) -> WatchedObject {
     observed(&format!(
         "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: {name}}}, spec: {spec}}}"
     ))
@@ -72,7 +71,7 @@ proptest! {
     ) {
         let mut state = state();
         for (name, place) in places.iter().enumerate() {
-            take(&mut state, Seen::One(observed(&version(name, place, &[]))));
+            take(&mut state, WatchEvent::Applied(observed(&version(name, place, &[]))));
         }
         let (mut bundles, mut resolver) = (Bundles::default(), Resolver::default());
         let (_, mut said) = whole(&state, &mut bundles);
@@ -83,11 +82,11 @@ proptest! {
             for (event, name, other_place, rules) in batch {
                 let place = if event == 1 { &other_place } else { &places[name] };
                 let route = observed(&version(name, place, &rules));
-                let seen = match event {
-                    0 => Seen::Gone(route),
-                    _ => Seen::One(route),
+                let event = match event {
+                    0 => WatchEvent::Deleted(route),
+                    _ => WatchEvent::Applied(route),
                 };
-                let effect = take(&mut state, seen);
+                let effect = take(&mut state, event);
                 world_changed |= effect.world_changed;
                 for route in effect.routes {
                     before.entry(route.key()).or_insert(route);
@@ -98,28 +97,28 @@ proptest! {
             } else {
                 reroute(state.world(), &before, &mut resolver, &Options::default())
             };
-            let offers = rerouted.and_then(|Rerouted { hosts, statuses }| {
+            let desired = rerouted.and_then(|Rerouted { hosts, statuses }| {
                 let now = |other: OtherStatus| (other.route, other.now);
                 said.routes.extend(statuses.into_iter().map(now));
                 bundles.reroute(hosts)
             });
-            let offered = if let Some(offers) = offers {
-                published(offers.values())
+            let published_now = if let Some(desired) = desired {
+                published(desired.values())
             } else {
-                let (offered, statuses) = whole(&state, &mut bundles);
+                let (published_now, statuses) = whole(&state, &mut bundles);
                 said = statuses;
-                offered
+                published_now
             };
             state.note_resolved();
             let (expected, statuses) = whole(&state, &mut Bundles::default());
-            prop_assert_eq!(&offered, &expected);
+            prop_assert_eq!(&published_now, &expected);
             prop_assert_eq!(&said, &statuses);
         }
     }
 }
 
 fn change(state: &mut ClusterState, spec: &str) -> Option<Rerouted> {
-    let effect = take(state, Seen::One(route("a", "HTTPRoute", spec)));
+    let effect = take(state, WatchEvent::Applied(route("a", "HTTPRoute", spec)));
     assert!(!effect.world_changed);
     let before: Before = effect.routes.into_iter().map(|r| (r.key(), r)).collect();
     state.note_resolved();
@@ -138,10 +137,13 @@ fn a_change_of_rules_is_one_of_their_virtual_hosts_and_one_of_backends_is_everyb
     };
     take(
         &mut state,
-        Seen::One(route("a", "HTTPRoute", &spec("/", "s0"))),
+        WatchEvent::Applied(route("a", "HTTPRoute", &spec("/", "s0"))),
     );
     let other = "{parentRefs: [{name: edge}], hostnames: [b.example.com], rules: [{backendRefs: [{name: s1, port: 80}]}]}";
-    take(&mut state, Seen::One(route("b", "HTTPRoute", other)));
+    take(
+        &mut state,
+        WatchEvent::Applied(route("b", "HTTPRoute", other)),
+    );
     state.note_resolved();
     let rerouted = change(&mut state, &spec("/a", "s0")).expect("it is told");
     assert!(rerouted.statuses.is_empty(), "{rerouted:?}");

@@ -1,4 +1,4 @@
-//! One Gateway only: the oldest of the oldest class. Pure.
+//! Serves one Gateway only: the oldest of the oldest class. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::World;
 
-/// Resolves the world as if there were no other class and no other Gateway of ours, and tells those why not. The
-/// second value is the Gateways that are not served.
+/// Resolves the world as if there were no other class and no other Gateway of ours, and says so in their statuses. The
+/// second value holds the Gateways that are not served.
 pub(super) fn resolve(
     world: &World,
     resolver: &mut Resolver,

@@ -1,35 +1,35 @@
-//! What to do about the Lease. Pure.
+//! Decides what to do about the Lease. Pure.
 //!
-//! Whether a holder is gone is told by how long the record has not changed while we looked, never by the times that
-//! it holds: those are of another clock.
+//! A holder is gone when the record has not changed for long enough while we looked. The times that
+//! the record holds are of another clock, and are never compared.
 
 use std::time::{Duration, Instant};
 
-/// What the Lease says.
+/// Content of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Empty when it was given up.
+    /// Holder of the Lease; empty when it was given up.
     pub(super) holder: String,
-    /// How long the holder may be silent.
+    /// Time that the holder may be silent.
     pub(super) duration: Duration,
-    /// Changes with every write.
+    /// Version of the object, which changes with every write.
     pub(super) version: String,
 }
 
-/// What to do.
+/// Next step of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There is no Lease: make one.
+    /// Create the Lease: there is none.
     Create,
-    /// It is free, or its holder is gone: take it.
+    /// Take the Lease: it is free, or its holder is gone.
     Take,
-    /// It is ours: renew it.
+    /// Renew the Lease: it is ours.
     Renew,
-    /// Another holds it.
+    /// Wait: another replica holds the Lease.
     Wait,
 }
 
-/// Decides. `since` is when the record was first seen as it is.
+/// Decides the next step. `since` is the time at which the record was first seen as it is.
 pub(super) fn decide(record: Option<&Record>, me: &str, since: Instant, now: Instant) -> Step {
     let Some(Record {
         holder,

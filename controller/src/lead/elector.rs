@@ -13,26 +13,26 @@ use tokio::sync::watch;
 use super::decide::{Record, Step, decide};
 use crate::serve::Metrics;
 
-/// The name of the Lease.
+/// Name of the Lease.
 const NAME: &str = "sesame-controller";
 
 /// One replica's part in the election.
 pub(crate) struct Elector {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    /// Unique among replicas.
+    /// Name of this replica, unique among all.
     pub(crate) identity: String,
-    /// How long a holder may be silent before another takes over.
+    /// Time that a holder may be silent before another takes over.
     pub(crate) duration: Duration,
     pub(crate) leading: watch::Sender<bool>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Elector {
-    /// Takes part until `stop`; then gives the Lease up.
+    /// Takes part in the election until `stop`, and then gives the Lease up.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        // A third of the duration is left for what was begun to end before another begins.
+        // A third of the duration is left for writes under way to end before another leader begins.
         let deadline = self.duration * 2 / 3;
         let pause = self.duration / 8;
         let mut seen: Option<(Record, Instant)> = None;
@@ -94,7 +94,7 @@ impl Elector {
         }
     }
 
-    /// Looks at the Lease and does what is to be done; says whether it is ours now.
+    /// Reads the Lease and takes the next step; returns true if the Lease is ours now.
     async fn step(
         &self,
         api: &Api<Lease>,
@@ -128,13 +128,13 @@ impl Elector {
                 *seen = Some((self::record(&lease), Instant::now()));
                 Ok(true)
             }
-            // Another was quicker.
+            // Another replica was quicker.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// The Lease as ours; `before` is what it said if it is ours already.
+    /// Returns the Lease with this replica as its holder; `before` is its content if it is ours already.
     fn lease(&self, before: Option<LeaseSpec>, mut metadata: ObjectMeta) -> Lease {
         metadata.name = Some(NAME.to_owned());
         metadata.managed_fields = None;
@@ -167,7 +167,7 @@ impl Elector {
         Ok(())
     }
 
-    /// Frees the Lease, so that the next need not wait.
+    /// Frees the Lease, so that the next leader need not wait.
     async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
         let give_up = self.free(api);
         match tokio::time::timeout(limit, give_up).await {
@@ -185,7 +185,7 @@ fn record(lease: &Lease) -> Record {
         holder: spec
             .and_then(|spec| spec.holder_identity.clone())
             .unwrap_or_default(),
-        // What another writes here binds us only within reason.
+        // A duration that another replica wrote binds us only within reason.
         duration: Duration::from_secs(seconds.unwrap_or(15).clamp(1, 600).unsigned_abs().into()),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
     }

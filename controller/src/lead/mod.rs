@@ -1,4 +1,4 @@
-//! Which replica writes: the one that holds the Lease. All of them watch and compute.
+//! Elects the replica that writes: the one that holds the Lease. All replicas watch and compute.
 //!
 //! A holder that cannot renew in time stops writing before anybody else may begin. Agents never need a leader.
 

@@ -1,35 +1,35 @@
-//! A Gateway as far as provisioning knows it. Pure.
+//! The fields of a Gateway from which its Service is made. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::watch::Incoming;
+use crate::watch::Received;
 use sesame_gateway_api::api::NamespacedName;
 
-/// What a Gateway's objects are made of.
+/// Fields of a Gateway from which its objects are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
     pub(super) uid: String,
-    /// As the API writes times: the earlier is the smaller.
+    /// Time of creation as the API writes it: the earlier is the smaller text.
     pub(super) created: String,
     pub(super) class: String,
-    /// Of `spec.infrastructure`.
+    /// Labels of `spec.infrastructure`.
     pub(super) labels: BTreeMap<String, String>,
-    /// Likewise.
+    /// Annotations of `spec.infrastructure`.
     pub(super) annotations: BTreeMap<String, String>,
-    /// `TCP` or `UDP`, and the port.
+    /// Ports of the listeners: `TCP` or `UDP`, and the number.
     pub(super) ports: BTreeSet<(&'static str, u16)>,
-    /// Of the status; those that an EndpointSlice may hold.
+    /// Addresses of the status that an EndpointSlice may hold.
     pub(super) addresses: BTreeSet<IpAddr>,
 }
 
 impl Basis {
-    /// None if the Gateway is being deleted, or is no Gateway at all.
-    pub(super) fn of(incoming: &Incoming) -> Option<Self> {
-        let value = &incoming.value;
+    /// Reads a Gateway; none if it is being deleted, or is no Gateway at all.
+    pub(super) fn of(received: &Received) -> Option<Self> {
+        let value = received.value();
         let text = |pointer: &str| Some(value.pointer(pointer)?.as_str()?.to_owned());
         if value.pointer("/metadata/deletionTimestamp").is_some() {
             return None;
@@ -37,7 +37,7 @@ impl Basis {
         let listeners = value.pointer("/spec/listeners").and_then(Value::as_array);
         let addresses = value.pointer("/status/addresses").and_then(Value::as_array);
         Some(Self {
-            gateway: incoming.name(),
+            gateway: received.name(),
             uid: text("/metadata/uid")?,
             created: text("/metadata/creationTimestamp").unwrap_or_default(),
             class: text("/spec/gatewayClassName")?,
@@ -54,7 +54,7 @@ impl Basis {
     }
 }
 
-/// The strings of an object by name.
+/// Returns the strings of an object by name.
 pub(super) fn map(value: &Value, pointer: &str) -> BTreeMap<String, String> {
     let object = value.pointer(pointer).and_then(Value::as_object);
     let entries = object.into_iter().flatten();
@@ -73,7 +73,7 @@ fn port(listener: &Value) -> Option<(&'static str, u16)> {
     (port != 0).then_some((transport, port))
 }
 
-/// What the API takes as an endpoint's address.
+/// Returns true if the API takes the address as an endpoint's.
 fn is_reachable(ip: IpAddr) -> bool {
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local(),

@@ -1,4 +1,4 @@
-//! The Service and the EndpointSlices that a Gateway should have. Pure.
+//! Makes the Service and the EndpointSlices that a Gateway should have. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,22 +11,22 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// The specification's label for what is created for a Gateway.
+/// Label of the specification for objects that are created for a Gateway.
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 const MANAGED_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "sesame-controller";
-/// Annotation: a digest of all that we say of the object, so that what we no longer say is noticed.
+/// Annotation with a digest of all fields that we write, so that a field that we no longer write is noticed.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
-/// The longest name of a Service, and value of a label.
+/// Longest name of a Service, and value of a label.
 const MAX_LABEL: usize = 63;
-/// The most ports that an EndpointSlice may have.
+/// Largest number of ports of an EndpointSlice.
 const MAX_PORTS: usize = 100;
 
-/// Which object.
+/// Kind and name of an object.
 pub(super) type Key = (Kind, NamespacedName);
 
-/// An object that is to be there.
+/// Object that should exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Object {
     pub(super) gateway: NamespacedName,
@@ -34,7 +34,7 @@ pub(super) struct Object {
     pub(super) value: Value,
 }
 
-/// Everything that there should be of a Gateway; the Service comes first.
+/// Returns the objects that a Gateway should have; the Service comes first.
 pub(super) fn objects(basis: &Basis) -> Vec<Object> {
     let name = service_name(basis);
     let ports: Vec<Value> = basis
@@ -96,7 +96,7 @@ fn object(
         ports: _,
         addresses: _,
     } = basis;
-    // Ours are not for the Gateway's author to say.
+    // The Gateway's author does not decide about our own labels.
     let mut all: BTreeMap<&str, String> = BTreeMap::new();
     all.extend(wanted.iter().map(|(n, v)| (n.as_str(), v.clone())));
     all.extend(labels.iter().map(|(n, v)| (*n, (*v).to_owned())));
@@ -124,7 +124,7 @@ fn object(
     }
 }
 
-/// `<gateway>-<class>`, as the specification recommends; a digest where that is no name of a Service.
+/// Returns `<gateway>-<class>`, as the specification recommends, with a digest where that is no name of a Service.
 pub(super) fn service_name(basis: &Basis) -> String {
     let name = format!("{}-{}", basis.gateway.name, basis.class);
     let good = name.len() <= MAX_LABEL
@@ -137,9 +137,9 @@ pub(super) fn service_name(basis: &Basis) -> String {
     }
 }
 
-/// The UID of the Gateway that the object says to belong to; none if it says none.
+/// Returns the UID of the Gateway that the object names as its owner; none if it names none.
 ///
-/// This alone makes an object ours: labels are copied with the rest of an object, and names are anybody's.
+/// This alone makes an object ours: labels are copied with the rest of an object, and anybody may use a name.
 pub(super) fn owner(value: &Value) -> Option<&str> {
     let all = value.pointer("/metadata/ownerReferences")?.as_array()?;
     let ours = all.iter().find(|reference| {

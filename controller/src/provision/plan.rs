@@ -1,4 +1,4 @@
-//! The writes between what there is of Gateways and what there should be. Pure.
+//! Plans the writes between the objects that Gateways have and those that they should have. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,16 +6,14 @@ use serde_json::Value;
 
 use super::Basis;
 use super::objects::{DIGEST_ANNOTATION, Key, Object, objects, owner, service_name};
+use crate::statuses::GatewayProblems;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// Gateways that have no Service of their own, and why.
-pub(crate) type Nameless = BTreeMap<NamespacedName, String>;
-
 /// An object in the cluster that has a label of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Observed {
+pub(super) struct ExistingObject {
     pub(super) version: String,
     pub(super) value: Value,
 }
@@ -23,26 +21,26 @@ pub(super) struct Observed {
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Write {
-    /// We have none of this name.
+    /// Create the object: we have none of this name.
     Create(Object),
-    /// Ours is another.
+    /// Replace ours, which differs.
     Replace {
-        /// What is to be there.
+        /// Object that should exist.
         object: Object,
-        /// The version that is replaced.
+        /// Version that is replaced.
         version: String,
     },
-    /// It belongs to nothing any more.
+    /// Delete the object, which belongs to nothing any more.
     Delete {
-        /// Which.
+        /// Kind and name.
         key: Key,
-        /// The version that is deleted.
+        /// Version that is deleted.
         version: String,
     },
 }
 
 impl Write {
-    /// The Gateway that it is written for; none if it is deleted.
+    /// Returns the Gateway that the object is written for; none if the object is deleted.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         match self {
             Self::Create(object) | Self::Replace { object, .. } => Some(&object.gateway),
@@ -58,49 +56,49 @@ impl Write {
     }
 }
 
-/// What there is of Gateways, as far as it is known.
+/// Gateways, and the objects that they have.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct Inventory {
     /// All Gateways, ours or not.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
-    /// UIDs of Gateways that were there, of which there may be something left.
+    /// UIDs of Gateways that are gone, and may have left something behind.
     pub(super) gone: BTreeSet<String>,
-    /// What has a label of ours, whosever it is.
-    pub(super) objects: BTreeMap<Key, Observed>,
+    /// Objects with a label of ours, whosever they are.
+    pub(super) objects: BTreeMap<Key, ExistingObject>,
 }
 
-/// Everything that has to be written, and who gets nothing; `ours` are the Gateways that we serve.
+/// Returns all writes, and the Gateways that get no Service; `ours` are the Gateways that we serve.
 ///
-/// Nothing is replaced or deleted but what names the UID of a Gateway that is known. What a Gateway left behind that went
-/// while nobody looked is for Kubernetes to collect.
+/// Only objects that name the UID of a known Gateway are replaced or deleted. Whatever a Gateway left behind that went
+/// while nobody looked, Kubernetes collects.
 pub(super) fn plan<'a>(
-    known: &Known,
+    inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
-) -> (Vec<Write>, Nameless) {
-    let Known {
+) -> (Vec<Write>, GatewayProblems) {
+    let Inventory {
         gateways,
         gone,
-        objects: observed,
-    } = known;
+        objects: existing,
+    } = inventory;
     let mut writes = Vec::new();
     let mut wanted = BTreeSet::new();
     let mut unknown = BTreeSet::new();
     let mut claims: BTreeMap<Key, Vec<&Basis>> = BTreeMap::new();
     for gateway in ours {
         let Some(basis) = gateways.get(gateway) else {
-            // It has just come or gone: what there is of it stays until both agree.
+            // It has just come or gone: the objects that it has stay until both watches agree.
             unknown.insert(gateway_id(gateway));
             continue;
         };
         let name = NamespacedName::new(&gateway.namespace, &service_name(basis));
         claims.entry((Kind::Service, name)).or_default().push(basis);
     }
-    let mut nameless = Nameless::new();
+    let mut without_service = GatewayProblems::new();
     for (key, claimants) in claims {
-        let holder = holder(&claimants, observed.get(&key));
+        let holder = holder(&claimants, existing.get(&key));
         for basis in claimants {
             if holder.is_none_or(|holder| holder.uid != basis.uid) {
-                nameless.insert(basis.gateway.clone(), taken(&key, holder));
+                without_service.insert(basis.gateway.clone(), taken(&key, holder));
             }
         }
         let Some(basis) = holder else {
@@ -108,10 +106,10 @@ pub(super) fn plan<'a>(
         };
         for object in objects(basis) {
             wanted.insert(object.key.clone());
-            match observed.get(&object.key) {
+            match existing.get(&object.key) {
                 None => writes.push(Write::Create(object)),
                 Some(found) if owner(&found.value) != Some(basis.uid.as_str()) => {
-                    nameless.insert(basis.gateway.clone(), taken(&object.key, None));
+                    without_service.insert(basis.gateway.clone(), taken(&object.key, None));
                 }
                 Some(found) if is_there(&object.value, &found.value) => {}
                 Some(found) => writes.push(Write::Replace {
@@ -126,7 +124,7 @@ pub(super) fn plan<'a>(
         .map(|basis| basis.uid.as_str())
         .chain(gone.iter().map(String::as_str))
         .collect();
-    for (key, found) in observed {
+    for (key, found) in existing {
         let of = found.value["metadata"]["labels"][GATEWAY_LABEL].as_str();
         let ours = owner(&found.value).is_some_and(|uid| uids.contains(uid));
         if ours && !wanted.contains(key) && of.is_none_or(|of| !unknown.contains(of)) {
@@ -136,11 +134,11 @@ pub(super) fn plan<'a>(
             });
         }
     }
-    (writes, nameless)
+    (writes, without_service)
 }
 
-/// Who gets the name: who has it, else the oldest Gateway.
-fn holder<'a>(claimants: &[&'a Basis], found: Option<&Observed>) -> Option<&'a Basis> {
+/// Returns the Gateway that gets the name: the one that has it, or else the oldest.
+fn holder<'a>(claimants: &[&'a Basis], found: Option<&ExistingObject>) -> Option<&'a Basis> {
     let claimants = claimants.iter().copied();
     match found {
         Some(found) => {
@@ -151,7 +149,7 @@ fn holder<'a>(claimants: &[&'a Basis], found: Option<&Observed>) -> Option<&'a B
     }
 }
 
-/// Why a Gateway does not get what would have this name.
+/// Returns the reason why a Gateway does not get the object of this name.
 pub(super) fn taken((kind, name): &Key, holder: Option<&Basis>) -> String {
     let whose = match holder {
         Some(holder) => format!("is of Gateway {}", holder.gateway),
@@ -160,22 +158,22 @@ pub(super) fn taken((kind, name): &Key, holder: Option<&Basis>) -> String {
     format!("no Service tells the addresses of this Gateway: {kind} {name} {whose}")
 }
 
-/// Whether all that we say is so, and nothing that we said before and no longer say.
+/// Returns true if every field that we write is there, and none that we wrote before and no longer write.
 fn is_there(wanted: &Value, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
     let mut wanted = wanted.clone();
-    // The items of a list do not say what they are.
+    // The items of a list have no kind.
     if let Some(fields) = wanted.as_object_mut() {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }
     digest(&wanted) == digest(found) && holds(found, &wanted)
 }
 
-/// Whether every field of `part` has its value in `whole`.
+/// Returns true if every field of `part` has its value in `whole`.
 fn holds(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part.iter().all(|(name, part)| {
-            // The API leaves out what is empty, or says null.
+            // The API leaves out empty fields, or writes null.
             let nothing = matches!(part, Value::Array(all) if all.is_empty());
             let whole = whole.get(name).filter(|whole| !whole.is_null());
             whole.map_or(nothing, |whole| holds(whole, part))

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::Basis;
 use super::objects::{Key, objects};
-use super::plan::{Known, Nameless, Observed, Write, plan};
-use crate::watch::Incoming;
+use super::plan::{ExistingObject, Inventory, Write, plan};
+use crate::statuses::GatewayProblems;
+use crate::watch::Received;
 use sesame_gateway_api::world::Kind;
 
 fn basis(change: impl FnOnce(&mut Value)) -> Basis {
@@ -19,12 +20,12 @@ fn basis(change: impl FnOnce(&mut Value)) -> Basis {
         "status": {"addresses": [{"value": "192.0.2.1"}, {"value": "127.0.0.1"}, {"value": "2001:db8::1"}, {"value": "a.test"}]},
     });
     change(&mut gateway);
-    let incoming: Incoming = serde_json::from_value(gateway).unwrap();
-    Basis::of(&incoming).unwrap()
+    let received: Received = serde_json::from_value(gateway).unwrap();
+    Basis::of(&received).unwrap()
 }
 
 /// The world after the writes were carried out.
-fn settled(bases: &[Basis]) -> BTreeMap<Key, Observed> {
+fn settled(bases: &[Basis]) -> BTreeMap<Key, ExistingObject> {
     let all = bases.iter().flat_map(objects);
     all.map(|object| {
         let mut value = object.value;
@@ -34,28 +35,31 @@ fn settled(bases: &[Basis]) -> BTreeMap<Key, Observed> {
         value["apiVersion"].take();
         value["kind"].take();
         let version = "7".to_owned();
-        (object.key, Observed { version, value })
+        (object.key, ExistingObject { version, value })
     })
     .collect()
 }
 
-fn known(bases: &[Basis], objects: &BTreeMap<Key, Observed>) -> Known {
+fn known(bases: &[Basis], objects: &BTreeMap<Key, ExistingObject>) -> Inventory {
     let gateways = bases
         .iter()
         .map(|basis| (basis.gateway.clone(), basis.clone()));
-    Known {
+    Inventory {
         gateways: gateways.collect(),
         objects: objects.clone(),
-        ..Known::default()
+        ..Inventory::default()
     }
 }
 
-fn planned(bases: &[Basis], observed: &BTreeMap<Key, Observed>) -> (Vec<Write>, Nameless) {
+fn planned(
+    bases: &[Basis],
+    observed: &BTreeMap<Key, ExistingObject>,
+) -> (Vec<Write>, GatewayProblems) {
     let known = known(bases, observed);
     plan(&known, known.gateways.keys())
 }
 
-fn writes(bases: &[Basis], observed: &BTreeMap<Key, Observed>) -> Vec<Write> {
+fn writes(bases: &[Basis], observed: &BTreeMap<Key, ExistingObject>) -> Vec<Write> {
     planned(bases, observed).0
 }
 
@@ -155,7 +159,7 @@ fn what_is_there_is_not_written_and_what_differs_is() {
 fn what_belongs_to_no_gateway_of_ours_is_deleted_once_that_is_known() {
     let mine = [basis(|_| {})];
     let there = settled(&mine);
-    let deletes = |known: &Known| {
+    let deletes = |known: &Inventory| {
         let (writes, _) = plan(known, [].iter());
         let deletes = |write: &Write| matches!(write, Write::Delete { .. });
         assert!(writes.iter().all(deletes));
@@ -193,9 +197,9 @@ fn what_has_our_labels_and_another_owner_is_neither_replaced_nor_deleted() {
             observed.value["metadata"]["ownerReferences"] = owner.clone();
             observed.value["spec"]["clusterIP"] = json!("other");
         }
-        let (writes, nameless) = planned(&mine, &there);
+        let (writes, without_service) = planned(&mine, &there);
         assert!(writes.is_empty(), "{owner}: {writes:?}");
-        assert!(nameless[&mine[0].gateway].contains("web/edge-sesame is there"));
+        assert!(without_service[&mine[0].gateway].contains("web/edge-sesame is there"));
         assert!(
             plan(&known(&mine, &there), [].iter()).0.is_empty(),
             "{owner}"
@@ -216,7 +220,7 @@ fn of_two_gateways_that_want_one_name_the_first_keeps_it_and_the_other_is_told()
     let young = named("web", "int-sesame", "2026-02-01T00:00:00Z");
     let old = named("web-int", "sesame", "2026-01-01T00:00:00Z");
     let both = [young.clone(), old.clone()];
-    let (creates, nameless) = planned(&both, &BTreeMap::new());
+    let (creates, without_service) = planned(&both, &BTreeMap::new());
     assert_eq!(creates.len(), 3);
     assert!(
         creates
@@ -224,13 +228,13 @@ fn of_two_gateways_that_want_one_name_the_first_keeps_it_and_the_other_is_told()
             .all(|write| write.gateway() == Some(&old.gateway))
     );
     let why = "Service web/web-int-sesame is of Gateway web/web-int";
-    assert!(nameless[&young.gateway].ends_with(why));
-    assert_eq!(nameless.len(), 1);
+    assert!(without_service[&young.gateway].ends_with(why));
+    assert_eq!(without_service.len(), 1);
     // Once somebody has it, nothing is written any more, whoever is older.
     for holder in [&young, &old] {
         let there = settled(std::slice::from_ref(holder));
-        let (writes, nameless) = planned(&both, &there);
+        let (writes, without_service) = planned(&both, &there);
         assert!(writes.is_empty(), "{writes:?}");
-        assert!(!nameless.contains_key(&holder.gateway) && nameless.len() == 1);
+        assert!(!without_service.contains_key(&holder.gateway) && without_service.len() == 1);
     }
 }

@@ -1,9 +1,10 @@
-//! Writes what the plan says, while this replica leads. The only place that writes Services and EndpointSlices.
+//! Carries out the plan while this replica leads. The only place that writes Services and EndpointSlices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::request::Request;
 use kube::runtime::watcher;
@@ -12,61 +13,63 @@ use serde_json::json;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
+use super::Basis;
 use super::objects::{Key, owner};
-use super::plan::{Known, Observed, Write, plan, taken};
-use super::{Basis, Nameless};
-use crate::engine::Offers;
+use super::plan::{ExistingObject, Inventory, Write, plan, taken};
+use crate::publish::DesiredPublications;
+use crate::retry::{Pauses, Retry};
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
+use crate::statuses::GatewayProblems;
+use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
 
-/// How long one write may take.
+/// Time that one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A write that failed is tried again after this, then after twice as long.
+/// Pauses between attempts at one write.
+const PAUSES: Pauses = Pauses::new(PAUSE, Duration::from_secs(60));
+/// Pause before a watch of a kind that was not served is started again.
 const PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How many UIDs of Gateways that are gone are remembered.
+/// Number of UIDs of Gateways that are gone that are remembered.
 const MAX_GONE: usize = 1024;
-/// What the watches have seen.
+/// Kinds that are watched.
 const KINDS: [Kind; 3] = [Kind::Gateway, Kind::Service, Kind::EndpointSlice];
 
 /// Everything the provisioner's task owns.
 pub(crate) struct Provisioner {
     pub(crate) client: Client,
-    pub(crate) offers: watch::Receiver<Option<Arc<Offers>>>,
+    pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
     pub(crate) leading: watch::Receiver<bool>,
-    pub(crate) nameless: watch::Sender<Nameless>,
+    pub(crate) without_service: watch::Sender<GatewayProblems>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What the watches have seen.
+/// Objects that the watches have seen.
 #[derive(Default)]
 struct Cache {
     listed: BTreeSet<Kind>,
-    known: Known,
+    inventory: Inventory,
 }
 
 /// A write that failed.
-struct Retry {
-    at: Instant,
-    pause: Duration,
-    /// Why, if the name is somebody else's.
+struct FailedWrite {
+    retry: Retry,
+    /// The Gateway that has no Service because the name is somebody else's, and the reason.
     taken: Option<(NamespacedName, String)>,
 }
 
-/// Why a write did nothing.
+/// Reason why a write did nothing.
 enum Failure {
-    /// The name is somebody else's.
+    /// The name is taken by somebody else's object.
     Taken,
     Other(String),
 }
 
 impl Provisioner {
-    /// Runs until there is nothing to wait for any more.
+    /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -75,42 +78,42 @@ impl Provisioner {
         }
         drop(events);
         let mut cache = Cache::default();
-        let mut retries: BTreeMap<Key, Retry> = BTreeMap::new();
+        let mut failed: BTreeMap<Key, FailedWrite> = BTreeMap::new();
         loop {
             let leads = *self.leading.borrow();
-            let next_try = retries.values().map(|retry| retry.at).min();
+            let next_try = failed.values().map(|failed| failed.retry.at).min();
             tokio::select! {
                 event = seen.recv() => match event {
                     Some((kind, event)) => cache.take(kind, event),
                     None => return,
                 },
-                changed = self.offers.changed() => if changed.is_err() { return },
+                changed = self.desired.changed() => if changed.is_err() { return },
                 changed = self.leading.changed() => if changed.is_err() { return },
-                () = until(next_try.filter(|_| leads)) => {}
+                Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
                 cache.take(kind, event);
             }
-            let Some(offers) = self.offers.borrow_and_update().clone() else {
+            let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
             if cache.listed.len() < KINDS.len() || !*self.leading.borrow_and_update() {
                 continue;
             }
-            let (writes, mut nameless) = plan(&cache.known, offers.keys());
+            let (writes, mut without_service) = plan(&cache.inventory, desired.keys());
             let planned: BTreeSet<&Key> = writes.iter().map(Write::key).collect();
-            retries.retain(|key, _| planned.contains(key));
+            failed.retain(|key, _| planned.contains(key));
             let now = Instant::now();
             for write in writes {
                 let key = write.key().clone();
                 let gateway = write.gateway().cloned();
-                let waits = retries.get(&key).is_some_and(|retry| retry.at > now);
+                let waits = failed.get(&key).is_some_and(|failed| failed.retry.at > now);
                 if waits || !*self.leading.borrow() {
                     continue;
                 }
                 let failure = match self.write(write, &mut cache).await {
                     Ok(()) => {
-                        retries.remove(&key);
+                        failed.remove(&key);
                         continue;
                     }
                     Err(failure) => failure,
@@ -121,17 +124,16 @@ impl Provisioner {
                 };
                 let (kind, name) = &key;
                 tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
-                let pause = retries.get(&key).map_or(PAUSE, |retry| retry.pause * 2);
-                let pause = pause.min(LONGEST_PAUSE);
+                let before = failed.get(&key).map(|failed| &failed.retry);
+                let retry = Retry::after(before, &PAUSES, Instant::now());
                 let taken = matches!(failure, Failure::Taken);
                 let taken = gateway.filter(|_| taken).map(|gateway| (gateway, why));
-                let at = Instant::now() + pause;
-                retries.insert(key, Retry { at, pause, taken });
+                failed.insert(key, FailedWrite { retry, taken });
             }
-            nameless.extend(retries.values().filter_map(|retry| retry.taken.clone()));
-            self.nameless.send_if_modified(|told| {
-                let other = *told != nameless;
-                *told = nameless;
+            without_service.extend(failed.values().filter_map(|failed| failed.taken.clone()));
+            self.without_service.send_if_modified(|told| {
+                let other = *told != without_service;
+                *told = without_service;
                 other
             });
         }
@@ -140,9 +142,9 @@ impl Provisioner {
     fn watch(
         &self,
         kind: Kind,
-        events: UnboundedSender<(Kind, Seen<Incoming>)>,
+        events: UnboundedSender<(Kind, WatchEvent<Received>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Incoming> =
+        let api: Api<Received> =
             Api::all_with(self.client.clone(), &api_resource(kind, api_version(kind)));
         let config = match kind {
             Kind::Gateway => watch_config(),
@@ -154,11 +156,11 @@ impl Provisioner {
             let kind = kind.as_str();
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind);
-                tracing::warn!(kind, %error, "the watch of what Gateways have in the cluster failed; it is started again");
+                tracing::warn!(kind, %error, "a watch of Gateways and their Services failed; it is started again");
             };
             while follow(
                 watcher(api.clone(), config.clone()),
-                |incoming| incoming,
+                std::convert::identity,
                 take,
                 fail,
             )
@@ -169,7 +171,7 @@ impl Provisioner {
         }
     }
 
-    /// Writes, and takes note of what is stored now.
+    /// Carries out a write, and notes the object as it is stored then.
     async fn write(&self, write: Write, cache: &mut Cache) -> Result<(), Failure> {
         let key = write.key().clone();
         let created = matches!(write, Write::Create(_));
@@ -178,17 +180,17 @@ impl Provisioner {
         match answer.map_err(|_| no_answer())? {
             Ok(Some(stored)) => cache.put(key.0, &stored),
             Ok(None) => {
-                cache.known.objects.remove(&key);
+                cache.inventory.objects.remove(&key);
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = tokio::time::timeout(TIMEOUT, self.read(&key)).await;
                 let there = there.map_err(|_| no_answer())?;
                 let there = there.map_err(|error| Failure::Other(error.to_string()))?;
-                // Ours without its label is mended by the next plan.
-                let gateways = cache.known.gateways.values();
+                // An object of ours that lost its label is mended by the next plan.
+                let gateways = cache.inventory.gateways.values();
                 let ours = there.filter(|there| {
                     let mut uids = gateways.map(|basis| basis.uid.as_str());
-                    owner(&there.value).is_some_and(|uid| uids.any(|known| known == uid))
+                    owner(there.value()).is_some_and(|uid| uids.any(|known| known == uid))
                 });
                 cache.put(key.0, &ours.ok_or(Failure::Taken)?);
                 return Err(Failure::Other("it had lost its label".to_owned()));
@@ -198,17 +200,17 @@ impl Provisioner {
         Ok(())
     }
 
-    async fn read(&self, (kind, name): &Key) -> kube::Result<Option<Incoming>> {
+    async fn read(&self, (kind, name): &Key) -> kube::Result<Option<Received>> {
         let resource = api_resource(*kind, api_version(*kind));
-        let api: Api<Incoming> =
+        let api: Api<Received> =
             Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
         api.get_opt(&name.name).await
     }
 
-    async fn send(&self, write: Write) -> kube::Result<Option<Incoming>> {
+    async fn send(&self, write: Write) -> kube::Result<Option<Received>> {
         let (kind, NamespacedName { namespace, name }) = write.key().clone();
         let resource = api_resource(kind, api_version(kind));
-        let request = Request::new(Incoming::url_path(&resource, Some(&namespace)));
+        let request = Request::new(<Received>::url_path(&resource, Some(&namespace)));
         let parameters = PostParams::default();
         let encode = |value| serde_json::to_vec(value).map_err(kube::Error::SerdeError);
         let (verb, request) = match &write {
@@ -236,7 +238,7 @@ impl Provisioner {
         self.metrics.published(kind.as_str(), verb);
         tracing::debug!(kind = kind.as_str(), namespace, name, verb, "written");
         let deleted = matches!(write, Write::Delete { .. });
-        match self.client.request::<Incoming>(request).await {
+        match self.client.request::<Received>(request).await {
             Ok(stored) => Ok((!deleted).then_some(stored)),
             Err(kube::Error::Api(status)) if deleted && status.code == 404 => Ok(None),
             Err(error) => Err(error),
@@ -245,15 +247,15 @@ impl Provisioner {
 }
 
 impl Cache {
-    /// Takes what a watch saw.
-    fn take(&mut self, kind: Kind, seen: Seen<Incoming>) {
-        let Known {
+    /// Takes an event of a watch.
+    fn take(&mut self, kind: Kind, seen: WatchEvent<Received>) {
+        let Inventory {
             gateways,
             gone,
             objects,
-        } = &mut self.known;
+        } = &mut self.inventory;
         match seen {
-            Seen::All(all) => {
+            WatchEvent::Listed(all) => {
                 match kind {
                     Kind::Gateway => {
                         let before = std::mem::take(gateways);
@@ -262,48 +264,48 @@ impl Cache {
                     _ => objects.retain(|(of, _), _| *of != kind),
                 }
                 self.listed.insert(kind);
-                for incoming in &all {
-                    self.put(kind, incoming);
+                for received in &all {
+                    self.put(kind, received);
                 }
             }
-            Seen::One(incoming) => self.put(kind, &incoming),
-            Seen::Gone(incoming) => match kind {
-                Kind::Gateway => self.forget(&incoming.name()),
+            WatchEvent::Applied(received) => self.put(kind, &received),
+            WatchEvent::Deleted(received) => match kind {
+                Kind::Gateway => self.forget(&received.name()),
                 _ => {
-                    objects.remove(&(kind, incoming.name()));
+                    objects.remove(&(kind, received.name()));
                 }
             },
         }
     }
 
-    /// The Gateway is gone; what is left of it is still known to be ours.
+    /// Forgets a Gateway that is gone; what is left of it is still known to be ours.
     fn forget(&mut self, gateway: &NamespacedName) {
-        let Known { gateways, gone, .. } = &mut self.known;
+        let Inventory { gateways, gone, .. } = &mut self.inventory;
         gone.extend(gateways.remove(gateway).map(|basis| basis.uid));
         while gone.len() > MAX_GONE {
             gone.pop_first();
         }
     }
 
-    fn put(&mut self, kind: Kind, incoming: &Incoming) {
-        let name = incoming.name();
+    fn put(&mut self, kind: Kind, received: &Received) {
+        let name = received.name();
         if kind == Kind::Gateway {
-            // One of this name may have been another.
+            // There may have been another Gateway of this name.
             self.forget(&name);
-            if let Some(basis) = Basis::of(incoming) {
-                self.known.gone.remove(&basis.uid);
-                self.known.gateways.insert(name, basis);
+            if let Some(basis) = Basis::of(received) {
+                self.inventory.gone.remove(&basis.uid);
+                self.inventory.gateways.insert(name, basis);
             }
             return;
         }
         let version = |text: &str| text.parse::<u64>().unwrap_or(0);
-        let observed = Observed {
-            version: incoming.version().to_owned(),
-            value: incoming.value.clone(),
+        let observed = ExistingObject {
+            version: received.version().to_owned(),
+            value: received.value().clone(),
         };
-        let known = self.known.objects.entry((kind, name));
+        let known = self.inventory.objects.entry((kind, name));
         let known = known.or_insert_with(|| observed.clone());
-        // What a write has told may be newer than what the watch tells.
+        // The answer to a write may be newer than the watch.
         if version(&known.version) <= version(&observed.version) {
             *known = observed;
         }
@@ -315,12 +317,5 @@ fn api_version(kind: Kind) -> &'static str {
         Kind::Gateway => "gateway.networking.k8s.io/v1",
         Kind::EndpointSlice => "discovery.k8s.io/v1",
         _ => "v1",
-    }
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! A resolved Gateway as the objects that are to be published. Pure.
+//! Makes the objects that are to be published of a resolved Gateway. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use sesame_published::names::{
     KEY_SECRETS_ENTRY, MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name,
 };
 
-/// How many listeners the summary names.
+/// Number of listeners that the summary names.
 const MAX_SUMMARY_LISTENERS: usize = 64;
 
-/// Everything that is to be published of one Gateway.
+/// All objects that are to be published of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bundle {
     pub(crate) owner: Owner,
@@ -30,7 +30,7 @@ pub(crate) struct Bundle {
 }
 
 impl Bundle {
-    /// Makes the objects; the error says what is too large, in words for the Gateway's status. `splitter` is the
+    /// Makes the objects. The error says what is too large, in words for the Gateway's status. `splitter` is the
     /// Gateway's own.
     pub(crate) fn new(
         resolved: ResolvedGateway,
@@ -119,7 +119,7 @@ impl Bundle {
         })
     }
 
-    /// The same with these endpoint shards in place of those of their names.
+    /// Returns the same bundle with these endpoint shards in place of those with their names.
     pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
         let mut bundle = self.clone();
         for Shard { name, bytes } in shards {
@@ -132,7 +132,7 @@ impl Bundle {
     }
 }
 
-/// Key pairs in their order, as few Secrets as hold them.
+/// Distributes key pairs, in their order, over as few Secrets as hold them.
 fn pack_keys(keys: &[KeyPair]) -> Result<Vec<Vec<KeyPair>>, String> {
     let mut secrets: Vec<Vec<KeyPair>> = Vec::new();
     let mut room = 0_usize;
@@ -166,7 +166,7 @@ fn pack_keys(keys: &[KeyPair]) -> Result<Vec<Vec<KeyPair>>, String> {
     Ok(secrets)
 }
 
-/// What `kubectl describe` shows. Nothing that endpoints change: they do not rewrite the manifest.
+/// Returns the summary that `kubectl describe` shows. It holds nothing that endpoints change: they do not rewrite the manifest.
 fn summary(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> BTreeMap<String, String> {
     let mut listeners: Vec<String> = snapshot
         .ports

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets as far as publishing knows them, and their form in the API. Pure.
+//! ConfigMaps and Secrets that are to be published, and their form in the API. Pure.
 
 use std::collections::BTreeMap;
 
@@ -19,23 +19,23 @@ use sesame_published::names::{
 pub(crate) struct Object {
     pub(crate) part: Part,
     pub(crate) name: String,
-    /// The name of the entry that holds `bytes`.
+    /// Name of the entry that holds `bytes`.
     pub(crate) entry: &'static str,
     pub(crate) bytes: Bytes,
-    /// For people.
+    /// Entries for people.
     pub(crate) summary: BTreeMap<String, String>,
-    /// Tells whether the object in the cluster is this one.
+    /// Digest that tells whether the object in the cluster is this one.
     pub(crate) digest: [u8; 32],
 }
 
 impl std::fmt::Debug for Object {
-    /// Without bytes, which may be keys.
+    /// Prints no bytes, which may be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.name, self.bytes.len())
     }
 }
 
-/// Whose object it is.
+/// Owner of an object: a Gateway and its fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) gateway: NamespacedName,
@@ -43,7 +43,7 @@ pub(crate) struct Owner {
 }
 
 impl Object {
-    /// An object that holds `bytes` in one entry.
+    /// Returns an object that holds `bytes` in one entry.
     pub(crate) fn new(
         owner: &Owner,
         part: Part,
@@ -72,13 +72,13 @@ impl Object {
         }
     }
 
-    /// The same object with other bytes.
+    /// Returns the same object with these bytes.
     pub(crate) fn with(&self, owner: &Owner, bytes: Bytes) -> Self {
         let (name, summary) = (self.name.clone(), self.summary.clone());
         Self::new(owner, self.part, name, bytes, summary)
     }
 
-    /// The object as the API has it.
+    /// Returns the object in the form of the API.
     pub(crate) fn json(&self, owner: &Owner, namespace: &str, signature: Option<&[u8]>) -> Value {
         let encoded = STANDARD.encode(&self.bytes);
         let entry = self.entry;
@@ -111,7 +111,7 @@ impl Object {
     }
 }
 
-/// The kind of object that a part is.
+/// Returns the kind of object that holds a part.
 pub(crate) fn kind(part: Part) -> &'static str {
     match part {
         Part::Keys => "Secret",
@@ -127,7 +127,7 @@ fn labels(owner: &Owner, part: Part) -> BTreeMap<String, String> {
     ])
 }
 
-/// A digest over everything of an object that we decide.
+/// Returns a digest of everything in an object that this controller decides.
 pub(super) fn digest(
     labels: &BTreeMap<String, String>,
     gateway: &str,

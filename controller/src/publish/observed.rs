@@ -1,4 +1,4 @@
-//! What is published now, as digests; of endpoints the bytes too, which a change has to start from.
+//! The objects that are published now, as digests; of endpoints the bytes too, which a change has to start from.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sesame_proto::bounds;
 
 use super::objects::{self, Object, Owner};
 use super::signing::{Seal, Sealed, Signing};
-use crate::watch::Incoming;
+use crate::watch::Received;
 use sesame_published::names::{
     FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY,
     PART_LABEL, PUBLISHER, Part, SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
@@ -20,20 +20,20 @@ use sesame_published::names::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) part: Part,
-    /// The label that says whose it is.
+    /// Label that names the Gateway.
     pub(super) gateway: String,
     pub(super) digest: [u8; 32],
-    /// Whether it is signed as it should be.
+    /// State of its signature.
     pub(super) seal: Seal,
     /// `metadata.resourceVersion`, which grows.
     pub(super) version: u64,
-    /// Of endpoints.
+    /// Content of an endpoint shard; empty for any other part.
     pub(super) bytes: Bytes,
-    /// Of a manifest: the shards it names.
+    /// Shards that a manifest names; empty for any other part.
     pub(super) shards: Vec<String>,
 }
 
-/// What is published, by part of the API and name.
+/// Published objects by kind and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Published(BTreeMap<(&'static str, String), Entry>);
 
@@ -42,7 +42,7 @@ impl Published {
         self.0.get(&(objects::kind(part), name.to_owned()))
     }
 
-    /// The objects of one Gateway, by the value of its label.
+    /// Returns the objects of one Gateway, by the value of its label.
     pub(super) fn of<'a>(&'a self, gateway: &'a str) -> impl Iterator<Item = (&'a str, &'a Entry)> {
         self.0
             .iter()
@@ -50,7 +50,7 @@ impl Published {
             .map(|((_, name), entry)| (name.as_str(), entry))
     }
 
-    /// The latest stamp of a signature.
+    /// Returns the latest stamp of all signatures.
     pub(super) fn latest_stamp(&self) -> u64 {
         let stamps = self.0.values().map(|entry| match entry.seal {
             Seal::Good(stamp) => stamp,
@@ -59,7 +59,7 @@ impl Published {
         stamps.max().unwrap_or(0)
     }
 
-    /// The labels of all Gateways of which something is published.
+    /// Returns the labels of all Gateways of which something is published.
     pub(super) fn gateways(&self) -> std::collections::BTreeSet<&str> {
         self.0
             .values()
@@ -75,8 +75,8 @@ impl Published {
         }
     }
 
-    /// Takes a version of an object, unless a later one is known; says whether that is another than was known. What we
-    /// wrote ourselves is seen once more by the watch.
+    /// Takes a version of an object, unless a later one is known; returns true if it has changed. An object that we
+    /// wrote ourselves arrives once more by the watch.
     pub(super) fn put(&mut self, name: &str, entry: Entry) -> bool {
         let key = (objects::kind(entry.part), name.to_owned());
         match self.0.get(&key) {
@@ -88,7 +88,7 @@ impl Published {
         }
     }
 
-    /// Takes note that an object is gone, unless a later version of it is known; says whether it was known.
+    /// Removes an object, unless a later version of it is known; returns true if it was known.
     pub(super) fn remove(&mut self, kind: &'static str, name: &str, version: u64) -> bool {
         let key = (kind, name.to_owned());
         let known = self.0.get(&key);
@@ -101,12 +101,12 @@ impl Published {
 }
 
 impl Entry {
-    /// Whether it is this object, signed as it should be.
+    /// Returns true if it is this object, signed as it should be.
     pub(super) fn is(&self, object: &Object) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }
 
-    /// What a write leaves.
+    /// Returns the entry that a write leaves.
     pub(super) fn of_written(object: &Object, owner: &Owner, version: u64, seal: Seal) -> Self {
         Self {
             seal,
@@ -125,16 +125,16 @@ impl Entry {
         }
     }
 
-    /// What a watch saw; none if it is not ours, or does not say which part it is.
+    /// Returns the entry of an object in a watch; none if it is not ours, or does not say which part it is.
     pub(super) fn of_seen(
         kind: &'static str,
-        incoming: &Incoming,
+        received: &Received,
         signing: &Signing,
     ) -> Option<Self> {
-        if !is_ours(incoming) {
+        if !is_ours(received) {
             return None;
         }
-        let value = &incoming.value;
+        let value = received.value();
         let map = |pointer: &str| -> BTreeMap<String, String> {
             let object = value.pointer(pointer).and_then(Value::as_object);
             object
@@ -157,7 +157,7 @@ impl Entry {
             .into_iter()
             .map(|(name, text)| (name, STANDARD.decode(text).unwrap_or_default()))
             .collect();
-        // What is signed has a signature beside what the digest is over; elsewhere it has no business there.
+        // A part that is signed has a signature besides the entries that the digest covers; any other part must have none.
         let signature = match part {
             Part::Manifest | Part::Endpoints if signing.is_on() => binary.remove(SIGNATURE_ENTRY),
             _ => None,
@@ -176,7 +176,7 @@ impl Entry {
         };
         let seal = signing.seen(&Sealed {
             part,
-            name: &incoming.name().name,
+            name: &received.name().name,
             gateway: gateway.map(String::as_str).unwrap_or_default(),
             fleet: label(FLEET_LABEL),
             key_secrets: text.get(KEY_SECRETS_ENTRY).map_or("0", String::as_str),
@@ -193,7 +193,7 @@ impl Entry {
                 &views,
                 &text,
             ),
-            version: incoming.version().parse().unwrap_or(0),
+            version: received.version().parse().unwrap_or(0),
             shards: match part {
                 Part::Manifest => shards(&bytes(MANIFEST_ENTRY)),
                 Part::Config | Part::Endpoints | Part::Keys => Vec::new(),
@@ -206,14 +206,14 @@ impl Entry {
     }
 }
 
-/// Whether we have written the object: cross-namespace owners do not exist, and labels are copied with the rest of an object.
-pub(super) fn is_ours(incoming: &Incoming) -> bool {
-    let managers = incoming.managed.as_ref().and_then(Value::as_array);
+/// Returns true if we wrote the object: there are no owners across namespaces, and labels are copied with the rest of an object.
+pub(super) fn is_ours(received: &Received) -> bool {
+    let managers = received.kept.managed.as_ref().and_then(Value::as_array);
     let mut managers = managers.into_iter().flatten();
     managers.any(|entry| entry["manager"] == PUBLISHER)
 }
 
-/// The names of the shards that a manifest names; none if it is not one, and is about to be replaced.
+/// Returns the shards that a manifest names; none if it is not a manifest, and is about to be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
     let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);
@@ -234,8 +234,8 @@ mod tests {
                 "name": "ns.edge.config-1", "managedFields": managed,
                 "labels": {PART_LABEL: "config", GATEWAY_LABEL: "1"},
             }});
-            let incoming = serde_json::from_value(object).expect("an object");
-            Entry::of_seen("ConfigMap", &incoming, &Signing::default()).is_some()
+            let received = serde_json::from_value(object).expect("an object");
+            Entry::of_seen("ConfigMap", &received, &Signing::default()).is_some()
         };
         assert!(seen(&["kubectl-edit", PUBLISHER]));
         assert!(!seen(&["kubectl-client-side-apply"]));

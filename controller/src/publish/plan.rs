@@ -1,20 +1,20 @@
-//! The writes between what is published and what should be. Pure.
+//! Plans the writes between the objects that are published and those that should be. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::bundle::Bundle;
+use super::desired::{Desired, DesiredPublications};
 use super::objects::{self, Object, Owner};
 use super::observed::Published;
 use super::signing::Seal;
-use crate::engine::{Offer, Offers};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
-/// The writes for one Gateway. A step begins when the one before has ended well.
+/// Writes for one Gateway, in steps. A step begins when the one before has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The Gateway; none when nothing but its label is left of it.
+    /// Owner of the objects; none when nothing but the label is left of the Gateway.
     pub(super) owner: Option<Owner>,
     pub(super) steps: Vec<Vec<Write>>,
 }
@@ -22,25 +22,25 @@ pub(super) struct Plan {
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Write {
-    /// There is none of this name.
+    /// Create the object: there is none of this name.
     Create(Arc<Object>),
-    /// There is another of this name.
+    /// Replace the object of this name.
     Replace(Arc<Object>),
-    /// It is left over.
+    /// Delete the object, which is left over.
     Delete {
         /// `ConfigMap` or `Secret`.
         kind: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
 }
 
-/// Everything that has to be written. `gone` are Gateways of which nothing is wanted any more.
-pub(super) fn plan(published: &Published, offers: &Offers) -> Vec<Plan> {
-    let ours: BTreeSet<String> = offers.keys().map(gateway_id).collect();
-    let wanted = offers.iter().filter_map(|(name, offer)| match offer {
-        Offer::Publish(bundle) => Some(publish(published, name, bundle)),
-        Offer::Keep => None,
+/// Returns all writes, by Gateway. Everything of a Gateway that is not desired any more is withdrawn.
+pub(super) fn plan(published: &Published, desired: &DesiredPublications) -> Vec<Plan> {
+    let ours: BTreeSet<String> = desired.keys().map(gateway_id).collect();
+    let wanted = desired.iter().filter_map(|(name, desired)| match desired {
+        Desired::Publish(bundle) => Some(publish(published, name, bundle)),
+        Desired::Retain => None,
     });
     let withdrawn = published
         .gateways()
@@ -71,8 +71,8 @@ fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -
         if known.is(object) {
             continue;
         }
-        // Readers of either manifest must find the endpoints of all that it names. Of what others put there nothing is
-        // taken over: it would be signed.
+        // Readers of either manifest must find endpoints for all backends that it names. Nothing that others put there is
+        // taken over, since it would be signed.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
@@ -125,7 +125,7 @@ fn publish(published: &Published, name: &NamespacedName, bundle: &Arc<Bundle>) -
     }
 }
 
-/// Takes the manifest first: what is named by nothing can go in any order.
+/// Takes the manifest first: objects that nothing names can go in any order.
 fn withdraw(published: &Published, gateway: &str) -> Plan {
     let (mut manifest, mut rest) = (Vec::new(), Vec::new());
     for (name, entry) in published.of(gateway) {
@@ -148,7 +148,7 @@ fn steps(all: [Vec<Write>; 3]) -> Vec<Vec<Write>> {
     all.into_iter().filter(|step| !step.is_empty()).collect()
 }
 
-/// The endpoint shard with what is published in it now; none if the two do not fit into one.
+/// Returns the endpoint shard with the endpoints that are published in it now; none if the two do not fit into one.
 fn unite(published: &[u8], object: &Object, owner: &Owner) -> Option<Object> {
     let bytes = sesame_proto::shard::unite_endpoints(&object.name, published, &object.bytes);
     Some(object.with(owner, bytes.ok()?))

@@ -11,10 +11,10 @@ use sesame_proto::schema::{
 use sesame_proto::shard::Splitter;
 
 use super::bundle::Bundle;
+use super::desired::{Desired, DesiredPublications};
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
 use super::signing::Seal;
-use crate::engine::{Offer, Offers};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_published::names::Part;
@@ -64,8 +64,8 @@ fn bundle(service: &str, address: &str, key: &str) -> Arc<Bundle> {
     Arc::new(bundle.expect("small enough"))
 }
 
-fn offers(bundle: &Arc<Bundle>) -> Offers {
-    BTreeMap::from([(name(), Offer::Publish(Arc::clone(bundle)))])
+fn desired(bundle: &Arc<Bundle>) -> DesiredPublications {
+    BTreeMap::from([(name(), Desired::Publish(Arc::clone(bundle)))])
 }
 
 /// Does one write to the state.
@@ -84,8 +84,8 @@ fn apply(published: &mut Published, plan: &Plan, write: &Write) {
     }
 }
 
-fn carry_out(published: &mut Published, offers: &Offers) {
-    for plan in plan(published, offers) {
+fn carry_out(published: &mut Published, desired: &DesiredPublications) {
+    for plan in plan(published, desired) {
         for write in plan.steps.iter().flatten() {
             apply(published, &plan, write);
         }
@@ -117,7 +117,7 @@ fn told(plans: &[Plan]) -> Vec<String> {
 #[test]
 fn what_was_carried_out_leaves_nothing_to_do() {
     let mut published = Published::default();
-    let wanted = offers(&bundle("a", "10.0.0.1", "one"));
+    let wanted = desired(&bundle("a", "10.0.0.1", "one"));
     let first = told(&plan(&published, &wanted));
     assert_eq!(
         first,
@@ -136,11 +136,11 @@ fn what_was_carried_out_leaves_nothing_to_do() {
 #[test]
 fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
     let mut published = Published::default();
-    carry_out(&mut published, &offers(&bundle("a", "10.0.0.1", "one")));
-    let moved = offers(&bundle("a", "10.0.0.2", "one"));
+    carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
+    let moved = desired(&bundle("a", "10.0.0.2", "one"));
     assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
     carry_out(&mut published, &moved);
-    let rotated = offers(&bundle("a", "10.0.0.2", "two"));
+    let rotated = desired(&bundle("a", "10.0.0.2", "two"));
     // The digest of a key is in the snapshot that resolution makes; here only the Secret differs.
     assert_eq!(told(&plan(&published, &rotated)), ["0 replace keys"]);
 }
@@ -148,8 +148,8 @@ fn an_endpoint_is_one_write_and_a_key_comes_before_its_manifest() {
 #[test]
 fn readers_of_either_manifest_find_their_endpoints_and_shards() {
     let mut published = Published::default();
-    carry_out(&mut published, &offers(&bundle("a", "10.0.0.1", "one")));
-    let next = offers(&bundle("b", "10.0.0.2", "one"));
+    carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
+    let next = desired(&bundle("b", "10.0.0.2", "one"));
     let plans = plan(&published, &next);
     let [change] = plans.as_slice() else {
         panic!("one plan: {plans:?}");
@@ -188,15 +188,15 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
         assert_eq!(plan(&state, &next), [], "after {done} writes");
     }
     // The third revision takes the shards of the first.
-    let third = told(&plan(&whole, &offers(&bundle("c", "10.0.0.3", "one"))));
+    let third = told(&plan(&whole, &desired(&bundle("c", "10.0.0.3", "one"))));
     assert!(third.contains(&"2 delete config".to_owned()), "{third:?}");
 }
 
 #[test]
 fn only_a_gateway_that_is_known_not_to_be_ours_is_withdrawn() {
     let mut published = Published::default();
-    carry_out(&mut published, &offers(&bundle("a", "10.0.0.1", "one")));
-    let kept = BTreeMap::from([(name(), Offer::Keep)]);
+    carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
+    let kept = BTreeMap::from([(name(), Desired::Retain)]);
     assert_eq!(plan(&published, &kept), []);
     let withdrawn = told(&plan(&published, &BTreeMap::new()));
     assert_eq!(withdrawn[0], "0 delete manifest");

@@ -1,34 +1,38 @@
-//! Writes what the plan says, while this replica leads. The only place that writes ConfigMaps and Secrets.
+//! Carries out the plan while this replica leads. The only place that writes ConfigMaps and Secrets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt as _;
+use futures::future::OptionFuture;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
+use super::desired::DesiredPublications;
 use super::objects::Owner;
 use super::observed::{Entry, Published};
 use super::plan::{Plan, Write, plan};
-use super::retries::{FIRST_PAUSE, Failures, Retries, forget_settled, note_failure};
+use super::retries::{Retries, forget_settled, note_failure};
 use super::seen::{Found, take};
 use super::signing::Signing;
 use super::write::{Refusal, Written};
-use crate::engine::Offers;
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Seen, api_resource, follow, watch_config};
+use crate::statuses::GatewayProblems;
+use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
 
-/// How long one write may take. A leader that is cut off stops well before another begins.
+/// Time that one write may take. A leader that is cut off stops well before another begins.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How many Gateways are written at a time, and how many objects of each.
+/// Pause before a watch of a kind that was not served is started again.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Number of Gateways that are written at a time, and of objects of each.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
@@ -36,15 +40,15 @@ const WRITES_AT_ONCE: usize = 4;
 pub(crate) struct Publisher {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    pub(crate) offers: watch::Receiver<Option<Arc<Offers>>>,
+    pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
     pub(crate) leading: watch::Receiver<bool>,
-    pub(crate) failures: watch::Sender<Failures>,
+    pub(crate) failures: watch::Sender<GatewayProblems>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) signing: Signing,
 }
 
 impl Publisher {
-    /// Runs until there is nothing to wait for any more.
+    /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -55,9 +59,9 @@ impl Publisher {
         let mut published = Published::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
-        // Whether anything that a plan looks at may be otherwise than at the last plan.
+        // True if anything that a plan looks at may have changed since the last plan.
         let mut open = true;
-        // Of signatures: it grows, whoever led before and whatever its clock said.
+        // Stamp of signatures, which grows, whoever led before and whatever its clock said.
         let mut stamp = 0;
         loop {
             let next_try = retries.values().map(|retry| retry.at).min();
@@ -66,7 +70,7 @@ impl Publisher {
                     Some((kind, event)) => open |= take(&mut published, &mut listed, kind, event),
                     None => return,
                 },
-                changed = self.offers.changed() => {
+                changed = self.desired.changed() => {
                     if changed.is_err() {
                         return;
                     }
@@ -78,7 +82,7 @@ impl Publisher {
                     }
                     open = true;
                 }
-                () = until(next_try) => open = true,
+                Some(()) = OptionFuture::from(next_try.map(sleep_until)) => open = true,
             }
             while let Ok((kind, event)) = seen.try_recv() {
                 open |= take(&mut published, &mut listed, kind, event);
@@ -86,7 +90,7 @@ impl Publisher {
             if !open {
                 continue;
             }
-            let Some(offers) = self.offers.borrow_and_update().clone() else {
+            let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
             if listed.len() < 2 || !*self.leading.borrow_and_update() {
@@ -94,7 +98,7 @@ impl Publisher {
             }
             open = false;
             let now = Instant::now();
-            let plans = plan(&published, &offers);
+            let plans = plan(&published, &desired);
             forget_settled(&mut retries, &self.failures, &plans);
             let plans = plans.into_iter().filter(|plan| {
                 let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -121,7 +125,7 @@ impl Publisher {
             retries.retain(|gateway, _| {
                 gateway
                     .as_ref()
-                    .is_none_or(|gateway| offers.contains_key(gateway))
+                    .is_none_or(|gateway| desired.contains_key(gateway))
             });
         }
     }
@@ -129,9 +133,9 @@ impl Publisher {
     fn watch(
         &self,
         kind: Kind,
-        events: UnboundedSender<(&'static str, Seen<Found>)>,
+        events: UnboundedSender<(&'static str, WatchEvent<Found>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Incoming> = Api::namespaced_with(
+        let api: Api<Received> = Api::namespaced_with(
             self.client.clone(),
             &self.namespace,
             &api_resource(kind, "v1"),
@@ -141,31 +145,31 @@ impl Publisher {
         let signing = self.signing.clone();
         async move {
             let kind = kind.as_str();
-            let keep = |incoming: Incoming| {
-                let version = incoming.version().parse().unwrap_or(0);
+            let keep = |received: Received| {
+                let version = received.version().parse().unwrap_or(0);
                 (
-                    incoming.name().name,
+                    received.name().name,
                     version,
-                    Entry::of_seen(kind, &incoming, &signing),
+                    Entry::of_seen(kind, &received, &signing),
                 )
             };
             let take = |seen| events.send((kind, seen)).is_ok();
             let fail = |error: &watcher::Error| {
                 metrics.watch_failed(kind);
-                tracing::warn!(kind, %error, "the watch of what is published failed; it is started again");
+                tracing::warn!(kind, %error, "a watch of published objects failed; it is started again");
             };
             loop {
                 let watch = watcher(api.clone(), config.clone());
                 if !follow(watch, keep, take, fail).await {
                     return;
                 }
-                tokio::time::sleep(FIRST_PAUSE).await;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
 
-    /// Does the plan's steps, one after the other, until one fails. What a step signs is later than what the one before
-    /// has signed.
+    /// Carries out the plan's steps, one after another, until one fails. Each step signs with a later stamp than the one
+    /// before.
     async fn carry_out(&self, plan: Plan, first: u64) -> Outcome {
         let Plan { owner, steps } = plan;
         let mut outcome = Outcome {
@@ -230,23 +234,16 @@ impl Publisher {
     }
 }
 
-/// What came of a Gateway's plan.
+/// Outcome of a Gateway's plan.
 struct Outcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
     failure: Option<String>,
 }
 
-/// Later than every stamp before, and the milliseconds since 1970 where that is later. A plan has three steps.
+/// Returns a stamp that is later than all before: the milliseconds since 1970, or more. A plan has three steps.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);
     now.max(before.saturating_add(3))
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }

@@ -1,4 +1,4 @@
-//! What could not be written, and when it is tried again.
+//! Gateways that could not be published, and the time of the next attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,28 +7,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::plan::Plan;
+use crate::retry::{Pauses, Retry};
+use crate::statuses::GatewayProblems;
 use sesame_gateway_api::api::NamespacedName;
 
-/// A Gateway that could not be written is tried again after this, then after twice as long.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Pauses between attempts to publish a Gateway.
+const PAUSES: Pauses = Pauses::new(Duration::from_millis(250), Duration::from_secs(5));
 
-/// Gateways that could not be published, and why.
-pub(crate) type Failures = BTreeMap<NamespacedName, String>;
-
-/// What is tried again, by Gateway; none for what is left of Gateways that are gone.
+/// Next attempts, by Gateway; under none stands what is left of Gateways that are gone.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, Retry>;
 
-/// When a Gateway is tried again.
-pub(super) struct Retry {
-    pub(super) at: Instant,
-    pause: Duration,
-}
-
-/// What failed and is no longer to be done is no failure: another change, or another replica, has made it needless.
+/// Forgets failures of what no longer has to be done: another change, or another replica, has made it needless.
 pub(super) fn forget_settled(
     retries: &mut Retries,
-    failures: &watch::Sender<Failures>,
+    failures: &watch::Sender<GatewayProblems>,
     plans: &[Plan],
 ) {
     let planned: BTreeSet<Option<&NamespacedName>> = plans
@@ -47,7 +39,7 @@ pub(super) fn forget_settled(
 
 pub(super) fn note_failure(
     retries: &mut Retries,
-    failures: &watch::Sender<Failures>,
+    failures: &watch::Sender<GatewayProblems>,
     gateway: Option<NamespacedName>,
     failure: Option<String>,
 ) {
@@ -58,12 +50,8 @@ pub(super) fn note_failure(
         }
         return;
     };
-    let pause = match retries.get(&gateway) {
-        Some(retry) => (retry.pause * 2).min(LONGEST_PAUSE),
-        None => FIRST_PAUSE,
-    };
-    let at = Instant::now() + pause;
-    retries.insert(gateway.clone(), Retry { at, pause });
+    let retry = Retry::after(retries.get(&gateway), &PAUSES, Instant::now());
+    retries.insert(gateway.clone(), retry);
     let Some(gateway) = gateway else {
         tracing::warn!(%why, "what a Gateway left behind could not be removed; it is tried again");
         return;
@@ -81,7 +69,7 @@ mod tests {
     #[test]
     fn a_failed_write_that_is_no_longer_needed_is_forgotten() {
         let gateway = |name| NamespacedName::new("web", name);
-        let (failures, failed) = watch::channel(Failures::new());
+        let (failures, failed) = watch::channel(GatewayProblems::new());
         let mut retries = Retries::new();
         for of in [Some(gateway("a")), Some(gateway("b")), None] {
             note_failure(&mut retries, &failures, of, Some("no answer".to_owned()));

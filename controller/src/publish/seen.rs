@@ -1,36 +1,36 @@
-//! What is seen of published objects: by their watches, and in the answer to a write. Pure.
+//! Published objects as watches and answers to writes show them. Pure.
 
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
 use super::observed::{Entry, Published};
-use crate::watch::Seen;
+use crate::watch::WatchEvent;
 
-/// Name and version of an object, and what it is if it is one of ours.
+/// Name and version of an object, and its entry if it is one of ours.
 pub(super) type Found = (String, u64, Option<Entry>);
 
-/// As much of a written object as is read: what else is in it was written here.
+/// The part of a written object that is read: everything else in it was written here.
 #[derive(Deserialize)]
-pub(super) struct Stored {
-    pub(super) metadata: StoredMetadata,
+pub(super) struct WrittenVersion {
+    pub(super) metadata: WrittenMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StoredMetadata {
+pub(super) struct WrittenMetadata {
     pub(super) resource_version: String,
 }
 
-/// Takes what a watch saw; says whether it was not known.
+/// Takes an event of a watch; returns true if it is news.
 pub(super) fn take(
     published: &mut Published,
     listed: &mut BTreeSet<&'static str>,
     kind: &'static str,
-    seen: Seen<Found>,
+    event: WatchEvent<Found>,
 ) -> bool {
-    match seen {
-        Seen::All(found) => {
+    match event {
+        WatchEvent::Listed(found) => {
             let entries = found
                 .into_iter()
                 .filter_map(|(name, _, entry)| Some((name, entry?)))
@@ -39,8 +39,8 @@ pub(super) fn take(
             listed.insert(kind);
             true
         }
-        Seen::One((name, _, Some(entry))) => published.put(&name, entry),
-        Seen::One((name, version, None)) | Seen::Gone((name, version, _)) => {
+        WatchEvent::Applied((name, _, Some(entry))) => published.put(&name, entry),
+        WatchEvent::Applied((name, version, None)) | WatchEvent::Deleted((name, version, _)) => {
             published.remove(kind, &name, version)
         }
     }

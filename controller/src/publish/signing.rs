@@ -1,4 +1,4 @@
-//! Signs what is published, and judges what is there. Who may write ConfigMaps does not decide what hosts serve.
+//! Signs published objects, and verifies those that are there. Whoever may write ConfigMaps does not decide what hosts serve.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use sesame_proto::signature::{Piece, SigningKeys, Statement};
 use super::objects::{Object, Owner};
 use sesame_published::names::{KEY_SECRETS_ENTRY, Part};
 
-/// The keys to sign with, if there are any.
+/// Keys to sign with, if there are any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signing(pub(crate) Option<Arc<SigningKeys>>);
 
-/// Whether an object that is there is signed as it should be.
+/// State of an object's signature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Seal {
-    /// It need not be.
+    /// The object need not be signed.
     #[default]
     None,
-    /// By each of our keys, with this stamp.
+    /// The object is signed by each of our keys, with this stamp.
     Good(u64),
-    /// It is not.
+    /// The object is not signed as it should be.
     Bad,
 }
 
-/// An object that is there, as far as a signature is over it.
+/// Parts of an object that its signature covers.
 pub(super) struct Sealed<'a> {
     pub(super) part: Part,
     pub(super) name: &'a str,
@@ -36,12 +36,12 @@ pub(super) struct Sealed<'a> {
 }
 
 impl Signing {
-    /// Whether anything is signed.
+    /// Returns true if published objects are signed.
     pub(super) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The signature of an object that is about to be written.
+    /// Returns the signature of an object that is about to be written.
     pub(super) fn sign(&self, object: &Object, owner: &Owner, stamp: u64) -> Option<Vec<u8>> {
         let keys = self.0.as_ref()?;
         let key_secrets = object.summary.get(KEY_SECRETS_ENTRY);
@@ -60,7 +60,7 @@ impl Signing {
         Some(keys.sign(&statement, stamp))
     }
 
-    /// What a write with this stamp leaves.
+    /// Returns the state after a write with this stamp.
     pub(super) fn written(&self, part: Part, stamp: u64) -> Seal {
         match part {
             Part::Manifest | Part::Endpoints if self.is_on() => Seal::Good(stamp),
@@ -68,7 +68,7 @@ impl Signing {
         }
     }
 
-    /// Judges what is there.
+    /// Verifies an object that is there.
     pub(super) fn seen(&self, found: &Sealed<'_>) -> Seal {
         let Sealed {
             part,
@@ -95,7 +95,7 @@ impl Signing {
     }
 }
 
-/// As snapshots call a Gateway.
+/// Returns the name of a Gateway in snapshots.
 fn full_name(gateway: &str) -> String {
     format!("Gateway/{gateway}")
 }

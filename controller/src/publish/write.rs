@@ -1,4 +1,4 @@
-//! One write of the publisher: a ConfigMap or Secret that is created, replaced or deleted. It must not touch what this
+//! Carries out one write of the publisher: a ConfigMap or Secret is created, replaced or deleted. It must not touch what this
 //! controller has not written.
 
 use kube::Resource as _;
@@ -10,12 +10,12 @@ use super::objects::{self, Object, Owner};
 use super::observed::{Entry, Published, is_ours};
 use super::plan::Write;
 use super::publisher::Publisher;
-use super::seen::Stored;
-use crate::watch::{Incoming, api_resource};
+use super::seen::WrittenVersion;
+use crate::watch::{Received, api_resource};
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{PUBLISHER, Part};
 
-/// What a write changed.
+/// Change that a write made.
 pub(super) enum Written {
     Put(String, Box<Entry>),
     Deleted(&'static str, String),
@@ -36,9 +36,9 @@ impl Written {
     }
 }
 
-/// Why a write did nothing.
+/// Reason why a write did nothing.
 pub(super) enum Refusal {
-    /// The name is somebody else's.
+    /// The name is taken by an object that this controller has not written.
     Foreign,
     Kube(kube::Error),
 }
@@ -75,7 +75,7 @@ impl Publisher {
         let written = match (owner, write) {
             (Some(owner), Write::Create(object)) => {
                 match self.put(owner, &object, (Verb::Create, stamp)).await {
-                    // It may be ours all the same: without its label the watch does not see it.
+                    // The object may be ours all the same: without its label the watch does not see it.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
                         if !self.wrote(objects::kind(object.part), &object.name).await? {
                             return Err(Refusal::Foreign);
@@ -90,7 +90,7 @@ impl Publisher {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         self.put(owner, &object, (Verb::Create, stamp)).await
                     }
-                    // What is immutable has other bytes under our name: somebody else's work. Nothing else is ever
+                    // An immutable object under our name holds different bytes: somebody else's work. Nothing else is ever
                     // taken away to be replaced.
                     Err(kube::Error::Api(status))
                         if status.code == 422 && object.part == Part::Config =>
@@ -103,18 +103,18 @@ impl Publisher {
                 }
             }
             (_, Write::Delete { kind, name }) => self.delete(kind, &name).await,
-            // Nothing is planned for a Gateway that is gone but to delete.
+            // Nothing but deletions is planned for a Gateway that is gone.
             (None, Write::Create(_) | Write::Replace(_)) => Ok(Written::Nothing),
         };
         Ok(written?)
     }
 
-    /// Whether we have written what is there.
+    /// Returns true if we wrote the object that is there.
     async fn wrote(&self, kind: &'static str, name: &str) -> kube::Result<bool> {
         let request = Request::new(self.url(kind))
             .get(name, &GetParams::default())
             .map_err(kube::Error::BuildRequest)?;
-        let there = self.client.request::<Incoming>(request).await?;
+        let there = self.client.request::<Received>(request).await?;
         Ok(is_ours(&there))
     }
 
@@ -139,7 +139,7 @@ impl Publisher {
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.metrics.published(object.part.as_str(), verb.as_str());
-        let stored: Stored = self.client.request(request).await?;
+        let stored: WrittenVersion = self.client.request(request).await?;
         let version = stored.metadata.resource_version.parse().unwrap_or(0);
         let seal = self.signing.written(object.part, stamp);
         let entry = Entry::of_written(object, owner, version, seal);
@@ -165,6 +165,6 @@ impl Publisher {
         } else {
             Kind::ConfigMap
         };
-        Incoming::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
+        <Received>::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
     }
 }

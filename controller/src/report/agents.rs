@@ -1,6 +1,7 @@
-//! What the agents report, by Gateway, as it is told in statuses.
+//! Collects the reports of all agents by Gateway, and decides which of them count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,70 +12,89 @@ use kube::{Api, Client, Resource as _};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
-use super::hosts::{self, Revisions, STRANGE, Said};
-use super::judged::Judged;
-use super::kept::Heard;
+use super::fleet::{self, FOREIGN_ADDRESS, FleetSummary, Revisions};
+use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
-use super::silence::{Moment, Silences};
+use super::trim::TrimmedReport;
 use crate::serve::Metrics;
-use crate::watch::{Kept, PAGE, Seen, follow, is_forbidden, watch_config};
+use crate::statuses::ResolvedStatuses;
+use crate::watch::{PAGE, Received, WatchEvent, follow, is_forbidden, watch_config};
 use sesame_gateway_api::api::{NamespacedName, Network};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_published::GatewayAgent;
 use sesame_published::names::agent_name;
 
-/// How often the kind is looked for while it is not installed.
+/// Pause before the kind is looked for again while it is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// How many Gateways one host may report about: as many as it may have addresses for.
+/// Number of Gateways that one host may report about: as many as it may have addresses for.
 const MAX_OF_HOST: usize = 256;
 
-/// A GatewayAgent by name; none if it cannot be decoded.
+/// Name of a GatewayAgent, and the report; none if it cannot be decoded.
 type Found = (String, Option<GatewayAgent>);
 
-/// What the watches tell.
-pub(super) enum News {
-    Agents(Box<Seen<Found>>),
+/// Reason why a report counts for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The host may not write an object of this name.
+    Name,
+    /// The host reports about too many Gateways.
+    TooMany,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name => f.write_str("its name does not follow from its Gateway and its host"),
+            Self::TooMany => write!(f, "its host reports about {MAX_OF_HOST} other Gateways"),
+        }
+    }
+}
+
+/// Event of the watches of agents and Nodes.
+pub(super) enum FleetEvent {
+    Agents(Box<WatchEvent<Found>>),
     /// The kind is not installed, or may not be read.
     NoAgents,
-    Nodes(Seen<nodes::Found>),
-    /// They may not be read.
+    Nodes(WatchEvent<nodes::Found>),
+    /// Nodes may not be read.
     NoNodes,
 }
 
-/// All agents, and what they say.
+/// All agents, and the summary of each Gateway's.
 pub(super) struct Agents {
     api: Api<GatewayAgent>,
     by_gateway: BTreeMap<NamespacedName, BTreeMap<String, GatewayAgent>>,
-    /// The Gateway under which an agent is found.
+    /// Gateway under which an agent is found.
     gateways: BTreeMap<String, NamespacedName>,
     revisions: BTreeMap<NamespacedName, Revisions>,
-    said: BTreeMap<NamespacedName, Said>,
-    silences: Silences,
-    /// Agents that were stale at the last look: one look may be too early.
+    fleets: BTreeMap<NamespacedName, FleetSummary>,
+    liveness: AgentLiveness,
+    /// Agents that were stale at the last look: the first look may be too early.
     stale: BTreeSet<String>,
-    /// Agents that no host may have written, with the reason. Nothing of them is told.
-    refused: BTreeMap<String, &'static str>,
+    /// Agents that no host may have written, with the reason. They count for nothing.
+    refused: BTreeMap<String, Refusal>,
     of_host: BTreeMap<String, usize>,
-    /// Whether it is known which agents there are.
+    /// True once it is known which agents there are.
     listed: bool,
     nodes: Nodes,
     metrics: Arc<Metrics>,
-    /// The watches and the deletions under way.
+    /// Watches, and deletions under way.
     tasks: JoinSet<()>,
 }
 
 impl Agents {
-    /// Starts to watch them; hosts of any name may serve at the `declared` addresses.
+    /// Starts the watches. Hosts of any name may serve at the `declared` addresses.
     pub(super) fn watch(
         client: &Client,
         namespace: &str,
         declared: Vec<Network>,
         metrics: &Arc<Metrics>,
-    ) -> (Self, UnboundedReceiver<News>) {
+    ) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let resource = ApiResource::erase::<GatewayAgent>(&());
-        let api: Api<Kept<Heard>> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let api: Api<Received<TrimmedReport>> =
+            Api::namespaced_with(client.clone(), namespace, &resource);
         let mut tasks = JoinSet::new();
         tasks.spawn(watch(api, sender.clone(), Arc::clone(metrics)));
         tasks.spawn(nodes::watch(client.clone(), Arc::clone(metrics), sender));
@@ -83,8 +103,8 @@ impl Agents {
             by_gateway: BTreeMap::new(),
             gateways: BTreeMap::new(),
             revisions: BTreeMap::new(),
-            said: BTreeMap::new(),
-            silences: Silences::default(),
+            fleets: BTreeMap::new(),
+            liveness: AgentLiveness::default(),
             stale: BTreeSet::new(),
             refused: BTreeMap::new(),
             of_host: BTreeMap::new(),
@@ -96,42 +116,42 @@ impl Agents {
         (agents, receiver)
     }
 
-    /// Whether all that hosts say is known. Before, nothing should be said of Gateways: it would be taken back at once.
+    /// Returns true once all reports are known. Before that no status should be written: it would be taken back at once.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
 
-    /// Takes what a watch saw; returns the objects about which something else is said now.
-    pub(super) fn hear(&mut self, news: News, now: Moment) -> BTreeSet<ObjectKey> {
-        let other = match news {
-            News::Agents(seen) => return self.take(*seen, now),
-            News::NoAgents => {
+    /// Takes an event of a watch; returns the objects whose reports have changed.
+    pub(super) fn take(&mut self, event: FleetEvent, now: Moment) -> BTreeSet<ObjectKey> {
+        let changed = match event {
+            FleetEvent::Agents(event) => return self.take_agents(*event, now),
+            FleetEvent::NoAgents => {
                 self.listed = true;
                 false
             }
-            News::Nodes(seen) => self.nodes.take(seen),
-            News::NoNodes => {
+            FleetEvent::Nodes(event) => self.nodes.take(event),
+            FleetEvent::NoNodes => {
                 self.nodes.none();
                 false
             }
         };
-        if other {
-            self.listen(self.all(), now)
+        if changed {
+            self.summarize(self.all(), now)
         } else {
             BTreeSet::new()
         }
     }
 
-    /// What the hosts of each Gateway say.
-    pub(super) fn said(&self) -> &BTreeMap<NamespacedName, Said> {
-        &self.said
+    /// Returns the summary of each Gateway's hosts.
+    pub(super) fn fleets(&self) -> &BTreeMap<NamespacedName, FleetSummary> {
+        &self.fleets
     }
 
-    fn take(&mut self, seen: Seen<Found>, now: Moment) -> BTreeSet<ObjectKey> {
+    fn take_agents(&mut self, event: WatchEvent<Found>, now: Moment) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
-        match seen {
-            Seen::All(found) => {
-                self.silences.hear(readable(&found), now);
+        match event {
+            WatchEvent::Listed(found) => {
+                self.liveness.hear(readable(&found), now);
                 touched.extend(std::mem::take(&mut self.by_gateway).into_keys());
                 self.gateways.clear();
                 self.of_host.clear();
@@ -141,70 +161,78 @@ impl Agents {
                 for (name, agent) in found {
                     self.put(name, agent, &mut touched);
                 }
-                self.silences
+                self.liveness
                     .retain(|name| self.gateways.contains_key(name));
             }
-            Seen::One((name, agent)) => {
+            WatchEvent::Applied((name, agent)) => {
                 let found = [(name, agent)];
-                self.silences.hear(readable(&found), now);
+                self.liveness.hear(readable(&found), now);
                 let [(name, agent)] = found;
                 self.put(name, agent, &mut touched);
             }
-            Seen::Gone((gone, _)) => {
-                self.silences.retain(|name| name != gone);
+            WatchEvent::Deleted((gone, _)) => {
+                self.liveness.retain(|name| name != gone);
                 self.put(gone, None, &mut touched);
             }
         }
-        self.listen(touched, now)
+        self.summarize(touched, now)
     }
 
-    /// Takes note of what is to be published now; returns the objects about which something else is said now.
-    pub(super) fn note_revisions(&mut self, judged: &Judged, now: Moment) -> BTreeSet<ObjectKey> {
+    /// Takes the revisions that are to be published; returns the objects whose summary has changed by that.
+    pub(super) fn note_revisions(
+        &mut self,
+        resolved: &ResolvedStatuses,
+        now: Moment,
+    ) -> BTreeSet<ObjectKey> {
         self.revisions
-            .retain(|gateway, _| judged.statuses.gateways.contains_key(gateway));
-        for (gateway, revision) in &judged.revisions {
-            let status = judged.statuses.gateways.get(gateway);
+            .retain(|gateway, _| resolved.statuses.gateways.contains_key(gateway));
+        for (gateway, revision) in &resolved.revisions {
+            let status = resolved.statuses.gateways.get(gateway);
             let generation = status
                 .and_then(|status| status.conditions.first())
                 .map_or(0, |condition| condition.observed_generation);
             let revisions = self.revisions.entry(gateway.clone()).or_default();
             revisions.note(generation, revision);
         }
-        self.listen(self.all(), now)
+        self.summarize(self.all(), now)
     }
 
-    /// Hosts may be lost by now; returns the objects about which something else is said.
-    pub(super) fn look_at_the_clock(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
-        self.listen(self.all(), now)
+    /// Looks for hosts that are lost by now; returns the objects whose summary has changed.
+    pub(super) fn check_liveness(&mut self, now: Moment) -> BTreeSet<ObjectKey> {
+        self.summarize(self.all(), now)
     }
 
-    /// Deletes agents that were stale at two looks.
-    pub(super) fn forget_stale(&mut self, judged: &Judged, now: Moment) {
+    /// Deletes the agents that were stale at two looks in a row.
+    pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: Moment) {
         while self.tasks.try_join_next().is_some() {}
-        let is_ours = |gateway: &NamespacedName| judged.statuses.gateways.contains_key(gateway);
+        let is_ours = |gateway: &NamespacedName| resolved.statuses.gateways.contains_key(gateway);
         let agents = self.by_gateway.values().flatten();
-        let stale = hosts::stale(agents, is_ours, |name| self.silences.of(name, now));
+        let stale = fleet::stale(agents, is_ours, |name| self.liveness.of(name, now));
         let stale: BTreeSet<String> = stale
             .into_iter()
             .chain(self.refused.keys().cloned())
             .collect();
         for name in stale.intersection(&self.stale) {
             let (api, name) = (self.api.clone(), name.clone());
-            let why = self.refused.get(&name).copied();
-            let why = why.unwrap_or("it is of no Gateway of ours, or dead for a day");
+            let why = self.refused.get(&name).map_or_else(
+                || "it is of no Gateway of ours, or dead for a day".to_owned(),
+                ToString::to_string,
+            );
             self.tasks.spawn(async move {
                 tracing::info!(agent = name, "the GatewayAgent is removed: {why}");
                 match api.delete(&name, &DeleteParams::default()).await {
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    Err(error) => tracing::warn!(agent = name, %error, "it cannot be removed"),
+                    Err(error) => {
+                        tracing::warn!(agent = name, %error, "the GatewayAgent cannot be removed");
+                    }
                 }
             });
         }
         self.stale = stale;
     }
 
-    /// Puts the agent, or nothing, in the place of what had its name.
+    /// Replaces the agent of this name, or removes it.
     fn put(
         &mut self,
         name: String,
@@ -234,7 +262,7 @@ impl Agents {
         self.metrics.reports_refused(self.refused.len());
         if let Some(mut agent) = agent.filter(|_| refused.is_none()) {
             agent.metadata.managed_fields = None;
-            let gateway = hosts::gateway_of(&agent);
+            let gateway = fleet::gateway_of(&agent);
             *self.of_host.entry(agent.spec.host.clone()).or_default() += 1;
             touched.insert(gateway.clone());
             self.gateways.insert(name.clone(), gateway.clone());
@@ -243,45 +271,52 @@ impl Agents {
         }
     }
 
-    /// Why nothing of the agent counts; none if it does.
-    fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<&'static str> {
+    /// Returns the reason why the agent counts for nothing; none if it counts.
+    fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<Refusal> {
         let host = &agent.spec.host;
-        if agent_name(&hosts::gateway_of(agent), host) != name {
-            return Some("its name does not follow from its Gateway and its host");
+        if agent_name(&fleet::gateway_of(agent), host) != name {
+            return Some(Refusal::Name);
         }
         let count = self.of_host.get(host).copied().unwrap_or(0);
-        (count >= MAX_OF_HOST).then_some("its host reports about 256 other Gateways")
+        (count >= MAX_OF_HOST).then_some(Refusal::TooMany)
     }
 
     fn all(&self) -> BTreeSet<NamespacedName> {
         self.by_gateway.keys().cloned().collect()
     }
 
-    /// Hears the agents of these Gateways again.
-    fn listen(&mut self, gateways: BTreeSet<NamespacedName>, now: Moment) -> BTreeSet<ObjectKey> {
+    /// Sums up the agents of these Gateways again; returns the objects whose summary has changed.
+    fn summarize(
+        &mut self,
+        gateways: BTreeSet<NamespacedName>,
+        now: Moment,
+    ) -> BTreeSet<ObjectKey> {
         let mut touched = BTreeSet::new();
         for gateway in gateways {
             let none = Revisions::default();
             let revisions = self.revisions.get(&gateway).unwrap_or(&none);
             let agents = self.by_gateway.get(&gateway);
             let agents = agents.into_iter().flatten();
-            let heard = agents.map(|(name, agent)| (agent, self.silences.of(name, now)));
-            let said = hosts::said(heard, revisions, |host, ip| self.nodes.allow(host, ip));
-            let before = self.said.remove(&gateway).unwrap_or_default();
-            if said.strange != before.strange && !said.strange.is_empty() {
-                let addresses = said.strange.join(", ");
-                tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {STRANGE}");
+            let reports = agents.map(|(name, agent)| (agent, self.liveness.of(name, now)));
+            let summary =
+                fleet::summarize(reports, revisions, |host, ip| self.nodes.allow(host, ip));
+            let before = self.fleets.remove(&gateway).unwrap_or_default();
+            if summary.foreign_addresses != before.foreign_addresses
+                && !summary.foreign_addresses.is_empty()
+            {
+                let addresses = summary.foreign_addresses.join(", ");
+                tracing::warn!(%gateway, addresses, "addresses that hosts report are left out: {FOREIGN_ADDRESS}");
             }
-            if said != before {
+            if summary != before {
                 touched.insert(ObjectKey {
                     kind: Kind::Gateway,
                     name: gateway.clone(),
                 });
-                let routes = before.refused.keys().chain(said.refused.keys());
+                let routes = before.refused.keys().chain(summary.refused.keys());
                 touched.extend(routes.filter_map(|route| ObjectKey::parse(route)));
             }
-            if said.programmed.hosts > 0 {
-                self.said.insert(gateway, said);
+            if summary.programmed.hosts > 0 {
+                self.fleets.insert(gateway, summary);
             } else {
                 self.by_gateway.remove(&gateway);
             }
@@ -290,26 +325,30 @@ impl Agents {
     }
 }
 
-/// Those that can be decoded.
+/// Returns the agents that can be decoded.
 fn readable(found: &[Found]) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
     let agents = found.iter();
     agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
 }
 
-async fn watch(api: Api<Kept<Heard>>, news: UnboundedSender<News>, metrics: Arc<Metrics>) {
+async fn watch(
+    api: Api<Received<TrimmedReport>>,
+    events: UnboundedSender<FleetEvent>,
+    metrics: Arc<Metrics>,
+) {
     let kind = GatewayAgent::kind(&());
-    let keep = |found: Kept<Heard>| (found.name().name, found.kept.0);
+    let keep = |found: Received<TrimmedReport>| (found.name().name, found.kept.0);
     let fail = |error: &watcher::Error| {
         metrics.watch_failed(&kind);
         tracing::warn!(%error, "the watch of GatewayAgents failed; it is started again");
         if is_forbidden(error) {
-            let _ = news.send(News::NoAgents);
+            let _ = events.send(FleetEvent::NoAgents);
         }
     };
-    let take = |seen| news.send(News::Agents(Box::new(seen))).is_ok();
+    let take = |seen| events.send(FleetEvent::Agents(Box::new(seen))).is_ok();
     loop {
         let watch = watcher(api.clone(), watch_config().page_size(PAGE));
-        if !follow(watch, keep, take, fail).await || news.send(News::NoAgents).is_err() {
+        if !follow(watch, keep, take, fail).await || events.send(FleetEvent::NoAgents).is_err() {
             return;
         }
         tokio::time::sleep(LOOK_AGAIN).await;

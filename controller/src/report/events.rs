@@ -1,6 +1,6 @@
-//! Events of Gateways, for people who look at an object with `kubectl describe`: a certificate that expires, or that clients
-//! refuse. Each is told once, by the replica that leads; another leader tells it again. Statuses say the same for as long as
-//! it is so: nothing may depend on an event.
+//! Writes Events of Gateways, for people who look at an object with `kubectl describe`: a certificate expires, or clients
+//! refuse it. Each is written once, by the replica that leads; the next leader writes it again. Statuses say the same for as
+//! long as it is so: nothing may depend on an Event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,21 +12,21 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter as Instance};
 use kube::{Client, Resource as _};
 use tokio::sync::watch;
 
-use crate::watch::{Incoming, api_resource};
+use crate::watch::{Received, api_resource};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::world::Kind;
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";
-/// The pause between two events: a thousand certificates may expire on one day.
+/// Pause between two Events: a thousand certificates may expire on one day.
 const PACE: Duration = Duration::from_millis(100);
-/// The pause before what could not be told is tried again.
+/// Pause before an Event that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The most characters of an event's text (the API's limit is a kilobyte).
+/// Largest number of characters of an Event's text (the API's limit is a kilobyte).
 const MAX_NOTE: usize = 900;
 
-/// What is to be said of the certificates of each Gateway.
+/// Warnings about the certificates of each Gateway.
 pub(crate) type Expiring = BTreeMap<NamespacedName, Vec<Warning>>;
 
 /// Everything the task of events owns.
@@ -38,7 +38,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Runs until there is nothing to wait for any more.
+    /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let instance = Instance {
             controller: CONTROLLER.to_owned(),
@@ -83,13 +83,13 @@ impl Events {
         warning: &Warning,
     ) -> kube::Result<()> {
         let resource = api_resource(Kind::Gateway, API_VERSION);
-        let url = Incoming::url_path(&resource, Some(&gateway.namespace));
+        let url = <Received>::url_path(&resource, Some(&gateway.namespace));
         let request = Request::new(url)
             .get_metadata(&gateway.name, &kube::api::GetParams::default())
             .map_err(kube::Error::BuildRequest)?;
         let found: PartialObjectMeta = match self.client.request(request).await {
             Ok(found) => found,
-            // Nobody would read it.
+            // The Gateway is gone: nobody would read the Event.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -118,7 +118,7 @@ impl Events {
     }
 }
 
-/// Hands over what is to be said now, if it differs from what was.
+/// Hands over the warnings, if they have changed.
 pub(super) fn tell(now: &Expiring, before: &watch::Sender<Expiring>) {
     before.send_if_modified(|before| {
         let differs = before != now;
@@ -129,7 +129,7 @@ pub(super) fn tell(now: &Expiring, before: &watch::Sender<Expiring>) {
     });
 }
 
-/// Returns what has not been told, in order.
+/// Returns the warnings that have not been told, in order.
 fn untold(
     expiring: &Expiring,
     told: &BTreeSet<(NamespacedName, Warning)>,

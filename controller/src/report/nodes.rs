@@ -1,4 +1,4 @@
-//! At which addresses a host may say that it serves: those of its Node, and those that the administrator has declared.
+//! Decides which addresses a host may report: those of its Node, and those that the administrator has declared.
 //!
 //! A host that was taken over must not send the clients of its Gateways to somebody else's addresses.
 
@@ -14,42 +14,43 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::agents::News;
+use super::agents::FleetEvent;
 use crate::serve::Metrics;
-use crate::watch::{Incoming, Keep, Kept, PAGE, Seen, follow, is_forbidden, watch_config};
+use crate::watch::{Json, Keep, PAGE, Received, WatchEvent, follow, is_forbidden, watch_config};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::api::Network;
 
-/// How long to wait after a watch that is not served.
+/// Pause after a watch that is not served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// How many addresses of a Node are kept.
+/// Number of addresses that are kept of a Node.
 const MAX_ADDRESSES: usize = 64;
 
-/// A Node by name, and its addresses.
+/// Name of a Node, and its addresses.
 pub(super) type Found = (String, Addresses);
 
-/// What is kept of a Node.
+/// Addresses of a Node, which are all that is kept of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addresses(BTreeSet<IpAddr>);
 
 impl Keep for Addresses {
-    fn keep(incoming: Incoming) -> Self {
-        let all = incoming.value.pointer("/status/addresses");
+    fn keep(_: &NamespacedName, json: Json) -> Self {
+        let all = json.value.pointer("/status/addresses");
         let all = all.and_then(Value::as_array).into_iter().flatten();
         let ips = all.filter_map(|address| address["address"].as_str()?.parse().ok());
         Self(ips.take(MAX_ADDRESSES).collect())
     }
 }
 
-/// All Nodes.
+/// Addresses of all Nodes.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// None before they were listed.
+    /// Nodes by name; none before they were listed.
     known: Option<BTreeMap<String, Addresses>>,
     declared: Vec<Network>,
 }
 
 impl Nodes {
-    /// None is known yet; hosts of any name may serve at the `declared` addresses.
+    /// Returns the state before Nodes were listed. Hosts of any name may serve at the `declared` addresses.
     pub(super) fn new(declared: Vec<Network>) -> Self {
         Self {
             known: None,
@@ -57,19 +58,19 @@ impl Nodes {
         }
     }
 
-    /// There are none that we may read; what was known stays.
+    /// Notes that Nodes may not be read; those that were known stay.
     pub(super) fn none(&mut self) {
         self.known.get_or_insert_default();
     }
 
-    /// Whether it is known which Nodes there are.
+    /// Returns true once it is known which Nodes there are.
     pub(super) fn listed(&self) -> bool {
         self.known.is_some()
     }
 
-    /// Takes what the watch saw; says whether any address came or went.
-    pub(super) fn take(&mut self, seen: Seen<Found>) -> bool {
-        if let Seen::All(all) = seen {
+    /// Takes an event of the watch; returns true if any address came or went.
+    pub(super) fn take(&mut self, seen: WatchEvent<Found>) -> bool {
+        if let WatchEvent::Listed(all) = seen {
             let all = Some(all.into_iter().collect());
             let other = self.known != all;
             self.known = all;
@@ -77,15 +78,15 @@ impl Nodes {
         }
         let known = self.known.get_or_insert_default();
         match seen {
-            Seen::One((name, addresses)) => {
+            WatchEvent::Applied((name, addresses)) => {
                 known.insert(name, addresses.clone()) != Some(addresses)
             }
-            Seen::Gone((name, _)) => known.remove(&name).is_some(),
-            Seen::All(_) => false,
+            WatchEvent::Deleted((name, _)) => known.remove(&name).is_some(),
+            WatchEvent::Listed(_) => false,
         }
     }
 
-    /// Whether this host may serve at this address.
+    /// Returns true if this host may serve at this address.
     pub(super) fn allow(&self, host: &str, ip: IpAddr) -> bool {
         let node = self.known.as_ref().and_then(|known| known.get(host));
         node.is_some_and(|Addresses(all)| all.contains(&ip))
@@ -93,20 +94,24 @@ impl Nodes {
     }
 }
 
-/// Watches Nodes until nobody listens.
-pub(super) async fn watch(client: Client, metrics: Arc<Metrics>, news: UnboundedSender<News>) {
+/// Watches Nodes until the receiver is gone.
+pub(super) async fn watch(
+    client: Client,
+    metrics: Arc<Metrics>,
+    events: UnboundedSender<FleetEvent>,
+) {
     let resource = ApiResource::erase::<Node>(&());
-    let api: Api<Kept<Addresses>> = Api::all_with(client, &resource);
-    let keep = |node: Kept<Addresses>| (node.name().name, node.kept);
+    let api: Api<Received<Addresses>> = Api::all_with(client, &resource);
+    let keep = |node: Received<Addresses>| (node.name().name, node.kept);
     let fail = |error: &watcher::Error| {
         metrics.watch_failed("Node");
         tracing::warn!(%error, "the watch of Nodes failed; it is started again");
         if is_forbidden(error) {
-            // An older ClusterRole: no host is a Node then.
-            let _ = news.send(News::NoNodes);
+            // An older ClusterRole does not allow it: no host is a Node then.
+            let _ = events.send(FleetEvent::NoNodes);
         }
     };
-    let take = |seen| news.send(News::Nodes(seen)).is_ok();
+    let take = |seen| events.send(FleetEvent::Nodes(seen)).is_ok();
     loop {
         let watch = watcher(api.clone(), watch_config().page_size(PAGE));
         if !follow(watch, keep, take, fail).await {
@@ -128,7 +133,8 @@ mod tests {
             .map(|address| json!({"type": "InternalIP", "address": address}))
             .collect();
         let node = json!({"metadata": {"name": "a"}, "status": {"addresses": addresses}});
-        Addresses::keep(serde_json::from_value(node).expect("an object"))
+        let node: Received<Addresses> = serde_json::from_value(node).expect("an object");
+        node.kept
     }
 
     #[test]
@@ -139,7 +145,7 @@ mod tests {
         let a = node(&["192.0.2.1", "a.example.com", "2001:db8::1"]);
         let b = node(&["192.0.2.2"]);
         let all = || {
-            Seen::All(vec![
+            WatchEvent::Listed(vec![
                 ("a".to_owned(), a.clone()),
                 ("b".to_owned(), b.clone()),
             ])
@@ -150,9 +156,9 @@ mod tests {
         assert!(!nodes.allow("a", ip("192.0.2.2")));
         assert!(!nodes.allow("c", ip("192.0.2.2")));
         assert!(nodes.allow("c", ip("198.51.100.9")));
-        assert!(!nodes.take(Seen::One(("b".to_owned(), b.clone()))));
-        assert!(nodes.take(Seen::One(("b".to_owned(), a.clone()))));
-        assert!(nodes.take(Seen::Gone(("a".to_owned(), a.clone()))));
+        assert!(!nodes.take(WatchEvent::Applied(("b".to_owned(), b.clone()))));
+        assert!(nodes.take(WatchEvent::Applied(("b".to_owned(), a.clone()))));
+        assert!(nodes.take(WatchEvent::Deleted(("a".to_owned(), a.clone()))));
         assert!(!nodes.allow("a", ip("192.0.2.1")));
     }
 }

@@ -1,15 +1,15 @@
-//! How often one object is written. Pure.
+//! Limits how often one object is written. Pure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least time between two writes of an object.
+/// Shortest time between two writes of an object.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// And what it grows to while the object keeps changing.
+/// Time that it grows to while the object keeps changing.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The writes of one object so far.
+/// Pace of the writes of one object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     last: Instant,
@@ -17,7 +17,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// After a first write.
+    /// Returns the pace after a first write.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             last: now,
@@ -25,12 +25,12 @@ impl Pace {
         }
     }
 
-    /// When the object may be written next.
+    /// Returns the time at which the object may be written next.
     pub(super) fn next(&self) -> Instant {
         self.last + self.pause
     }
 
-    /// Takes note of a write. An object that is written as soon as it may be has to wait longer each time.
+    /// Notes a write. An object that is written as soon as it may be has to wait longer each time.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = now < self.next() + self.pause;
         self.pause = if busy {
@@ -41,7 +41,7 @@ impl Pace {
         self.last = now;
     }
 
-    /// Whether there is nothing to remember any more.
+    /// Returns true if there is nothing to remember any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now > self.next() + LONGEST
     }

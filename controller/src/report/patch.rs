@@ -1,24 +1,24 @@
-//! The change from the status that is stored to the one that is to be said. Pure.
+//! Makes the patch from the status that is stored to the one that the object should have. Pure.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::said::Status;
-use super::stored::Stored;
+use super::compose::Status;
+use crate::watch::StoredStatus;
 use sesame_gateway_api::status::{
     Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus,
     TimedCondition, merge,
 };
 
-/// What the API allows of a message; ours stay far below, but Envoy's words may be in it.
+/// Longest message that the API allows; ours stay far below, but Envoy's words may be in one.
 const MAX_MESSAGE: usize = 4096;
 
-/// The new `status` for a merge patch; none if what is stored says it already.
+/// Returns the new `status` for a merge patch; none if the stored one is the same already.
 ///
-/// `said` is none when the object is not ours: then only entries that we once wrote are taken out.
+/// `said` is none when the object is not ours: then only the entries that we once wrote are removed.
 pub(super) fn patch(
-    stored: &Stored,
+    stored: &StoredStatus,
     said: Option<&Status>,
     controller_name: &str,
     now: Timestamp,
@@ -42,7 +42,7 @@ pub(super) fn patch(
             });
             ANCESTORS.patch(&stored, ours.collect(), controller_name, now)
         }
-        // Another's Gateway or class holds nothing that is ours alone; its new controller writes over it.
+        // A Gateway or class of another controller holds nothing that is ours alone; its new controller writes over it.
         None => [PARENTS, ANCESTORS]
             .iter()
             .find(|list| stored.get(list.field).is_some())
@@ -153,13 +153,13 @@ fn listener_fields(
     new.iter().map(listener).collect()
 }
 
-/// A list of a status in which each controller has entries of its own.
+/// List of a status in which each controller has entries of its own.
 #[derive(Clone, Copy)]
 struct SharedList {
     field: &'static str,
-    /// The entry's field that says what it is about.
+    /// Field of an entry that names its subject.
     of: &'static str,
-    /// How many entries it may hold.
+    /// Largest number of entries.
     most: usize,
 }
 
@@ -174,7 +174,7 @@ const ANCESTORS: SharedList = SharedList {
     most: 16,
 };
 
-/// What we say in a shared list.
+/// Entry of ours in a shared list.
 struct Entry<'a> {
     of: Value,
     conditions: &'a [Condition],
@@ -194,7 +194,7 @@ impl SharedList {
         };
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
-        // Where there is no room for all, what is there already goes first: nobody takes another's place by its name.
+        // Where there is no room for all, entries that are there already go first: nobody takes another's place by its name.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &Entry<'_>| {
             old.iter()
@@ -234,7 +234,7 @@ impl SharedList {
     }
 }
 
-/// The fields that we know; none of what is not as the API has it, which is then written anew.
+/// Reads the fields that we know. Any that is not as the API has it counts as empty, and is written anew.
 fn fields<T: Default + for<'de> Deserialize<'de>>(stored: &Value) -> T {
     T::deserialize(stored).unwrap_or_default()
 }
@@ -252,7 +252,7 @@ fn timed(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<Timed
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Incoming;
+    use crate::watch::Received;
     use sesame_gateway_api::api::ParentRef;
     use sesame_gateway_api::status::{
         ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus,
@@ -261,10 +261,10 @@ mod tests {
 
     const OURS: &str = "example.com/ours";
 
-    fn stored(status: &Value) -> Stored {
+    fn stored(status: &Value) -> StoredStatus {
         let object = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "status": status});
-        let incoming: Incoming = serde_json::from_value(object).expect("an object");
-        Stored::of(Kind::HttpRoute, "v1", &incoming).expect("a route has a status")
+        let received: Received = serde_json::from_value(object).expect("an object");
+        StoredStatus::of(Kind::HttpRoute, "v1", &received).expect("a route has a status")
     }
 
     fn said(gateways: &[&str]) -> Status {

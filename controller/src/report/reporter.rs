@@ -1,81 +1,53 @@
 //! Writes statuses, while this replica leads: one write of an object at a time, and few of all.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use futures::future::OptionFuture;
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::agents::Agents;
+use super::backlog::Backlog;
+use super::compose::compose;
 use super::events::{self, Expiring};
-use super::judged::{Judged, Rejudged};
+use super::liveness::Moment;
 use super::pace::Pace;
 use super::patch::patch;
-use super::said::status;
-use super::silence::Moment;
-use super::stored::Stored;
 use super::write::{self, Outcome};
-use crate::engine::{Judgement, StatusChange};
-use crate::provision::Nameless;
-use crate::publish::Failures;
 use crate::serve::Metrics;
+use crate::statuses::{GatewayProblems, StatusChange};
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// How many objects are written at a time.
+/// Number of objects that are written at a time.
 const WRITES_AT_ONCE: usize = 8;
-/// How often clocks are looked at: hosts may be lost, agents forgotten.
+/// Time between two looks at the clocks: hosts may be lost, agents forgotten.
 const TICK: Duration = Duration::from_secs(5);
-/// After a write that another controller's has overtaken.
-const AGAIN: Duration = Duration::from_millis(100);
-/// After a write that was refused; then twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What the reporter is made of.
+/// Everything that the reporter's task owns.
 pub(crate) struct Reporter {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) controller_name: String,
-    /// Where hosts may serve that are no Nodes.
+    /// Networks where hosts may serve that are no Nodes.
     pub(crate) host_addresses: Vec<Network>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
-    pub(crate) failures: watch::Receiver<Failures>,
-    pub(crate) nameless: watch::Receiver<Nameless>,
+    pub(crate) failures: watch::Receiver<GatewayProblems>,
+    pub(crate) without_service: watch::Receiver<GatewayProblems>,
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) expiring: watch::Sender<Expiring>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What it knows.
-#[derive(Default)]
-struct Known {
-    judged: Option<Arc<Judged>>,
-    /// What is to be said of certificates.
-    expiring: Expiring,
-    stored: BTreeMap<ObjectKey, Stored>,
-    /// Objects that may have to be written.
-    open: BTreeSet<ObjectKey>,
-    /// Objects being written.
-    writing: BTreeSet<ObjectKey>,
-    paces: BTreeMap<ObjectKey, Pace>,
-    /// Objects whose write failed: until when they are left alone, and how long that is.
-    refused: BTreeMap<ObjectKey, (Instant, Duration)>,
-    /// What was written last, and the version it gave: the API server may drop what it does not know.
-    written: BTreeMap<ObjectKey, (Box<str>, Value)>,
-}
-
 impl Reporter {
-    /// Runs until there is nothing to wait for any more.
+    /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
-        let mut known = Known::default();
+        let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, Outcome)> = JoinSet::new();
         let (mut agents, mut heard) = Agents::watch(
             &self.client,
@@ -85,92 +57,99 @@ impl Reporter {
         );
         let mut ticks = tokio::time::interval(TICK);
         loop {
-            let wait = self.start_writes(&mut known, &agents, &mut writes);
+            let wait = self.start_writes(&mut backlog, &agents, &mut writes);
             tokio::select! {
                 change = self.changes.recv() => match change {
-                    Some(change) => known.take(change, &mut agents),
+                    Some(change) => backlog.take(change, &mut agents),
                     None => return,
                 },
-                Some(news) = heard.recv() => {
-                    let gateways = agents.hear(news, Moment::now());
-                    known.touch(gateways);
+                Some(event) = heard.recv() => {
+                    let gateways = agents.take(event, Moment::now());
+                    backlog.touch(gateways);
                 }
                 changed = self.failures.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    known.open_all(Kind::Gateway);
+                    backlog.open_all(Kind::Gateway);
                 }
-                // Nobody may be there to tell: Services are not always made.
-                Ok(()) = self.nameless.changed() => known.open_all(Kind::Gateway),
+                // The sender may be gone: Services are not always made.
+                Ok(()) = self.without_service.changed() => backlog.open_all(Kind::Gateway),
                 changed = self.leading.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    known.open.extend(known.stored.keys().cloned());
+                    backlog.open.extend(backlog.stored.keys().cloned());
                 }
-                Some(Ok((key, outcome))) = writes.join_next() => known.wrote(key, outcome),
+                Some(Ok((key, outcome))) = writes.join_next() => backlog.wrote(key, outcome),
                 _ = ticks.tick() => {
-                    let gateways = agents.look_at_the_clock(Moment::now());
-                    known.touch(gateways);
-                    known.open_expiring(write::now());
-                    events::tell(&known.expiring, &self.expiring);
+                    let gateways = agents.check_liveness(Moment::now());
+                    backlog.touch(gateways);
+                    backlog.open_expiring(write::now());
+                    events::tell(&backlog.expiring, &self.expiring);
                     let now = Instant::now();
-                    known.paces.retain(|_, pace| !pace.is_over(now));
-                    if *self.leading.borrow() && let Some(judged) = &known.judged {
-                        agents.forget_stale(judged, Moment::now());
+                    backlog.paces.retain(|_, pace| !pace.is_over(now));
+                    if *self.leading.borrow() && let Some(resolved) = &backlog.resolved {
+                        agents.forget_stale(resolved, Moment::now());
                     }
                 }
-                () = until(wait) => {}
+                Some(()) = OptionFuture::from(wait.map(sleep_until)) => {}
             }
-            // Everything that has arrived is taken before anything is compared.
+            // Everything that has arrived is taken before statuses are compared.
             while let Ok(change) = self.changes.try_recv() {
-                known.take(change, &mut agents);
+                backlog.take(change, &mut agents);
             }
-            while let Ok(news) = heard.try_recv() {
-                let gateways = agents.hear(news, Moment::now());
-                known.touch(gateways);
+            while let Ok(event) = heard.try_recv() {
+                let gateways = agents.take(event, Moment::now());
+                backlog.touch(gateways);
             }
         }
     }
 
-    /// Starts what may be written now; says when the next may.
+    /// Starts the writes that may be done now; returns the time of the next one.
     fn start_writes(
         &self,
-        known: &mut Known,
+        backlog: &mut Backlog,
         agents: &Agents,
         writes: &mut JoinSet<(ObjectKey, Outcome)>,
     ) -> Option<Instant> {
-        let judged = known.judged.clone()?;
+        let resolved = backlog.resolved.clone()?;
         if !*self.leading.borrow() || !agents.listed() {
             return None;
         }
         let failures = self.failures.borrow().clone();
-        let nameless = self.nameless.borrow().clone();
+        let without_service = self.without_service.borrow().clone();
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;
         let mut settled = Vec::new();
-        for key in &known.open {
+        for key in &backlog.open {
             if writes.len() >= WRITES_AT_ONCE {
                 break;
             }
-            if known.writing.contains(key) {
+            if backlog.writing.contains(key) {
                 continue;
             }
-            let allowed = known.paces.get(key).map(Pace::next);
-            let allowed = allowed.max(known.refused.get(key).map(|(until, _)| *until));
+            let allowed = backlog.paces.get(key).map(Pace::next);
+            let allowed = allowed.max(backlog.retries.get(key).map(|retry| retry.at));
             if let Some(allowed) = allowed.filter(|allowed| *allowed > now) {
                 next = Some(next.map_or(allowed, |next| next.min(allowed)));
                 continue;
             }
-            let Some(stored) = known.stored.get(key) else {
+            let Some(stored) = backlog.stored.get(key) else {
                 settled.push(key.clone());
                 continue;
             };
-            let said = status(key, &judged, agents.said(), &failures, &nameless, time);
-            let change = patch(stored, said.as_ref(), &self.controller_name, time);
+            let status = compose(
+                key,
+                &resolved,
+                agents.fleets(),
+                &failures,
+                &without_service,
+                time,
+            );
+            let change = patch(stored, status.as_ref(), &self.controller_name, time);
             let pointless = |change: &Value| {
-                known
+                backlog
                     .written
                     .get(key)
                     .is_some_and(|(version, before)| *version == stored.version && before == change)
@@ -180,8 +159,8 @@ impl Reporter {
                 continue;
             };
             self.metrics.status_written(key.kind.as_str());
-            known.writing.insert(key.clone());
-            let pace = known.paces.entry(key.clone());
+            backlog.writing.insert(key.clone());
+            let pace = backlog.paces.entry(key.clone());
             pace.and_modify(|pace| pace.wrote(now))
                 .or_insert_with(|| Pace::new(now));
             writes.spawn(write::write(
@@ -192,206 +171,8 @@ impl Reporter {
             ));
         }
         for key in settled {
-            known.open.remove(&key);
+            backlog.open.remove(&key);
         }
         next
-    }
-}
-
-impl Known {
-    fn take(&mut self, change: StatusChange, agents: &mut Agents) {
-        let StatusChange { stored, judgement } = change;
-        for (key, stored) in stored {
-            if let Some(stored) = stored {
-                self.put(key, stored);
-            } else {
-                self.stored.remove(&key);
-                self.open.remove(&key);
-                self.refused.remove(&key);
-                self.written.remove(&key);
-            }
-        }
-        match judgement {
-            None => {}
-            Some(Judgement::Whole(judged)) => {
-                self.open_differences(&judged);
-                self.judged = Some(judged);
-                self.note_revisions(agents);
-            }
-            Some(Judgement::Routes(Rejudged { routes, revisions })) => {
-                // There was a whole judgement before, which nobody else holds by now.
-                let Some(judged) = self.judged.as_mut().map(Arc::make_mut) else {
-                    return;
-                };
-                self.open.extend(routes.iter().map(|(key, _)| key.clone()));
-                judged.statuses.routes.extend(routes);
-                if !revisions.is_empty() {
-                    judged.revisions = revisions;
-                    self.note_revisions(agents);
-                }
-            }
-        }
-    }
-
-    fn note_revisions(&mut self, agents: &mut Agents) {
-        if let Some(judged) = &self.judged {
-            let gateways = agents.note_revisions(judged, Moment::now());
-            self.touch(gateways);
-        }
-    }
-
-    fn put(&mut self, key: ObjectKey, stored: Stored) {
-        let known = self.stored.get(&key);
-        // An answer to a write may overtake what the watch says.
-        if known.is_some_and(|known| known.number() > stored.number()) {
-            return;
-        }
-        // What is said of an object that was changed is wrong until it is written: no pause for that.
-        if known.is_some_and(|known| known.generation != stored.generation) {
-            self.paces.remove(&key);
-        }
-        self.stored.insert(key.clone(), stored);
-        self.open.insert(key);
-    }
-
-    /// Opens what is judged otherwise than before.
-    fn open_differences(&mut self, new: &Judged) {
-        let Some(old) = &self.judged else {
-            self.open.extend(self.stored.keys().cloned());
-            return;
-        };
-        let of = |kind| {
-            move |name: &sesame_gateway_api::api::NamespacedName| ObjectKey {
-                kind,
-                name: name.clone(),
-            }
-        };
-        let (before, after) = (&old.statuses, &new.statuses);
-        let classes = differences(&before.gateway_classes, &after.gateway_classes);
-        self.open.extend(classes.map(of(Kind::GatewayClass)));
-        let gateways = differences(&before.gateways, &after.gateways);
-        self.open.extend(gateways.map(of(Kind::Gateway)));
-        let sets = differences(&before.listener_sets, &after.listener_sets);
-        self.open.extend(sets.map(of(Kind::ListenerSet)));
-        self.open
-            .extend(differences(&before.routes, &after.routes).cloned());
-        let policies = differences(&before.backend_tls_policies, &after.backend_tls_policies);
-        self.open.extend(policies.map(of(Kind::BackendTlsPolicy)));
-        let unpublishable = differences(&old.unpublishable, &new.unpublishable);
-        self.open.extend(unpublishable.map(of(Kind::Gateway)));
-    }
-
-    fn open_all(&mut self, kind: Kind) {
-        let keys = self.stored.keys().filter(|key| key.kind == kind).cloned();
-        self.open.extend(keys);
-    }
-
-    /// Opens Gateways of whose certificates something else is to be said.
-    fn open_expiring(&mut self, now: Timestamp) {
-        let Some(judged) = &self.judged else {
-            return;
-        };
-        let expiring: Expiring = judged
-            .expiries
-            .keys()
-            .map(|gateway| (gateway.clone(), judged.warnings(gateway, now)))
-            .filter(|(_, warnings)| !warnings.is_empty())
-            .collect();
-        let others = differences(&self.expiring, &expiring);
-        self.open.extend(others.map(|name| ObjectKey {
-            kind: Kind::Gateway,
-            name: name.clone(),
-        }));
-        self.expiring = expiring;
-    }
-
-    /// Opens what hosts say something else about.
-    fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
-        if let Some(judged) = &self.judged {
-            let sets = judged.statuses.listener_sets.iter().filter(|(_, status)| {
-                keys.iter()
-                    .any(|key| key.kind == Kind::Gateway && key.name == status.gateway)
-            });
-            self.open.extend(sets.map(|(name, _)| ObjectKey {
-                kind: Kind::ListenerSet,
-                name: name.clone(),
-            }));
-        }
-        self.open.extend(keys);
-    }
-
-    fn wrote(&mut self, key: ObjectKey, outcome: Outcome) {
-        self.writing.remove(&key);
-        match outcome {
-            Outcome::Stored { stored, change } => {
-                self.refused.remove(&key);
-                self.written
-                    .insert(key.clone(), (stored.version.clone(), change));
-                if self.stored.contains_key(&key) {
-                    self.put(key, stored);
-                }
-            }
-            Outcome::Gone => {}
-            // The watch brings the new version, or has already.
-            Outcome::Changed => {
-                self.refused.insert(key, (Instant::now() + AGAIN, AGAIN));
-            }
-            Outcome::Failed => {
-                let before = self
-                    .refused
-                    .get(&key)
-                    .map_or(Duration::ZERO, |(_, pause)| *pause);
-                let pause = (before * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                self.refused.insert(key, (Instant::now() + pause, pause));
-            }
-        }
-    }
-}
-
-/// The keys of entries that are not in both, or not the same.
-fn differences<'a, K: Ord, V: PartialEq>(
-    before: &'a BTreeMap<K, V>,
-    after: &'a BTreeMap<K, V>,
-) -> impl Iterator<Item = &'a K> {
-    // Both are in order: no key is looked for.
-    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
-    std::iter::from_fn(move || {
-        loop {
-            let order = match (before.peek(), after.peek()) {
-                (Some((old, _)), Some((new, _))) => old.cmp(new),
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (None, None) => return None,
-            };
-            let old = order.is_le().then(|| before.next()).flatten();
-            let new = order.is_ge().then(|| after.next()).flatten();
-            match (old, new) {
-                (Some((_, old)), Some((_, new))) if old == new => {}
-                (old, new) => return new.or(old).map(|(key, _)| key),
-            }
-        }
-    })
-}
-
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_gone_new_or_other_differs_and_nothing_else() {
-        let map = |pairs: &[(u8, u8)]| pairs.iter().copied().collect::<BTreeMap<_, _>>();
-        let before = map(&[(1, 1), (2, 1), (4, 1), (6, 1)]);
-        let after = map(&[(0, 1), (2, 1), (4, 2), (5, 1), (6, 1), (9, 1)]);
-        let found: Vec<u8> = differences(&before, &after).copied().collect();
-        assert_eq!(found, [0, 1, 4, 5, 9]);
-        assert_eq!(differences(&after, &after).next(), None);
-        assert_eq!(differences(&before, &map(&[])).count(), 4);
     }
 }

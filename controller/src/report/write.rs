@@ -1,4 +1,4 @@
-//! One write of one status.
+//! Writes one status.
 
 use std::time::Duration;
 
@@ -7,34 +7,33 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::stored::Stored;
-use crate::watch::{Incoming, api_resource};
+use crate::watch::{Received, StoredStatus, api_resource};
 use sesame_gateway_api::world::ObjectKey;
 
-/// The name under which we own what we write.
+/// Field manager of the statuses that we write.
 pub(super) const FIELD_MANAGER: &str = "sesame-controller";
-/// How long one write may take.
+/// Time that one write may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What came of a write.
+/// Outcome of a write.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It is stored.
+    /// The status is stored.
     Stored {
-        /// As it is now.
-        stored: Stored,
-        /// What was sent.
+        /// Status as it is stored now.
+        stored: StoredStatus,
+        /// Status that was sent.
         change: Value,
     },
-    /// There is no such object any more.
+    /// The object is gone.
     Gone,
-    /// Somebody else changed the object.
+    /// Somebody else has changed the object.
     Changed,
-    /// It was refused, or there was no answer.
+    /// The write was refused, or there was no answer.
     Failed,
 }
 
-/// The time for conditions, which have whole seconds.
+/// Returns the time for conditions, which have whole seconds.
 pub(super) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
@@ -44,11 +43,11 @@ pub(super) fn now() -> Timestamp {
 pub(super) async fn write(
     client: Client,
     key: ObjectKey,
-    stored: Stored,
+    stored: StoredStatus,
     status: Value,
 ) -> (ObjectKey, Outcome) {
     let resource = api_resource(key.kind, &stored.api_version);
-    let api: Api<Incoming> = if key.kind.cluster_scoped() {
+    let api: Api<Received> = if key.kind.cluster_scoped() {
         Api::all_with(client, &resource)
     } else {
         Api::namespaced_with(client, &key.name.namespace, &resource)
@@ -64,7 +63,7 @@ pub(super) async fn write(
     let patch = Patch::Merge(&body);
     let answer = api.patch_status(&key.name.name, &parameters, &patch);
     let outcome = match tokio::time::timeout(TIMEOUT, answer).await {
-        Ok(Ok(incoming)) => match Stored::of(key.kind, &stored.api_version, &incoming) {
+        Ok(Ok(received)) => match StoredStatus::of(key.kind, &stored.api_version, &received) {
             Some(stored) => Outcome::Stored {
                 stored,
                 change: status,

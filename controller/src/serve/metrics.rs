@@ -1,4 +1,4 @@
-//! What the controller counts.
+//! Metrics of the controller.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct OfCertificate {
     key: String,
 }
 
-/// All metrics.
+/// All metrics of the process.
 pub(crate) struct Metrics {
     registry: Registry,
     objects: Family<OfKind, Gauge>,
@@ -49,7 +49,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Returns the metrics, all at zero.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("sesame_controller");
         let metrics = Self {
@@ -121,7 +121,7 @@ impl Metrics {
         }
     }
 
-    /// In the text format of OpenMetrics.
+    /// Returns the metrics in the text format of OpenMetrics.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
@@ -131,17 +131,17 @@ impl Metrics {
         }
     }
 
-    /// A kind was listed.
+    /// Counts a list of a kind.
     pub(crate) fn listed(&self, kind: &str) {
         self.lists.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// A watch failed.
+    /// Counts a watch that failed.
     pub(crate) fn watch_failed(&self, kind: &str) {
         self.watch_failures.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// The world was resolved.
+    /// Notes that the world was resolved.
     pub(crate) fn resolved(&self, took: Duration, world: &World, gateways: usize, skipped: usize) {
         self.resolutions.observe(took.as_secs_f64());
         self.gateways.set(count(gateways));
@@ -152,7 +152,7 @@ impl Metrics {
         }
     }
 
-    /// These certificates are to be served now.
+    /// Replaces the certificates that are to be served.
     pub(crate) fn certificates(&self, expiries: &BTreeMap<NamespacedName, Vec<Expiry>>) {
         self.certificates.clear();
         for (gateway, expiries) in expiries {
@@ -171,12 +171,12 @@ impl Metrics {
         }
     }
 
-    /// Routes were resolved with their neighbours alone.
+    /// Notes that routes were resolved with their neighbours alone.
     pub(crate) fn rerouted(&self, took: Duration) {
         self.resolutions.observe(took.as_secs_f64());
     }
 
-    /// An object was published or removed.
+    /// Counts an object that was published or removed.
     pub(crate) fn published(&self, part: &str, verb: &str) {
         let labels = OfPart {
             part: part.to_owned(),
@@ -185,22 +185,22 @@ impl Metrics {
         self.published.get_or_create(&labels).inc();
     }
 
-    /// A status was written.
+    /// Counts a status that was written.
     pub(crate) fn status_written(&self, kind: &str) {
         self.statuses.get_or_create(&of_kind(kind)).inc();
     }
 
-    /// So many GatewayAgents count for nothing.
+    /// Replaces the number of GatewayAgents that are ignored.
     pub(crate) fn reports_refused(&self, now: usize) {
         self.reports_refused.set(count(now));
     }
 
-    /// Whether this replica leads.
+    /// Notes whether this replica leads.
     pub(crate) fn leads(&self, now: bool) {
         self.leader.set(now.into());
     }
 
-    /// Whether the API server has answered when the Lease was read or written last.
+    /// Notes whether the API server answered the last read or write of the Lease.
     pub(crate) fn api_server_answers(&self, now: bool) {
         self.api_server.set(now.into());
     }

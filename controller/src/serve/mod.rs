@@ -1,7 +1,7 @@
-//! Health, readiness and metrics over HTTP.
+//! Serves health, readiness and metrics over HTTP.
 //!
-//! Health says that the process answers, and nothing of the API server: restarting the controller would not mend that.
-//! Ready means that the whole world was resolved once.
+//! Health says that the process answers, and nothing about the API server: restarting the controller would not mend that.
+//! Ready means that the whole world was resolved at least once.
 
 mod metrics;
 
@@ -24,7 +24,7 @@ pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Answers until the task is dropped. `ready` says whether the world was resolved.
+/// Answers until the task is dropped. `ready` returns true once the world was resolved.
 pub(crate) async fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,

@@ -1,4 +1,4 @@
-//! Reading the Secrets and ConfigMaps that are referred to, and no others; first of all the keys that were published last,
+//! Reads the Secrets and ConfigMaps that are referred to, and no others; first of all the keys that were published last,
 //! which go on being served where a Secret is broken.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,33 +12,32 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::backoff::Pauses;
 use super::kinds::decode;
-use super::{Incoming, api_resource};
-use crate::engine::Input;
-use crate::publish::last_good;
+use super::published_keys::published_keys;
+use super::{Input, Received, api_resource};
+use crate::retry::Pauses;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// How long one read may take.
+/// Time that one read may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a refusal is asked about again, with growing pauses: for some ten seconds.
+/// Number of refusals that are waited out with growing pauses, which takes some ten seconds.
 const MAX_REFUSALS: u32 = 8;
-/// When what may not be read is tried again.
+/// Pause before an object that may not be read is tried again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-/// What came of reading an object.
+/// Outcome of reading an object.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// It is this.
+    /// The object.
     Found(AnyObject),
-    /// It does not exist.
+    /// The object does not exist.
     Missing,
-    /// It may not be read: what was known of it stays.
+    /// The object may not be read: the version that was known stays.
     Unreadable,
 }
 
-/// What a watch of metadata noticed.
+/// Event of a watch of metadata.
 #[derive(Debug)]
 pub(crate) enum Touched {
     /// Something happened to this object.
@@ -47,13 +46,13 @@ pub(crate) enum Touched {
     Kind(Kind),
 }
 
-/// The objects that are wanted, shared with the engine.
+/// Objects that are referred to, as the engine hands them over.
 pub(crate) type References = Arc<BTreeSet<ObjectKey>>;
 
-/// Reads what is referred to: when it is first wanted, and whenever something happens to it.
+/// Reads each object that is referred to: when it is first referred to, and whenever something happens to it.
 pub(crate) struct Fetcher {
     pub(crate) client: Client,
-    /// Where everything is published.
+    /// Namespace of everything that is published.
     pub(crate) namespace: String,
     pub(crate) references: watch::Receiver<References>,
     pub(crate) touched: UnboundedReceiver<Touched>,
@@ -61,14 +60,14 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Runs until nobody wants anything any more.
+    /// Runs until the engine is gone.
     pub(crate) async fn run(mut self) {
-        let published = last_good(&self.client, &self.namespace).await;
+        let published = published_keys(&self.client, &self.namespace).await;
         if self.inputs.send(Input::Published(published)).is_err() {
             return;
         }
         let mut wanted = References::default();
-        // Objects being read, and whether something happened to them since.
+        // Objects being read; true for those that something has happened to since.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();
         let mut reads: JoinSet<(ObjectKey, Answer)> = JoinSet::new();
         loop {
@@ -119,19 +118,19 @@ impl Fetcher {
     }
 }
 
-/// Reads until there is an answer. An API server that is just starting forbids everything for a moment: that is no
+/// Reads an object until there is an answer. An API server that is just starting forbids everything for a moment: that is no
 /// answer until it has lasted.
 async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, Answer) {
     tokio::time::sleep(delay).await;
     let resource = api_resource(key.kind, "v1");
-    let api: Api<Incoming> = Api::namespaced_with(client, &key.name.namespace, &resource);
-    let mut pauses = Pauses::default();
+    let api: Api<Received> = Api::namespaced_with(client, &key.name.namespace, &resource);
+    let mut pauses = Pauses::of_reads();
     let mut forbidden = 0;
     loop {
         let answer = tokio::time::timeout(TIMEOUT, api.get_opt(&key.name.name)).await;
         match answer {
-            Ok(Ok(Some(incoming))) => {
-                let answer = match decode(key.kind, "v1", incoming.value) {
+            Ok(Ok(Some(received))) => {
+                let answer = match decode(key.kind, "v1", received.kept.value) {
                     Ok(object) => Answer::Found(object),
                     Err(why) => {
                         tracing::warn!(object = %key, %why, "skipped");
@@ -144,17 +143,17 @@ async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, An
             Ok(Err(kube::Error::Api(status))) if (400..429).contains(&status.code) => {
                 forbidden += 1;
                 if forbidden >= MAX_REFUSALS {
-                    tracing::warn!(object = %key, reason = status.message, "it may not be read");
+                    tracing::warn!(object = %key, reason = status.message, "the object may not be read");
                     return (key, Answer::Unreadable);
                 }
             }
-            Ok(Err(error)) => tracing::warn!(object = %key, %error, "it cannot be read yet"),
+            Ok(Err(error)) => {
+                tracing::warn!(object = %key, %error, "the object cannot be read yet");
+            }
             Err(_) => {
-                tracing::warn!(object = %key, "it cannot be read yet: no answer in {TIMEOUT:?}");
+                tracing::warn!(object = %key, "the object cannot be read yet: no answer in {TIMEOUT:?}");
             }
         }
-        if let Some(pause) = pauses.next() {
-            tokio::time::sleep(pause).await;
-        }
+        tokio::time::sleep(pauses.pause()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! One watch, as lists and changes of what the caller makes of each object.
+//! One watch, as lists and changes of the values that the caller makes of each object.
 
 use std::fmt::Debug;
 
@@ -6,42 +6,42 @@ use futures::{Stream, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Error, Event};
 
-use super::backoff::Pauses;
+use crate::retry::Pauses;
 
-/// How long one watch goes on. An API server that is frozen, or a network that swallows everything, looks like one where
+/// Seconds that one watch lasts. An API server that is frozen, or a network that swallows everything, looks like one where
 /// nothing happens: only that it ends a watch in time tells the difference.
 const WATCH_SECONDS: u32 = 45;
 
-/// How everything is watched.
+/// Returns the settings that all watches share.
 pub(crate) fn watch_config() -> Config {
     Config::default().timeout(WATCH_SECONDS)
 }
 
-/// What a watch saw.
+/// Event of a watch.
 #[derive(Debug)]
-pub(crate) enum Seen<T> {
-    /// Everything that there is: whatever else was known is gone.
-    All(Vec<T>),
-    /// One that is new or changed.
-    One(T),
-    /// One that was deleted, as it was last.
-    Gone(T),
+pub(crate) enum WatchEvent<T> {
+    /// All objects that there are: whatever else was known is gone.
+    Listed(Vec<T>),
+    /// An object that is new or changed.
+    Applied(T),
+    /// An object that was deleted, as it was last.
+    Deleted(T),
 }
 
-/// Passes on what the watch sees until `take` says stop or the kind is not served; says whether it is the latter.
+/// Passes on the events of the watch until `take` returns false, or the kind is not served; returns true for the latter.
 ///
 /// `keep` makes of each object what is worth keeping, at once, so that no two lists of whole objects are in memory.
-/// Errors are told to `fail` and waited out.
+/// Errors are handed to `fail` and waited out.
 pub(crate) async fn follow<K: Debug, T>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
     keep: impl Fn(K) -> T,
-    mut take: impl FnMut(Seen<T>) -> bool,
+    mut take: impl FnMut(WatchEvent<T>) -> bool,
     mut fail: impl FnMut(&Error),
 ) -> bool {
-    let mut watch = std::pin::pin!(watch.backoff(Pauses::default()));
+    let mut watch = std::pin::pin!(watch.backoff(Pauses::of_reads()));
     let mut listed = Vec::new();
     while let Some(event) = watch.next().await {
-        let seen = match event {
+        let event = match event {
             Ok(Event::Init) => {
                 listed = Vec::new();
                 continue;
@@ -50,9 +50,9 @@ pub(crate) async fn follow<K: Debug, T>(
                 listed.push(keep(object));
                 continue;
             }
-            Ok(Event::InitDone) => Seen::All(std::mem::take(&mut listed)),
-            Ok(Event::Apply(object)) => Seen::One(keep(object)),
-            Ok(Event::Delete(object)) => Seen::Gone(keep(object)),
+            Ok(Event::InitDone) => WatchEvent::Listed(std::mem::take(&mut listed)),
+            Ok(Event::Apply(object)) => WatchEvent::Applied(keep(object)),
+            Ok(Event::Delete(object)) => WatchEvent::Deleted(keep(object)),
             Err(error) => {
                 fail(&error);
                 if is_not_served(&error) {
@@ -61,7 +61,7 @@ pub(crate) async fn follow<K: Debug, T>(
                 continue;
             }
         };
-        if !take(seen) {
+        if !take(event) {
             return false;
         }
     }
@@ -72,7 +72,7 @@ fn is_not_served(error: &Error) -> bool {
     code(error) == Some(404)
 }
 
-/// Whether the API server says that we may not.
+/// Returns true if the API server forbids the watch.
 pub(crate) fn is_forbidden(error: &Error) -> bool {
     code(error) == Some(403)
 }

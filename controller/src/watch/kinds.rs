@@ -1,4 +1,4 @@
-//! The watches of everything that resolution reads.
+//! Watches everything that resolution reads.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -14,34 +14,32 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
-use super::backoff::Pauses;
 use super::fetch::Touched;
 use super::resource::{api_resource, plural};
-use super::{Incoming, Seen, follow, watch_config};
-use crate::engine::{Input, Observed};
-use crate::report::Stored;
+use super::{Input, Received, StoredStatus, WatchEvent, WatchedObject, follow, watch_config};
+use crate::retry::Pauses;
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// How often a kind that is not installed is looked for.
+/// Pause before a kind that is not installed is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// After "not found" of a kind that was there.
+/// Pause after "not found" for a kind that was there.
 const NOT_SERVED: Duration = Duration::from_secs(1);
-/// How long the API server may take to say what is installed.
+/// Time that the API server may take to say whether a kind is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOT_INSTALLED: &str = "it is not installed";
 const NONE_READ: &str =
     "its definition serves no version that is read; install newer definitions of the Gateway API";
 
-/// What every watch needs.
+/// Everything that the watches need.
 #[derive(Clone)]
 pub(crate) struct Watches {
     pub(crate) client: Client,
-    /// Sesame's own, which is left out.
+    /// Sesame's own namespace, which is left out.
     pub(crate) namespace: String,
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
@@ -49,7 +47,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Starts them all.
+    /// Starts all watches.
     pub(crate) fn spawn(&self, tasks: &mut JoinSet<()>) {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
@@ -71,7 +69,7 @@ impl Watches {
                 if !absent {
                     let why = served.err().unwrap_or_default();
                     tracing::info!(%kind, why, "the kind counts as empty");
-                    if !self.pass_on(kind, Seen::All(Vec::new())) {
+                    if !self.pass_on(kind, WatchEvent::Listed(Vec::new())) {
                         return;
                     }
                 }
@@ -80,11 +78,11 @@ impl Watches {
                 continue;
             };
             absent = false;
-            let api: Api<Incoming> =
+            let api: Api<Received> =
                 Api::all_with(self.client.clone(), &api_resource(kind, version));
             let watch = watcher(api, self.config(kind));
-            let keep = |incoming| observe(kind, version, incoming);
-            let take = |seen| self.pass_on(kind, seen);
+            let keep = |received| observe(kind, version, received);
+            let take = |event| self.pass_on(kind, event);
             if !follow(watch, keep, take, |error| self.failed(kind, error)).await {
                 return;
             }
@@ -105,10 +103,10 @@ impl Watches {
                 name: object.name_any(),
             },
         };
-        let take = |seen| {
-            let touched = match seen {
-                Seen::All(_) => Touched::Kind(kind),
-                Seen::One(key) | Seen::Gone(key) => Touched::Object(key),
+        let take = |event| {
+            let touched = match event {
+                WatchEvent::Listed(_) => Touched::Kind(kind),
+                WatchEvent::Applied(key) | WatchEvent::Deleted(key) => Touched::Object(key),
             };
             self.touched.send(touched).is_ok()
         };
@@ -129,8 +127,8 @@ impl Watches {
         config.fields(&format!("metadata.namespace!={}", self.namespace))
     }
 
-    fn pass_on(&self, kind: Kind, seen: Seen<Observed>) -> bool {
-        self.inputs.send(Input::Seen { kind, seen }).is_ok()
+    fn pass_on(&self, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
+        self.inputs.send(Input::Watched { kind, event }).is_ok()
     }
 
     fn failed(&self, kind: Kind, error: &watcher::Error) {
@@ -138,7 +136,7 @@ impl Watches {
         tracing::warn!(%kind, %error, "a watch failed; it is started again, and what was known stays");
     }
 
-    /// The newest version of the kind that we read and the API server serves, or why there is none.
+    /// Returns the newest version of the kind that the API server serves and Sesame reads, or the reason why there is none.
     ///
     /// The definition itself is asked for: an API server that is just starting says "not found" of kinds that it has.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
@@ -154,19 +152,19 @@ impl Watches {
             kind: "CustomResourceDefinition".to_owned(),
             plural: "customresourcedefinitions".to_owned(),
         };
-        let definitions: Api<Incoming> = Api::all_with(self.client.clone(), &resource);
+        let definitions: Api<Received> = Api::all_with(self.client.clone(), &resource);
         let name = format!(
             "{}.{}",
             plural(kind),
             sesame_gateway_api::api::GATEWAY_GROUP
         );
-        let mut pauses = Pauses::default();
+        let mut pauses = Pauses::of_reads();
         loop {
             let answer = tokio::time::timeout(TIMEOUT, definitions.get_opt(&name)).await;
             match answer {
                 Ok(Ok(definition)) => {
                     let definition = definition.ok_or(NOT_INSTALLED)?;
-                    let served = |version: &&&str| serves(&definition.value, version);
+                    let served = |version: &&&str| serves(definition.value(), version);
                     let version = known.iter().find(served).ok_or(NONE_READ)?;
                     return Ok((*version).to_owned());
                 }
@@ -179,14 +177,12 @@ impl Watches {
                     tracing::warn!(%kind, "the kind's definition cannot be read; trying again: no answer in {TIMEOUT:?}");
                 }
             }
-            if let Some(pause) = pauses.next() {
-                tokio::time::sleep(pause).await;
-            }
+            tokio::time::sleep(pauses.pause()).await;
         }
     }
 }
 
-/// Whether the definition serves `group/version`.
+/// Returns true if the definition serves `group/version`.
 fn serves(definition: &Value, api_version: &str) -> bool {
     let wanted = api_version.rsplit('/').next().unwrap_or(api_version);
     let versions = definition
@@ -198,18 +194,18 @@ fn serves(definition: &Value, api_version: &str) -> bool {
     })
 }
 
-/// Decodes what arrived; its status is kept as text, for the next write to start from.
-fn observe(kind: Kind, api_version: &str, incoming: Incoming) -> Observed {
-    let name = incoming.name();
-    let stored = Stored::of(kind, api_version, &incoming);
-    Observed {
+/// Decodes an object that arrived. Its status is kept as text, for the next write to start from.
+fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
+    let name = received.name();
+    let stored = StoredStatus::of(kind, api_version, &received);
+    WatchedObject {
         name,
-        object: decode(kind, api_version, incoming.value),
+        object: decode(kind, api_version, received.kept.value),
         stored,
     }
 }
 
-/// The object, or why it is not one.
+/// Decodes an object; the error is the reason why it cannot be decoded.
 pub(super) fn decode(kind: Kind, api_version: &str, value: Value) -> Result<AnyObject, String> {
     match decode_value(value, kind, api_version) {
         Ok(decoded) => Ok(decoded.object),

@@ -1,25 +1,28 @@
-//! What the cluster holds, as a stream of values.
+//! Watches the cluster, and hands its objects on as a stream of values.
 //!
-//! Every kind has a watch of its own. A watch that is lost changes nothing: it is started again, with growing pauses,
-//! and what it then lists replaces what was known. An object that cannot be decoded is passed on as such and stops
+//! Every kind has a watch of its own. A lost watch changes nothing: it is started again, with growing pauses,
+//! and the objects that it then lists replace those that were known. An object that cannot be decoded is passed on as such and stops
 //! nothing. A kind whose definition is not installed counts as empty, and is looked for again.
 //!
-//! Secrets and ConfigMaps are many, large and mostly none of our business. Of all of them only the metadata is
+//! There are many Secrets and ConfigMaps, large and mostly none of our business. Only their metadata is
 //! watched, and nothing of it is kept: an event about an object that a Gateway or a policy refers to has the object
-//! itself read ([`references`], [`fetch`]). Sesame's own namespace is left out; what is published there has
-//! watches of its own, which keep digests ([`crate::publish`]).
+//! itself read ([`references`], [`fetch`]). Sesame's own namespace is left out; the objects published there have
+//! watches of their own, which keep digests.
 
-mod backoff;
 pub(crate) mod fetch;
 mod follow;
-mod incoming;
-mod kept;
+mod input;
 pub(crate) mod kinds;
+mod published_keys;
+mod received;
 mod references;
 mod resource;
+mod stored_status;
 
-pub(crate) use self::follow::{Seen, follow, is_forbidden, watch_config};
-pub(crate) use self::incoming::Incoming;
-pub(crate) use self::kept::{Keep, Kept, PAGE};
+pub(crate) use self::fetch::{Answer, References};
+pub(crate) use self::follow::{WatchEvent, follow, is_forbidden, watch_config};
+pub(crate) use self::input::{Input, WatchedObject};
+pub(crate) use self::received::{Json, Keep, PAGE, Received};
 pub(crate) use self::references::references;
 pub(crate) use self::resource::api_resource;
+pub(crate) use self::stored_status::StoredStatus;

@@ -1,6 +1,6 @@
-//! Which Secrets and ConfigMaps resolution will look at. Pure.
+//! Finds the Secrets and ConfigMaps that resolution will look at. Pure.
 //!
-//! Only those of Gateways of our classes: no other Secret is read. Whether a reference is permitted is for resolution
+//! Only Gateways of our classes count: no other Secret is read. Whether a reference is permitted is for resolution
 //! to say.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use sesame_gateway_api::api::{
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// The objects that Gateways of `controller_name`, ListenerSets and policies refer to.
+/// Returns the objects that Gateways of `controller_name`, ListenerSets and policies refer to.
 pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<ObjectKey> {
     let mut found = Found::default();
     let ours: BTreeSet<&str> = world
@@ -83,13 +83,13 @@ impl Found {
         }
     }
 
-    /// A reference whose kind is Secret when it says none.
+    /// Adds a reference whose kind is Secret by default.
     fn certificate(&mut self, from: &str, reference: &ObjectRef) {
         let kind = reference.kind.as_deref().unwrap_or("Secret");
         self.add(kind, from, reference);
     }
 
-    /// A reference that says its kind.
+    /// Adds a reference with a kind of its own.
     fn reference(&mut self, from: &str, reference: &ObjectRef) {
         if let Some(kind) = reference.kind.as_deref() {
             self.add(kind, from, reference);

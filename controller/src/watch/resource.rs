@@ -1,10 +1,10 @@
-//! Where the API server has each kind.
+//! Names of each kind in the paths of the API server.
 
 use kube::core::ApiResource;
 
 use sesame_gateway_api::world::Kind;
 
-/// The plural name of a kind.
+/// Returns the plural name of a kind.
 pub(super) fn plural(kind: Kind) -> &'static str {
     match kind {
         Kind::GatewayClass => "gatewayclasses",
@@ -25,7 +25,7 @@ pub(super) fn plural(kind: Kind) -> &'static str {
     }
 }
 
-/// The kind in one of its versions, `group/version` or `version`.
+/// Returns the resource of a kind in a version: `group/version` or `version`.
 pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource {

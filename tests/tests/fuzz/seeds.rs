@@ -5,18 +5,18 @@ use std::sync::LazyLock;
 use sesame_agent::source::last_good::LastGood;
 use sesame_agent::source::manifests::Manifests;
 use sesame_gateway_api::resolve::{Options, ResolvedGateway, resolve};
-use sesame_tests::golden::{self, INPUT};
+use sesame_tests::golden;
 
 use super::campaign::scratch;
 
-/// The inputs of the golden cases.
+/// Returns the inputs of the golden cases.
 pub(crate) fn manifests() -> Vec<Vec<u8>> {
     let cases = golden::cases().expect("golden cases");
-    let inputs = cases.iter().filter_map(|case| case.committed(INPUT));
+    let inputs = cases.iter().map(|case| case.input().expect("its input"));
     inputs.map(String::into_bytes).collect()
 }
 
-/// The Gateways that they make.
+/// Returns the Gateways that they make.
 pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     static GATEWAYS: LazyLock<Vec<ResolvedGateway>> = LazyLock::new(|| {
         let dir = scratch();
@@ -33,7 +33,7 @@ pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     &GATEWAYS
 }
 
-/// One of them that has keys, and one more.
+/// Returns one of them that has keys, and one more.
 pub(crate) fn two() -> [&'static ResolvedGateway; 2] {
     let gateways = gateways();
     let with_keys = gateways.iter().find(|gateway| !gateway.keys.is_empty());

@@ -17,7 +17,7 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    /// Whether it says that something is wrong. Of a type that is not known here nothing is assumed.
+    /// Returns whether it says that something is wrong. Nothing is assumed about a condition of an unknown type.
     pub(super) fn is_fault(&self) -> bool {
         let status = match self.status.as_str() {
             "True" => ConditionStatus::True,
@@ -28,7 +28,7 @@ impl Condition {
     }
 }
 
-/// Whether a condition of the object says that something is wrong.
+/// Returns whether a condition of the object says that something is wrong.
 pub(super) fn is_wrong(object: &ObjectReport) -> bool {
     conditions(object).iter().any(Condition::is_fault)
 }

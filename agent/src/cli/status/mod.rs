@@ -23,22 +23,22 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Clears a terminal and begins at its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// First what is wrong, then the Gateways, then how many objects of each kind are served. The exit code is 0 when nothing
-/// is wrong with what was asked for, and 1 when something is.
+/// Shows what is wrong, then the Gateways, then the number of objects of each kind that are served. The exit code is 0 if nothing
+/// is wrong with what was asked for, and 1 if something is.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Only these objects, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in any case, singular or
+    /// Show these objects only, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in any case, singular or
     /// plural; a namespace may stand before the name (httproute/default/web). Objects that are named are shown with all
     /// of their conditions.
     #[arg(value_name = "OBJECT")]
     objects: Vec<String>,
-    /// Only objects of this namespace.
+    /// Show objects of this namespace only.
     #[arg(long, short)]
     namespace: Option<String>,
-    /// Every condition of every object, and everything that is wrong.
+    /// Show every condition of every object, and everything that is wrong.
     #[arg(long)]
     all: bool,
-    /// Show it again whenever it changes, until Ctrl-C.
+    /// Show the status again whenever it changes, until Ctrl-C.
     #[arg(long, short)]
     watch: bool,
 }
@@ -73,7 +73,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_WRONG })
 }
 
-/// Returns what the agent says of the selected objects.
+/// Returns the agent's report, reduced to the selected objects.
 fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<Report> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, "/status")?;
@@ -92,7 +92,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
             Ok(report) if shown.as_ref() != Some(&report) => {
                 let text = || {
                     let text = text::text(&report, selection);
-                    // A blank line stands between two where nothing is cleared.
+                    // A blank line separates two reports where the screen is not cleared.
                     format!("{}{text}\n", if clears { CLEAR } else { "" })
                 };
                 if !agent.output.write_next(&report, text)? {
@@ -107,7 +107,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                     output::error(&error);
                     failed = Some(words);
                 }
-                // InstanceCommand comes after it is shown, even if it is what was there before.
+                // The next report is shown even if it is the same as the last.
                 shown = None;
             }
         }
@@ -115,7 +115,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     }
 }
 
-/// Whether nothing is wrong: with the agent as a whole, or with what was selected.
+/// Returns whether nothing is wrong with the agent as a whole, or with what was selected.
 fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;

@@ -24,7 +24,7 @@ pub(super) struct Selection {
     wanted: Vec<Wanted>,
     namespace: Option<String>,
     gateway: Option<String>,
-    /// Whether every condition is shown.
+    /// True if every condition is shown.
     pub(super) all: bool,
 }
 
@@ -79,24 +79,24 @@ impl Selection {
         })
     }
 
-    /// Whether nothing is left out.
+    /// Returns whether nothing is left out.
     pub(super) fn is_everything(&self) -> bool {
         !self.names_objects() && self.gateway.is_none()
     }
 
-    /// Whether objects were asked for, rather than the agent with all of its Gateways.
+    /// Returns whether objects were asked for, rather than the agent with all of its Gateways.
     pub(super) fn names_objects(&self) -> bool {
         !self.wanted.is_empty() || self.namespace.is_some()
     }
 
-    /// Whether a kind was asked for, so that all of it that is wrong is shown.
+    /// Returns whether this kind was asked for, so that everything wrong with it is shown.
     pub(super) fn names_kind(&self, kind: &str) -> bool {
         self.wanted
             .iter()
             .any(|wanted| wanted.kind.as_str() == kind)
     }
 
-    /// Whether every condition of the object is shown.
+    /// Returns whether every condition of the object is shown.
     pub(super) fn shows_all_of(&self, object: &ObjectReport) -> bool {
         let named = |wanted: &Wanted| wanted.name.is_some() && wanted.is(object);
         self.all || self.wanted.iter().any(named)
@@ -123,7 +123,7 @@ impl Selection {
             && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.is(object)))
     }
 
-    /// Whether a problem of the source is about something that was asked for.
+    /// Returns whether a problem of the source is about something that was asked for.
     pub(super) fn concerns(&self, problem: &ProblemReport, report: &Report) -> bool {
         let name = |object: &ObjectReport| {
             let parts = [&object.kind, &object.namespace, &object.name];

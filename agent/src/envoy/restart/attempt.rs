@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::{Lineage, Sink, Way, listening, shared_memory};
+use super::{Sink, Way};
+use crate::envoy::admin::ServerInfo;
 use crate::envoy::admin::{Admin, Readiness};
-use crate::envoy::answers::ServerInfo;
-use crate::envoy::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running, replace_file};
-use crate::envoy::launch::launch;
+use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
+use crate::envoy::process::launch::launch;
+use crate::envoy::process::{Lineage, shared_memory};
 use crate::envoy::settings::SupervisorConfig;
+use crate::host::{durable, listening};
 
 /// The first Envoy's admin socket while a second one has its place; no longer than the name of the other.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
@@ -112,7 +114,7 @@ impl Attempt<'_> {
                 result => result?,
             }
         }
-        replace_file(&command.bootstrap, &self.config.bootstrap)?;
+        durable::replace_file(&command.bootstrap, &self.config.bootstrap)?;
         let held = launch(
             self.config.launcher_for(lineage),
             &command,
@@ -229,7 +231,7 @@ impl Attempt<'_> {
         }
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
         let path = self.config.command(None).bootstrap;
-        if let Err(error) = bootstrap.and_then(|bytes| replace_file(&path, &bytes)) {
+        if let Err(error) = bootstrap.and_then(|bytes| durable::replace_file(&path, &bytes)) {
             tracing::warn!(%error, "the bootstrap cannot be put back");
         }
     }

@@ -1,6 +1,7 @@
 //! What to do, from what is known. Pure.
 
-use super::{Lineage, Strategy, Way};
+use super::{Strategy, Way};
+use crate::envoy::process::Lineage;
 
 /// Whether an Envoy's main thread answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::decide::{Answers, Facts};
-use super::shared_memory;
-use crate::apply::budget::{Budget, watched_by};
 use crate::envoy::admin::{Admin, AdminError};
-use crate::envoy::identity::Running;
+use crate::envoy::process::identity::Running;
+use crate::envoy::process::shared_memory;
+use crate::host::inotify::{Budget, watched_by};
 
 /// A healthy Envoy answers within milliseconds; one that loads a large file within seconds.
 const ANSWER: Duration = Duration::from_secs(5);

@@ -10,12 +10,9 @@
 mod attempt;
 mod decide;
 mod facts;
-mod lineage;
-mod listening;
 mod park;
 mod retire;
 mod reuseport;
-pub(crate) mod shared_memory;
 mod sink;
 mod steer;
 
@@ -28,8 +25,6 @@ use tokio::sync::mpsc;
 pub(crate) use self::attempt::{Attempt, OLD_ADMIN};
 pub use self::decide::{Answers, Facts, Plan, Refused, decide};
 pub(crate) use self::facts::{gather, moves_connections};
-pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
-pub use self::lineage::Lineage;
 pub(crate) use self::park::Parked;
 pub(crate) use self::retire::Retiring;
 pub(crate) use self::sink::Sink;

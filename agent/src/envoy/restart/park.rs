@@ -18,11 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 use tokio::time::sleep;
 
-use super::listening::{self, Listening};
 use super::moves_connections;
 use super::reuseport::Choice;
 use super::steer::{attach, join, own};
 use crate::envoy::process::Process;
+use crate::host::listening::{self, Listening};
 
 /// What the kernel keeps for a listener is less anyway, unless `net.core.somaxconn` says more.
 const BACKLOG: i32 = 65_535;

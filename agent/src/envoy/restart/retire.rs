@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{Lineage, OLD_ADMIN, Steering, Way, shared_memory};
+use super::{OLD_ADMIN, Steering, Way};
 use crate::envoy::admin::Admin;
-use crate::envoy::identity::Running;
 use crate::envoy::process::Process;
+use crate::envoy::process::identity::Running;
+use crate::envoy::process::{Lineage, shared_memory};
 
 /// Envoy ends by itself after a hot restart; this long after that it is helped.
 const LATE: Duration = Duration::from_secs(10);

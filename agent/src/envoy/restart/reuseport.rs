@@ -13,7 +13,7 @@ use nix::libc::{
     SKF_AD_RANDOM, sock_filter,
 };
 
-use super::listening::Listening;
+use crate::host::listening::Listening;
 
 /// The sockets of two processes at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

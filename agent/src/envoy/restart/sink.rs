@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::Lineage;
 use crate::envoy::admin::Admin;
+use crate::envoy::process::Lineage;
 
 /// Reads the sockets of an Envoy that has ended, until dropped.
 #[derive(Debug)]

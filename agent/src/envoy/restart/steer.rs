@@ -17,9 +17,9 @@ use nix::libc::{BPF_K, BPF_RET, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, SockFilter, Socket, Type};
 
-use super::listening::{self, Listening};
 use super::reuseport::{Choice, Group, groups, instruction};
 use crate::envoy::process::Process;
+use crate::host::listening::{self, Listening};
 
 /// New connections of two processes go to the second.
 #[derive(Debug)]

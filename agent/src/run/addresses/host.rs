@@ -7,10 +7,10 @@ use sesame_gateway_api::api::Network;
 
 use super::interfaces::Interfaces;
 
-/// Of a network, no more addresses than these are used.
+/// Number of addresses of a network that are used at most.
 const MAX_POOL: usize = 256;
 
-/// What stands for all addresses: IPv4, and IPv6 where the host has it.
+/// Returns the addresses that stand for all: that of IPv4, and that of IPv6 where the host has it.
 pub(in crate::run) fn all() -> Vec<IpAddr> {
     let mut all = vec![IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
@@ -19,7 +19,7 @@ pub(in crate::run) fn all() -> Vec<IpAddr> {
     all
 }
 
-/// The addresses of this host that are in one of the networks, in order; as many as a host can have Gateways.
+/// Returns the addresses of this host that are in one of the networks, in order; as many as a host can have Gateways.
 pub(crate) fn in_networks(networks: &[Network]) -> Vec<IpAddr> {
     let held = |ip: &IpAddr| networks.iter().any(|network| network.holds(*ip));
     let found: BTreeSet<IpAddr> = by_interface().map(|(_, ip)| ip).filter(held).collect();
@@ -42,8 +42,8 @@ fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     })
 }
 
-/// Addresses under which others reach this host: those that are `told`, else those of interfaces that lead to others;
-/// loopback if there is no other.
+/// Returns the addresses where clients reach this host: those that are `told`, else those of interfaces that lead to other hosts,
+/// else loopback.
 pub(in crate::run) fn usable(told: &[IpAddr]) -> Vec<IpAddr> {
     if !told.is_empty() {
         return told.to_vec();

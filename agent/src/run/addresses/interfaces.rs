@@ -1,4 +1,4 @@
-//! Which interfaces of this host lead to others.
+//! Finds the interfaces of this host that lead to other hosts.
 //!
 //! A node has more addresses than clients can reach: bridges of container networks, their Pods' ends, tunnels. An interface
 //! leads outside if it is hardware (a virtual machine's too), stands on hardware (a bond, a VLAN, a bridge that holds a
@@ -7,21 +7,21 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// How many interfaces may stand on each other.
+/// Number of interfaces that may be stacked on each other.
 const MAX_DEPTH: usize = 4;
 /// `RTF_UP`.
 const UP: u32 = 1;
 
-/// What the kernel says of its interfaces.
+/// The interfaces as the kernel describes them.
 pub(super) struct Interfaces {
     /// `/sys/class/net`.
     sys: PathBuf,
-    /// Those with a default route.
+    /// Names of interfaces with a default route.
     default: BTreeSet<String>,
 }
 
 impl Interfaces {
-    /// Reads `/sys` and `/proc`; what cannot be read is not there.
+    /// Reads `/sys` and `/proc`. A file that cannot be read counts as empty.
     pub(super) fn read() -> Self {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self {
@@ -30,7 +30,7 @@ impl Interfaces {
         }
     }
 
-    /// Whether clients can come in by the interface of this name.
+    /// Returns whether clients can come in by the interface of this name.
     pub(super) fn lead_outside(&self, name: &str) -> bool {
         name == "lo" || self.default.contains(name) || stands_on_hardware(&self.sys.join(name), 0)
     }
@@ -47,7 +47,7 @@ fn stands_on_hardware(interface: &Path, depth: usize) -> bool {
             .any(|entry| stands_on_hardware(&entry.path(), depth + 1))
 }
 
-/// The interfaces of routes to everywhere, from the kernel's two tables.
+/// Returns the interfaces of default routes, from the kernel's two tables.
 fn default_routes(v4: &str, v6: &str) -> BTreeSet<String> {
     let v4 = v4.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -1,9 +1,9 @@
-//! Which addresses each Gateway listens on. Pure.
+//! Assigns addresses to Gateways. Pure.
 //!
-//! A Gateway that asks for addresses gets those that the host offers. One Gateway alone gets the whole
+//! A Gateway that asks for addresses gets those that the host offers. A single Gateway gets the whole
 //! pool. Several share it: one address each while they last, else the same addresses as long as no port is
-//! wanted twice. One that has an address of its own keeps it whoever comes and goes, over restarts of the agent,
-//! too: names and clients point there. What cannot be had is said, never silently dropped.
+//! wanted twice. A Gateway that has an address of its own keeps it as others come and go, over restarts of the agent,
+//! too: names and clients point there. An address that cannot be had is reported, never silently dropped.
 
 pub(super) mod host;
 mod interfaces;
@@ -14,14 +14,14 @@ use std::net::IpAddr;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::Transport;
 
-/// What one Gateway needs.
+/// The needs of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Need {
+pub(super) struct AddressRequest {
     /// The Gateway.
     pub gateway: NamespacedName,
     /// Addresses it asks for; empty leaves the choice to the host.
     pub requested: Vec<IpAddr>,
-    /// Addresses where it is served already.
+    /// Addresses where it is already served.
     pub held: Vec<IpAddr>,
     /// The ports it binds, after the port map. TCP and UDP have ports of their own.
     pub ports: BTreeSet<(Transport, u32)>,
@@ -30,14 +30,17 @@ pub(super) struct Need {
 /// The outcome for one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Assignment {
-    /// Where to listen; empty when nothing could be had.
+    /// Addresses to listen on; empty if it could have none.
     pub addresses: Vec<IpAddr>,
-    /// Why something asked for was not given.
+    /// Reasons for which addresses were not assigned.
     pub problems: Vec<String>,
 }
 
 /// Shares `pool` among the Gateways, which come in order of precedence.
-pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName, Assignment> {
+pub(super) fn assign(
+    needs: &[AddressRequest],
+    pool: &[IpAddr],
+) -> BTreeMap<NamespacedName, Assignment> {
     let undecided = needs
         .iter()
         .filter(|need| need.requested.is_empty())
@@ -61,7 +64,7 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
         } else if one_each {
             own.remove(&need.gateway).into_iter().collect()
         } else {
-            // What it had before stays first, for when it shares again.
+            // The address that it had before stays first, in case it shares again.
             let mut all = pool.to_vec();
             all.sort_by_key(|ip| {
                 need.held
@@ -93,8 +96,8 @@ pub(super) fn assign(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName
     result
 }
 
-/// One address for each Gateway that asks for none: the one that it has, else one that nobody has or asks for.
-fn own_addresses(needs: &[Need], pool: &[IpAddr]) -> BTreeMap<NamespacedName, IpAddr> {
+/// Returns one address for each Gateway that asks for none: the one that it has, else one that nobody has or asks for.
+fn own_addresses(needs: &[AddressRequest], pool: &[IpAddr]) -> BTreeMap<NamespacedName, IpAddr> {
     let offered: BTreeSet<IpAddr> = specific(pool).collect();
     let requested: BTreeSet<IpAddr> = needs.iter().flat_map(|n| n.requested.clone()).collect();
     let mut given = BTreeSet::new();
@@ -133,7 +136,7 @@ fn offers(pool: &[IpAddr], wanted: IpAddr) -> bool {
         .any(|ip| *ip == wanted || (ip.is_unspecified() && ip.is_ipv4() == wanted.is_ipv4()))
 }
 
-/// Whether an address of one is also the other's.
+/// Returns whether the two lists have an address in common; an unspecified address stands for all of its family.
 pub(super) fn overlap(a: &[IpAddr], b: &[IpAddr]) -> bool {
     a.iter().any(|a| b.iter().any(|b| same(*a, *b)))
 }
@@ -153,8 +156,8 @@ fn list(pool: &[IpAddr]) -> String {
 mod tests {
     use super::*;
 
-    fn need(name: &str, requested: &[&str], ports: &[u32]) -> Need {
-        Need {
+    fn need(name: &str, requested: &[&str], ports: &[u32]) -> AddressRequest {
+        AddressRequest {
             gateway: NamespacedName::new("default", name),
             requested: requested.iter().map(|ip| ip.parse().unwrap()).collect(),
             held: Vec::new(),
@@ -162,7 +165,7 @@ mod tests {
         }
     }
 
-    fn addresses(needs: &[Need], pool: &[&str]) -> Vec<Vec<String>> {
+    fn addresses(needs: &[AddressRequest], pool: &[&str]) -> Vec<Vec<String>> {
         let pool: Vec<IpAddr> = pool.iter().map(|ip| ip.parse().unwrap()).collect();
         let assigned = assign(needs, &pool);
         needs
@@ -199,11 +202,11 @@ mod tests {
     #[test]
     fn a_gateway_keeps_its_address_whoever_comes_and_goes() {
         let pool = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
-        let holds = |name: &str, held: &[&str]| Need {
+        let holds = |name: &str, held: &[&str]| AddressRequest {
             held: held.iter().map(|ip| ip.parse().unwrap()).collect(),
             ..need(name, &[], &[80])
         };
-        // One before it comes, and one before it goes.
+        // A Gateway before it comes, and one before it goes.
         let more = [need("a", &[], &[80]), holds("b", &["10.0.0.1"])];
         assert_eq!(addresses(&more, &pool), [["10.0.0.2"], ["10.0.0.1"]]);
         let fewer = [holds("b", &["10.0.0.2"]), holds("c", &["10.0.0.3"])];

@@ -1,4 +1,4 @@
-//! What this host tells the cluster of a Gateway: the same values that `status` shows, as a `GatewayAgent` has them.
+//! The report of this host on one Gateway: the same values that `status` shows, in the form of a `GatewayAgent`.
 //! Pure.
 
 use jiff::Timestamp;
@@ -13,10 +13,10 @@ use crate::run::report::GatewayReport;
 use crate::run::report::compose::reachable;
 use crate::source::update::IncompleteRevision;
 
-/// Of a host whose agent was stopped.
-const LEFT: &str = "the agent was stopped, and Envoy serves on";
+/// Message of a host whose agent was stopped.
+const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
-/// The status, without the time of its writing. `before` is what was told last.
+/// Returns the status, without the time at which it is written. `before` is the one that was written last.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
@@ -28,26 +28,26 @@ pub(super) fn host_status(
         state,
         message,
         addresses,
-        // Over the endpoints too, which nobody else can compare.
+        // Includes the endpoints, which differ from host to host.
         wanted: _,
         applied: _,
         wanted_revision,
         applied_revision,
         applied_at,
-        // Below, with what it is in the snapshot.
+        // Reported below, by its place in the snapshot.
         refused: _,
         refusal: _,
         draining,
         envoy: _,
     } = report;
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
-    // An endpoint change on its way is nobody's news.
+    // A change of endpoints that is on its way is not worth a report.
     let settled = *state == AgentState::Applying
         && !applied_revision.is_empty()
         && wanted_revision == applied_revision
         && message_is_plain(report);
     let (state, message) = if let Some(draining) = draining {
-        // It serves, but is on its way out.
+        // It serves, but not for long.
         (
             AgentState::Degraded,
             text(&format!("is being drained: {draining}")),
@@ -57,13 +57,13 @@ pub(super) fn host_status(
     } else {
         (*state, text(message))
     };
-    // What it serves is as true as it was; if nobody comes back, the host counts as lost after a while.
+    // It still serves what it served; if no agent comes back, the host counts as lost after a while.
     let message = match (observed.left && observed.live, message.as_str()) {
         (false, _) => message,
         (true, "") => LEFT.to_owned(),
         (true, before) => text(&format!("{LEFT}; {before}")),
     };
-    // When this revision was accepted, not its newest endpoints.
+    // The time at which this revision was accepted, rather than its newest endpoints.
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
         .map_or(*applied_at, |before| before.applied_at);
@@ -129,16 +129,16 @@ pub(super) fn host_status(
     }
 }
 
-/// The status of a Gateway of which nothing whole was ever read.
-pub(super) fn unserved_status(awaited: &IncompleteRevision) -> GatewayAgentStatus {
+/// Returns the status of a Gateway of which no whole revision was ever read.
+pub(super) fn unserved_status(incomplete: &IncompleteRevision) -> GatewayAgentStatus {
     GatewayAgentStatus {
-        state: if awaited.stuck {
+        state: if incomplete.stuck {
             AgentState::Down
         } else {
             AgentState::Applying
         },
-        message: text(&awaited.to_string()),
-        wanted_revision: short(&awaited.revision),
+        message: text(&incomplete.to_string()),
+        wanted_revision: short(&incomplete.revision),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         ..GatewayAgentStatus::default()
     }
@@ -148,7 +148,7 @@ fn message_is_plain(report: &GatewayReport) -> bool {
     report.refused.is_empty() && report.refusal.is_empty()
 }
 
-/// When the first certificate of what Envoy serves expires.
+/// Returns the time at which the first certificate that Envoy serves expires.
 fn next_expiry(observed: &Observed) -> Option<Timestamp> {
     Timestamp::from_second(observed.applied.as_ref()?.packed.first_expiry()?).ok()
 }
@@ -175,7 +175,7 @@ fn text(text: &str) -> String {
     }
 }
 
-/// As the API server stores times.
+/// Rounds a time down to whole seconds, as the API server stores it.
 pub(super) fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
     Timestamp::from_second(time.as_second()).ok()
 }

@@ -1,6 +1,52 @@
-//! What this host reports to a cluster that it has its configuration from.
+//! A cluster as the source: the engine that follows it, and the reports of this host to it.
 
 mod host_status;
 mod reporter;
 
+use kube::Client;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use tokio::sync::watch;
+
+pub(super) use crate::source::cluster::Settings;
+
 pub(super) use self::reporter::Reporter;
+use super::report::ClusterReport;
+use super::snapshot_engine::SnapshotEngine;
+use super::source::thread;
+use crate::source::cluster;
+use crate::source::update::SourceUpdate;
+
+/// The client that reaches the API server now; none until there is one.
+pub(super) type Clients = watch::Receiver<Option<Client>>;
+
+/// Returns what `status` says of the cluster.
+pub(super) fn report(settings: &Settings) -> ClusterReport {
+    ClusterReport {
+        kubeconfig: settings.kubeconfig.clone(),
+        namespace: settings.namespace.clone(),
+        fleet: settings.fleet.clone(),
+        gateways: settings.gateways.iter().map(ToString::to_string).collect(),
+        host: settings.host.clone(),
+    }
+}
+
+/// Follows the cluster in a task, and brings what it publishes to `engine` in a thread.
+pub(super) fn start(
+    settings: &Settings,
+    engine: SnapshotEngine,
+    accepted: Vec<ResolvedGateway>,
+) -> anyhow::Result<Clients> {
+    let before = accepted.iter().map(|g| g.gateway.clone()).collect();
+    let (sender, mut updates) = watch::channel(SourceUpdate::default());
+    let (client, clients) = watch::channel(None);
+    tokio::spawn(cluster::run(settings.clone(), before, sender, client));
+    let runtime = tokio::runtime::Handle::current();
+    thread(move || {
+        engine.restore(accepted);
+        while runtime.block_on(updates.changed()).is_ok() {
+            let update = updates.borrow_and_update().clone();
+            engine.take(update);
+        }
+    })?;
+    Ok(clients)
+}

@@ -1,7 +1,7 @@
-//! Tells the cluster what this host serves: a `GatewayAgent` for each Gateway, written when something has changed, and
-//! else once a minute.
+//! Reports to the cluster what this host serves: a `GatewayAgent` for each Gateway, written when something has changed, and
+//! otherwise once a minute.
 //!
-//! Nothing waits for it: a cluster that is slow or away costs a late report. What changes often is told in its newest
+//! Nothing waits for it: a cluster that is slow or cannot be reached gets a late report. Frequent changes are reported in their newest
 //! form only.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{FLEET_LABEL, GATEWAY_LABEL, agent_name, gateway_id};
 use sesame_published::{GatewayAgent, GatewayAgentStatus, STATUS_MANAGER};
@@ -18,25 +18,24 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::Clients;
 use super::host_status::{host_status, unserved_status, whole_seconds};
 use crate::run::engine::Known;
-use crate::run::observed::Observed;
+use crate::run::observed::AllObserved;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
 use crate::source::cluster::{Settings, describe_error};
 
-/// Owns what stands for the host itself.
+/// Field manager of the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
 const HEARTBEAT: Duration = Duration::from_secs(60);
-/// What changes within this time is told once.
+/// Time in which changes are gathered into one report.
 const GATHER: Duration = Duration::from_millis(300);
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The last word at a stop.
+/// Time for the last report of an agent that stops.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-type AllSeen = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
-
-/// The task that writes.
+/// A task that writes reports.
 pub(in crate::run) struct Reporter {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -44,15 +43,15 @@ pub(in crate::run) struct Reporter {
 
 impl Reporter {
     pub(in crate::run) fn start(
-        settings: Settings,
+        settings: &Settings,
         host_addresses: &[IpAddr],
-        clients: watch::Receiver<Option<Client>>,
+        clients: Clients,
         known: watch::Receiver<Known>,
-        observed: watch::Receiver<AllSeen>,
+        observed: watch::Receiver<AllObserved>,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let reporting = Reporting {
-            settings,
+        let report_loop = ReportLoop {
+            settings: settings.clone(),
             clients,
             known,
             all: observed,
@@ -62,41 +61,41 @@ impl Reporter {
         };
         Self {
             stop,
-            task: tokio::spawn(reporting.run(stopped)),
+            task: tokio::spawn(report_loop.run(stopped)),
         }
     }
 
-    /// Tells how things ended, if the cluster is quick enough to hear it.
+    /// Writes a last report, if the cluster answers soon enough.
     pub(in crate::run) async fn finish(self) {
         self.stop.send_replace(true);
         if tokio::time::timeout(2 * LAST_TIMEOUT, self.task)
             .await
             .is_err()
         {
-            tracing::debug!("the cluster was not told that this host stops");
+            tracing::debug!("the cluster was not told that this host is stopping");
         }
     }
 }
 
-/// What the cluster was told last.
-struct Told {
+/// The report that was written last.
+struct Written {
     status: GatewayAgentStatus,
-    /// Whether it has heard it.
+    /// True if the cluster has taken it.
     heard: bool,
 }
 
-struct Reporting {
+struct ReportLoop {
     settings: Settings,
-    clients: watch::Receiver<Option<Client>>,
+    clients: Clients,
     known: watch::Receiver<Known>,
-    all: watch::Receiver<AllSeen>,
-    /// Receivers of our own, which know what was looked at.
-    followed: AllSeen,
-    told: BTreeMap<NamespacedName, Told>,
+    all: watch::Receiver<AllObserved>,
+    /// Receivers of its own, which remember what was looked at.
+    followed: AllObserved,
+    told: BTreeMap<NamespacedName, Written>,
     host_addresses: Vec<String>,
 }
 
-impl Reporting {
+impl ReportLoop {
     async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut backoff = Backoff::default();
         let mut heartbeat = Instant::now();
@@ -125,7 +124,7 @@ impl Reporting {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!("the cluster is not told how this host is: {error}");
+                        tracing::warn!("this host cannot report to the cluster: {error}");
                     }
                     tokio::select! {
                         () = tokio::time::sleep(backoff.next()) => {}
@@ -136,7 +135,7 @@ impl Reporting {
             }
         }
         if let Ok(Err(error)) = tokio::time::timeout(LAST_TIMEOUT, self.tell(true)).await {
-            tracing::warn!("the cluster is not told that this host stops: {error}");
+            tracing::warn!("this host cannot report to the cluster that it is stopping: {error}");
         }
     }
 
@@ -154,12 +153,12 @@ impl Reporting {
         }
     }
 
-    /// Until anything that a report is made from may be another.
+    /// Waits until anything that a report is made from may have changed.
     async fn changed(&mut self) {
         let observed = self.followed.values_mut().map(|observed| {
             Box::pin(async {
                 if observed.changed().await.is_err() {
-                    // It has ended; that there is another is told by the list.
+                    // The instance has ended; the list says whether there is another.
                     std::future::pending::<()>().await;
                 }
             })
@@ -179,7 +178,7 @@ impl Reporting {
         }
     }
 
-    /// Until a cluster that is away is there again.
+    /// Waits until a cluster that could not be reached can be reached again.
     async fn back(&mut self) {
         let away = !self.known.borrow().available;
         if !away || self.known.wait_for(|known| known.available).await.is_err() {
@@ -187,7 +186,7 @@ impl Reporting {
         }
     }
 
-    /// Writes what is not told yet; all of it when a heartbeat is `due`.
+    /// Writes every report that has changed, or all of them when a heartbeat is `due`.
     async fn tell(&mut self, due: bool) -> Result<(), String> {
         let Some(client) = self.clients.borrow_and_update().clone() else {
             return Ok(());
@@ -203,10 +202,10 @@ impl Reporting {
             }
             let written = self.write(&api, &gateway, &status).await;
             let heard = written.is_ok();
-            // One that is refused keeps no other back.
+            // A report that is refused does not keep back another.
             outcome = outcome.and(written);
             if heard || self.told.contains_key(&gateway) {
-                self.told.insert(gateway, Told { status, heard });
+                self.told.insert(gateway, Written { status, heard });
             }
         }
         let gone: Vec<NamespacedName> = self
@@ -235,8 +234,8 @@ impl Reporting {
             let status = host_status(&report, &observed, &self.host_addresses, before);
             statuses.insert(gateway.clone(), status);
         }
-        for (gateway, awaited) in known.awaited.iter() {
-            let unserved = || unserved_status(awaited);
+        for (gateway, incomplete) in known.incomplete.iter() {
+            let unserved = || unserved_status(incomplete);
             statuses.entry(gateway.clone()).or_insert_with(unserved);
         }
         statuses
@@ -315,7 +314,7 @@ impl Reporting {
         }
     }
 
-    /// A Gateway that was withdrawn has no host any more.
+    /// Deletes the report of a Gateway that was withdrawn.
     async fn forget(
         &self,
         api: &Api<GatewayAgent>,
@@ -324,7 +323,7 @@ impl Reporting {
         let name = agent_name(gateway, &self.settings.host);
         match tokio::time::timeout(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(Ok(_)) => Ok(()),
-            // Not allowed to, or gone already: the controller collects what nobody updates.
+            // Not allowed, or gone already: the controller collects reports that nobody updates.
             Ok(Err(kube::Error::Api(error))) if matches!(error.code, 403 | 404) => Ok(()),
             Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
             Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),

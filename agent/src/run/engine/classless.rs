@@ -56,12 +56,7 @@ pub(super) fn as_before<'a>(
     orphans
         .iter()
         .filter_map(|name| before.get_key_value(name))
-        .map(|(gateway, wanted)| GatewayRevision {
-            gateway: gateway.clone(),
-            packed: Arc::clone(&wanted.packed),
-            snapshot: None,
-            manifest_revision: wanted.manifest_revision.clone(),
-        })
+        .map(|(gateway, target)| target.to_revision(gateway))
 }
 
 /// Takes over what was wanted of them as it is, where its addresses are the same: what was accepted before the agent

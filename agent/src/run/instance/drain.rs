@@ -1,8 +1,8 @@
 //! Emptying an Envoy of its connections without ending it, so that a host can be taken out of service and put back.
 //!
-//! First the agent is no longer ready, so that nobody sends new clients; then, after the time that takes to get around,
-//! Envoy asks every client to go. It takes new connections all the while: a late client is served, not refused. All
-//! of it can be taken back; only the end of Envoy cannot.
+//! First the agent stops being ready, so that load balancers send no new clients. When that has had time to get around, Envoy
+//! asks every client to leave. It takes new connections all the while: a late client is served, not refused. All of
+//! this can be undone; only the end of Envoy cannot.
 
 use std::time::{Duration, Instant};
 
@@ -16,18 +16,18 @@ use crate::run::observed::Observed;
 
 const POLL: Duration = Duration::from_millis(250);
 
-/// How far to go.
+/// Limits of a drain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Until {
-    /// From the loss of readiness until clients are asked to go.
+    /// Time between the loss of readiness and the request to clients to leave.
     pub(super) lame_duck: Duration,
-    /// From the beginning to the end.
+    /// Time that the whole drain may take.
     pub(super) timeout: Duration,
-    /// Done when no more than these are left.
+    /// Number of connections at which the host counts as drained.
     pub(super) connections: u64,
 }
 
-/// A drain, under way or done; ends with this value.
+/// A drain, in progress or done. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Drain {
     task: JoinHandle<()>,
@@ -36,14 +36,14 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Begins.
+    /// Starts a drain in a task of its own.
     pub(super) fn start(
         admin: Admin,
         observed: watch::Sender<Observed>,
         until: Until,
-        listener: ReplySink,
+        replies: ReplySink,
     ) -> Self {
-        let task = tokio::spawn(run(admin.clone(), observed.clone(), until, listener));
+        let task = tokio::spawn(run(admin.clone(), observed.clone(), until, replies));
         Self {
             task,
             admin,
@@ -51,7 +51,7 @@ impl Drain {
         }
     }
 
-    /// Takes it back.
+    /// Makes Envoy ready again.
     pub(super) async fn undo(self) -> Result<(), String> {
         self.task.abort();
         let answer = self.admin.post("/healthcheck/ok").await;
@@ -67,24 +67,24 @@ impl Drop for Drain {
     }
 }
 
-async fn run(admin: Admin, observed: watch::Sender<Observed>, until: Until, listener: ReplySink) {
+async fn run(admin: Admin, observed: watch::Sender<Observed>, until: Until, replies: ReplySink) {
     let start = Instant::now();
     let note = |text: String| {
         observed.send_modify(|observed| observed.draining = Some(text.clone()));
         text
     };
-    listener.say(note("not ready any more".to_owned()));
+    replies.say(note("no longer ready".to_owned()));
     sleep(until.lame_duck.min(until.timeout)).await;
-    let mut listener = Some(listener);
+    let mut replies = Some(replies);
     let mut last = None;
     loop {
-        // Again each time: Envoy may be a new one.
+        // Asked again each time, because Envoy may be a new process.
         let asked = admin.post("/healthcheck/fail").await;
         let left = match asked {
             Ok(_) => admin.active_connections().await.map_err(|e| e.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        if let Some(to) = &listener {
+        if let Some(to) = &replies {
             let end = match &left {
                 Ok(left) if *left <= until.connections => {
                     Some(Ok(note(format!("drained: {left} connections are left"))))
@@ -101,7 +101,7 @@ async fn run(admin: Admin, observed: watch::Sender<Observed>, until: Until, list
                 Ok(left) if last != Some(*left) => {
                     last = Some(*left);
                     to.say(note(format!(
-                        "clients are asked to go: {left} connections are left"
+                        "clients are asked to leave: {left} connections are left"
                     )));
                     None
                 }
@@ -109,7 +109,7 @@ async fn run(admin: Admin, observed: watch::Sender<Observed>, until: Until, list
             };
             if let Some(end) = end {
                 to.end(end);
-                listener = None;
+                replies = None;
             }
         }
         sleep(POLL).await;

@@ -1,4 +1,4 @@
-//! Keeps what Envoy accepted for the next cold start, behind the back of the changes themselves.
+//! Stores what Envoy accepted for the next cold start, in the background.
 //!
 //! Writing to disk and syncing it takes as long as it takes; a change never waits for it. When changes come
 //! faster than the disk, the newest is kept. A disk that is full or read-only is tried again and again.
@@ -16,20 +16,20 @@ use crate::run::accepted;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// How soon a disk that failed is tried again.
+/// Time until a disk that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Endpoints change all the time in a busy cluster, and those of a moment ago are good enough to start from: where
-/// nothing else has changed, this is how long they wait for more.
+/// Time for which a change of endpoints alone waits for more. Endpoints change all the time in a busy cluster, and those of
+/// a moment ago are good enough to start from.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// A task that writes.
+/// A task that stores targets.
 pub(super) struct Persister {
     newest: watch::Sender<Option<Arc<Target>>>,
     task: JoinHandle<()>,
 }
 
 impl Persister {
-    /// Starts with nothing to keep.
+    /// Starts with nothing to store.
     pub(super) fn start(
         gateway: NamespacedName,
         directory: PathBuf,
@@ -40,12 +40,12 @@ impl Persister {
         Self { newest, task }
     }
 
-    /// Keeps this one, unless a newer one comes first.
+    /// Stores this target, unless a newer one comes first.
     pub(super) fn keep(&self, wanted: &Arc<Target>) {
         self.newest.send_replace(Some(Arc::clone(wanted)));
     }
 
-    /// Waits until the newest is kept.
+    /// Waits until the newest target is stored.
     pub(super) async fn finish(self) {
         drop(self.newest);
         // A panic in the task has been logged by the runtime; there is nothing left to save.
@@ -60,7 +60,7 @@ async fn run(
     mut newest: watch::Receiver<Option<Arc<Target>>>,
 ) {
     let mut kept = String::new();
-    // What it is without its endpoints, and when it was kept.
+    // Digest of the last stored target without its endpoints, and the time at which it was stored.
     let mut last: Option<(String, Instant)> = None;
     let mut failed = false;
     loop {
@@ -91,7 +91,7 @@ async fn run(
                     }
                 }
             };
-            // It also ends when the newest is to be kept for the last time.
+            // The wait also ends when the newest is to be stored for the last time.
             let _ = timeout_at(*time + GATHER, something_else).await;
         }
         let (directory, before) = (directory.clone(), kept.clone());
@@ -116,9 +116,9 @@ async fn run(
             let new = observed.unkept != error;
             if new {
                 if let Some(error) = &error {
-                    tracing::error!(%gateway, "the accepted configuration cannot be kept for the next start: {error}");
+                    tracing::error!(%gateway, "the accepted configuration cannot be stored for the next start: {error}");
                 } else {
-                    tracing::info!(%gateway, "the accepted configuration is kept again");
+                    tracing::info!(%gateway, "the accepted configuration is stored again");
                 }
                 observed.unkept = error;
             }

@@ -1,6 +1,6 @@
-//! Brings one Envoy to what is wanted, keeps what it accepted, and says what it has observed.
+//! Brings one Envoy to its target, has what it accepted stored, and says what it has observed.
 //!
-//! What Envoy refuses is left to the quarantine; what cannot be published at all leaves the last accepted state as
+//! Parts that Envoy refuses are left to the quarantine. A target that cannot be published at all leaves the last accepted state as
 //! it is, on disk and in Envoy.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::quarantine::{Affected, Candidate, Kept, Published, Quarantine, affect
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Between the steps of a change while the Envoy before still drains: it gets as far in that time as the one that is
+/// Time between the steps of a change while an earlier Envoy still drains, in which it gets as far as the one that is
 /// asked.
 const PACE: Duration = Duration::from_millis(100);
 
@@ -30,9 +30,9 @@ pub(super) struct Publisher {
     admin: Admin,
     keeper: Persister,
     quarantine: Quarantine,
-    /// What was served last instead of something wanted, and instead of what.
+    /// Target that was reduced last, and what is served of it.
     reduced: Option<(Arc<Target>, Arc<Target>)>,
-    /// The Envoy that was live last.
+    /// Process id of the Envoy that was live last.
     pid: u32,
 }
 
@@ -46,7 +46,7 @@ impl Publisher {
                 instance.observed.clone(),
             ),
             quarantine: Quarantine::new(
-                instance.binary.clone(),
+                instance.settings.binary.clone(),
                 directories.runtime.join("validate"),
             ),
             observed: instance.observed.clone(),
@@ -58,23 +58,23 @@ impl Publisher {
         }
     }
 
-    /// Waits until what was accepted is kept.
+    /// Waits until the last accepted target is stored.
     pub(super) async fn finish(self) {
         self.keeper.finish().await;
     }
 
-    /// When [`Publisher::probe`] wants to be called.
+    /// Returns the time at which [`Publisher::probe`] is to be called.
     pub(super) fn next_probe(&self) -> Option<Instant> {
         self.quarantine.next_probe()
     }
 
-    /// Whether a port has become free, so that the newest is to be published again.
+    /// Returns whether a port has become free, so that the target is to be published again.
     pub(super) fn probe(&mut self) -> bool {
         self.quarantine.probe()
     }
 
-    /// Follows Envoy's state; whether the newest is to be published again. A new process reads the files by itself,
-    /// and somebody may have touched them: what it took of them is to be observed.
+    /// Follows Envoy's state. Returns whether the target is to be published again: a new process reads the files by itself,
+    /// and somebody may have touched them, so it must be observed what it took.
     pub(super) async fn follow(&mut self, before: &State, now: &State, newest: &Target) -> bool {
         match now {
             State::Backoff { .. } => {
@@ -99,14 +99,14 @@ impl Publisher {
                 if new || !loaded {
                     self.reread();
                 }
-                // Also if it is the same one that answers again.
+                // It is also published again if the same process answers again.
                 !loaded || new || (!before.is_live() && self.observed.borrow().applied.is_some())
             }
             _ => false,
         }
     }
 
-    /// Before Envoy starts again: puts right what is not as it was accepted.
+    /// Puts the files right before Envoy starts again, where they are not as they were accepted.
     async fn repair(&mut self, newest: &Target) {
         self.reread();
         let accepted = self.observed.borrow().applied.clone();
@@ -138,7 +138,7 @@ impl Publisher {
         }
     }
 
-    /// Brings Envoy to `wanted`, or to what is left of it. `false`: to be tried again.
+    /// Brings Envoy to `wanted`, or to what is left of it. Returns false if it is to be tried again.
     pub(super) async fn publish(
         &mut self,
         wanted: &Arc<Target>,
@@ -190,7 +190,7 @@ impl Publisher {
         false
     }
 
-    /// The reduced form of `wanted`, the same value as before if it is the same.
+    /// Returns what is served of `wanted`: the same value as before if nothing has changed.
     fn reduced(&mut self, wanted: &Arc<Target>, served: crate::quarantine::Served) -> Arc<Target> {
         if let Some((of, reduced)) = &self.reduced
             && Arc::ptr_eq(of, wanted)

@@ -1,15 +1,15 @@
-//! What the source wants is not always meant: a revision that removes a great part of everything waits until somebody
-//! says that it is, or until the source has stuck to it for a while. Pure but for the clock it is given.
+//! Holds revisions that are probably a mistake: one that removes a great part of everything waits until somebody
+//! accepts it, or until the source has wanted it for a while. Pure: the time is an argument.
 
 use std::time::{Duration, Instant};
 
 use sesame_proto::encoded::Counts;
 
-/// Smaller sets may change as they like.
+/// Number of items below which a set may change as it likes.
 const FEW: usize = 10;
 
-/// Returns what a change from `old` to `new` would remove more of than `percent`. A last listener is never few: without it
-/// nothing is served any more.
+/// Describes the sets of which a change from `old` to `new` would remove more than `percent`. The last listener always counts: without it
+/// nothing is served.
 fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     if percent < 100 && old.listeners > 0 && new.listeners == 0 {
         return Some(match old.listeners {
@@ -31,23 +31,23 @@ fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     (!losses.is_empty()).then(|| losses.join(", "))
 }
 
-/// What waits.
+/// A revision that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct HeldRevision {
     revision: String,
     until: Instant,
 }
 
-/// Lets revisions through, or holds them.
+/// Lets revisions through or holds them.
 #[derive(Clone, Debug)]
 pub(super) struct RemovalGuard {
     percent: u8,
     pause: Duration,
-    held: Option<Held>,
+    held: Option<HeldRevision>,
 }
 
 impl RemovalGuard {
-    /// Holds what removes more than `percent`, for `pause`; 100 holds nothing.
+    /// Holds revisions that remove more than `percent`, for `pause`; 100 holds nothing.
     pub(super) fn new(percent: u8, pause: Duration) -> Self {
         Self {
             percent,
@@ -56,7 +56,7 @@ impl RemovalGuard {
         }
     }
 
-    /// Whether `new` may follow `served`; else why not. The revision is only asked for when it matters.
+    /// Checks whether `new` may follow `served`. Returns the reason if it is held. `revision` is only called if it matters.
     pub(super) fn check(
         &mut self,
         served: Option<Counts>,
@@ -70,7 +70,7 @@ impl RemovalGuard {
         };
         let revision = revision();
         let same = self.held.take().filter(|held| held.revision == revision);
-        let held = same.unwrap_or(Held {
+        let held = same.unwrap_or(HeldRevision {
             revision,
             until: now + self.pause,
         });
@@ -79,17 +79,17 @@ impl RemovalGuard {
         }
         self.held = Some(held);
         Err(format!(
-            "the newest revision would remove {loss} and is held; `sesame-agent accept` lets it through, and so does the source if it still wants it {} s after it first did",
+            "the newest revision would remove {loss} and is held; `sesame-agent accept` applies it, and so does the agent if the source still wants it {} s later",
             self.pause.as_secs()
         ))
     }
 
-    /// When what is held is let through, if anything is.
+    /// Returns the time at which a revision that is held is let through.
     pub(super) fn next(&self) -> Option<Instant> {
         self.held.as_ref().map(|held| held.until)
     }
 
-    /// Somebody says that it is meant; `false` if nothing is held.
+    /// Lets go of the revision that is held. Returns false if none is.
     pub(super) fn open(&mut self) -> bool {
         self.held.take().is_some()
     }
@@ -120,7 +120,7 @@ mod tests {
         assert!(check(&mut gate, 10, "half", start));
         assert!(!check(&mut gate, 9, "a", start));
         assert_eq!(gate.next(), Some(start + pause));
-        // The same again, before its time; another one begins anew.
+        // The same again, before its time; another revision starts its own time.
         assert!(!check(&mut gate, 9, "a", start + pause / 2));
         assert!(!check(&mut gate, 8, "b", start + pause));
         assert!(!check(&mut gate, 8, "b", start + pause * 3 / 2));

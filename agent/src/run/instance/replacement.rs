@@ -1,6 +1,6 @@
-//! Having a Gateway's Envoy replaced: because somebody says so, or because it is no longer what it should be.
+//! Replaces a Gateway's Envoy: on command, or because it is no longer what it should be.
 //!
-//! The instance waits while this goes on, so that nothing is published meanwhile: both Envoys read the same files.
+//! The instance waits meanwhile, so that nothing is published: both Envoys read the same files.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use crate::run::commands::ReplySink;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// From one attempt that nobody has asked for to the next.
+/// Time between two attempts that nobody has asked for.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// When an Envoy is to be replaced.
+/// Keeps track of whether an Envoy is to be replaced.
 pub(super) struct Replacement {
-    /// What the running one was started with.
+    /// Bootstrap that the running Envoy was started with.
     bootstrap: Bytes,
     not_before: Option<Instant>,
 }
@@ -31,7 +31,7 @@ impl Replacement {
         }
     }
 
-    /// Why the Envoy is to be replaced now, if it is.
+    /// Returns why the Envoy is to be replaced now, if it is.
     pub(super) fn due(&self, state: &State, newest: &Target) -> Option<&'static str> {
         let why = self.why(state, newest)?;
         self.not_before
@@ -39,7 +39,7 @@ impl Replacement {
             .then_some(why)
     }
 
-    /// When it is due, if it is not yet.
+    /// Returns the time of the next attempt, if one is due later.
     pub(super) fn next(&self, state: &State, newest: &Target) -> Option<Instant> {
         self.why(state, newest).and(self.not_before)
     }
@@ -47,12 +47,12 @@ impl Replacement {
     fn why(&self, state: &State, newest: &Target) -> Option<&'static str> {
         match state {
             State::Live { outdated, .. } => outdated
-                .or((newest.bootstrap != self.bootstrap).then_some("another bootstrap is wanted")),
+                .or((newest.bootstrap != self.bootstrap).then_some("its bootstrap has changed")),
             _ => None,
         }
     }
 
-    /// Replaces it because of `why`.
+    /// Replaces the Envoy for the reason `why`.
     pub(super) async fn by_itself(
         &mut self,
         why: &str,
@@ -73,11 +73,11 @@ impl Replacement {
         }
     }
 
-    /// Replaces it because somebody said so; whether that was done.
-    pub(super) async fn ordered(
+    /// Replaces the Envoy on command, and replies. Returns whether it was replaced.
+    pub(super) async fn on_command(
         &mut self,
         strategy: Strategy,
-        listener: &ReplySink,
+        replies: &ReplySink,
         supervisor: &Supervisor,
         newest: &Target,
         observed: &Observed,
@@ -92,18 +92,18 @@ impl Replacement {
         let result = loop {
             tokio::select! {
                 biased;
-                Some(step) = steps.recv() => listener.say(step),
+                Some(step) = steps.recv() => replies.say(step),
                 result = &mut restart => break result,
             }
         };
         while let Ok(step) = steps.try_recv() {
-            listener.say(step);
+            replies.say(step);
         }
         let done = result.is_ok();
         if done {
             self.bootstrap.clone_from(&newest.bootstrap);
         }
-        listener.end(match result {
+        replies.end(match result {
             Ok(done) => Ok(format!(
                 "replaced by {}: process {} serves in the place of {}, after {} ms",
                 done.way,

@@ -1,4 +1,4 @@
-//! What one Gateway is to serve, as its instance sees it: the newest, straight from the engine.
+//! The newest target of one Gateway, straight from the engine to its instance.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use tokio::sync::watch;
 use crate::run::engine::Known;
 use crate::run::target::Target;
 
-/// The newest configuration of one Gateway.
+/// Receives the targets of one Gateway.
 pub(super) struct TargetReceiver {
     gateway: NamespacedName,
     known: watch::Receiver<Known>,
-    /// What was handed over last.
+    /// Target that was returned last.
     current: Arc<Target>,
 }
 
-/// The engine has ended.
-pub(super) struct Ended;
+/// Error of a receiver whose engine has ended.
+pub(super) struct EngineGone;
 
 impl TargetReceiver {
-    /// Starts with `first`, as if it had been handed over.
+    /// Starts with `first`, as if it had been returned already.
     pub(super) fn new(
         gateway: NamespacedName,
         known: watch::Receiver<Known>,
@@ -33,38 +33,38 @@ impl TargetReceiver {
         }
     }
 
-    /// The newest; what follows is another.
+    /// Returns the newest target; [`Self::changed`] waits for a newer one.
     pub(super) fn newest(&mut self) -> Arc<Target> {
-        if let Some(other) = self.other() {
-            self.current = other;
+        if let Some(newer) = self.newer() {
+            self.current = newer;
         }
         Arc::clone(&self.current)
     }
 
-    /// Waits until there is another one than was handed over last, and hands it over. A Gateway that is gone keeps
-    /// its last: the conductor ends it. May be cancelled.
-    pub(super) async fn changed(&mut self) -> Result<Arc<Target>, Ended> {
+    /// Waits for a target that is newer than the one returned last. There is none of a Gateway that is gone, whose
+    /// instance is ended from outside. May be cancelled.
+    pub(super) async fn changed(&mut self) -> Result<Arc<Target>, EngineGone> {
         loop {
-            self.known.changed().await.map_err(|_| Ended)?;
-            if let Some(other) = self.other() {
-                self.current = Arc::clone(&other);
-                return Ok(other);
+            self.known.changed().await.map_err(|_| EngineGone)?;
+            if let Some(newer) = self.newer() {
+                self.current = Arc::clone(&newer);
+                return Ok(newer);
             }
         }
     }
 
-    /// Whether there is another one than was handed over last.
+    /// Returns whether there is a target that is newer than the one returned last.
     pub(super) fn has_newer(&self) -> bool {
-        self.other().is_some()
+        self.newer().is_some()
     }
 
-    /// Whether the source has no Gateway left, which is held.
+    /// Returns whether the source has lost this Gateway, and its withdrawal is held.
     pub(super) fn is_withdrawn(&self) -> bool {
         let known = self.known.borrow();
         known.withdrawn && known.held(&self.gateway).is_some()
     }
 
-    fn other(&self) -> Option<Arc<Target>> {
+    fn newer(&self) -> Option<Arc<Target>> {
         let known = self.known.borrow();
         let newest = known.gateways.get(&self.gateway)?;
         (!Arc::ptr_eq(newest, &self.current)).then(|| Arc::clone(newest))

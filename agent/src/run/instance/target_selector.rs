@@ -1,4 +1,5 @@
-//! What a Gateway's Envoy is brought to: what the source wants, unless that is held or somebody has rolled back.
+//! Selects the target that a Gateway's Envoy is brought to: the newest of the source, unless that is held, or the Gateway
+//! was rolled back.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,55 +9,62 @@ use super::removal_guard::RemovalGuard;
 use crate::run::target::Target;
 use crate::run::{accepted, history};
 
-/// See the module.
+/// The selection for one Gateway, and the reason for it.
 pub(super) struct TargetSelector {
     directory: PathBuf,
-    gate: RemovalGuard,
-    /// The newest of the source.
+    guard: RemovalGuard,
+    /// Newest target of the source.
     source: Arc<Target>,
-    /// What Envoy is brought to.
-    pursued: Arc<Target>,
+    /// Target that Envoy is brought to.
+    selected: Arc<Target>,
+    /// Generation that the Gateway was rolled back to.
     pinned: Option<u64>,
+    /// Reason for which the newest target of the source is held.
     held: Option<String>,
 }
 
 impl TargetSelector {
-    /// Begins with what the source wants first, what was rolled back to before, or what was accepted before.
+    /// Starts with the generation that the Gateway was rolled back to, or with `source`, the first target of the source; where
+    /// that is held, with what was accepted last. Holds for `pause` what removes more than `most_removed` percent.
     pub(super) fn new(
         source: Arc<Target>,
         directory: PathBuf,
         most_removed: u8,
         pause: Duration,
     ) -> Self {
-        let mut desire = Self {
-            gate: RemovalGuard::new(most_removed, pause),
-            pursued: Arc::clone(&source),
+        let mut selector = Self {
+            guard: RemovalGuard::new(most_removed, pause),
+            selected: Arc::clone(&source),
             source,
             pinned: None,
             held: None,
             directory,
         };
-        if let Some(number) = history::pinned(&desire.directory) {
-            if let Err(error) = desire.go_back(number) {
+        if let Some(number) = history::pinned(&selector.directory) {
+            if let Err(error) = selector.go_back(number) {
                 tracing::error!("{error}");
             }
-        } else if !desire.source.restored
-            && let Ok(Some(before)) = accepted::load(&desire.directory)
+        } else if !selector.source.restored
+            && let Ok(Some(before)) = accepted::load(&selector.directory)
         {
-            let before = Arc::new(desire.source.with(&before, "what was accepted before"));
-            if !desire.lets(Some(&before)) {
-                desire.pursued = before;
+            let before = Arc::new(
+                selector
+                    .source
+                    .with(&before, "the configuration that was accepted before"),
+            );
+            if !selector.is_let_through(Some(&before)) {
+                selector.selected = before;
             }
         }
-        desire
+        selector
     }
 
-    /// What Envoy is to be brought to.
-    pub(super) fn pursued(&self) -> &Arc<Target> {
-        &self.pursued
+    /// Returns the target that Envoy is to be brought to.
+    pub(super) fn selected(&self) -> &Arc<Target> {
+        &self.selected
     }
 
-    /// Why that is not what the source wants, if it is not.
+    /// Returns why the selected target is not that of the source, if it is not.
     pub(super) fn held(&self) -> Option<String> {
         match self.pinned {
             Some(number) => Some(format!(
@@ -66,74 +74,75 @@ impl TargetSelector {
         }
     }
 
-    /// When to call [`TargetSelector::recheck`].
+    /// Returns the time at which [`TargetSelector::recheck`] is to be called.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.gate.next().filter(|_| self.pinned.is_none())
+        self.guard.next().filter(|_| self.pinned.is_none())
     }
 
-    /// The source wants something else; whether that is pursued.
+    /// Takes a new target of the source. Returns whether it was selected.
     pub(super) fn follow(&mut self, source: Arc<Target>) -> bool {
         self.source = source;
         self.recheck()
     }
 
-    /// Whether what the source wants may be pursued by now, and is.
+    /// Selects the target of the source, if nothing holds it any more. Returns whether it did.
     pub(super) fn recheck(&mut self) -> bool {
-        if self.pinned.is_some() || Arc::ptr_eq(&self.source, &self.pursued) {
+        if self.pinned.is_some() || Arc::ptr_eq(&self.source, &self.selected) {
             return false;
         }
-        let pursued = Arc::clone(&self.pursued);
-        let lets = self.lets(Some(&pursued));
+        let selected = Arc::clone(&self.selected);
+        let lets = self.is_let_through(Some(&selected));
         if lets {
-            self.pursued = Arc::clone(&self.source);
+            self.selected = Arc::clone(&self.source);
         }
         lets
     }
 
-    /// Somebody says that what is held is meant.
+    /// Selects the target that is held. Returns the reply.
     pub(super) fn accept(&mut self) -> &'static str {
-        if !self.gate.open() {
+        if !self.guard.open() {
             return "nothing is held";
         }
         self.held = None;
-        self.pursued = Arc::clone(&self.source);
-        "what was held is being applied"
+        self.selected = Arc::clone(&self.source);
+        "the revision that was held is being applied"
     }
 
-    /// Goes back, and stays there.
+    /// Selects an accepted generation, and stays there, over restarts too. Returns the reply.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
-        history::pin(&self.directory, Some(number))
-            .map_err(|error| format!("it cannot be noted for the next start: {error}"))?;
+        history::pin(&self.directory, Some(number)).map_err(|error| {
+            format!("the rollback cannot be stored for the next start: {error}")
+        })?;
         Ok(format!(
-            "going back to generation {number}; `sesame-agent resume` follows the source again"
+            "returning to generation {number}; `sesame-agent resume` follows the source again"
         ))
     }
 
-    /// Follows the source again.
+    /// Selects the target of the source again after a rollback. Returns the reply.
     pub(super) fn resume(&mut self) -> Result<String, String> {
         history::pin(&self.directory, None).map_err(|error| error.to_string())?;
         if self.pinned.take().is_none() {
-            return Ok("not rolled back; nothing to take back".to_owned());
+            return Ok("not rolled back; nothing to undo".to_owned());
         }
-        self.gate.open();
+        self.guard.open();
         self.held = None;
-        self.pursued = Arc::clone(&self.source);
+        self.selected = Arc::clone(&self.source);
         Ok("following the source again".to_owned())
     }
 
     fn go_back(&mut self, number: u64) -> Result<(), String> {
         let resolved = history::load(&self.directory, number).map_err(|e| format!("{e:#}"))?;
         let cause = format!("a rollback to generation {number}");
-        self.pursued = Arc::new(self.source.with(&resolved, &cause));
+        self.selected = Arc::new(self.source.with(&resolved, &cause));
         self.pinned = Some(number);
         Ok(())
     }
 
-    fn lets(&mut self, served: Option<&Target>) -> bool {
+    fn is_let_through(&mut self, served: Option<&Target>) -> bool {
         let size = |wanted: &Target| wanted.packed.counts();
         let source = &self.source;
-        let checked = self.gate.check(
+        let checked = self.guard.check(
             served.map(size),
             size(source),
             || source.revision().to_owned(),

@@ -1,4 +1,4 @@
-//! What `status` shows, put together from what the engine knows and what the instances have observed. Pure.
+//! Composes the report that `status` shows from what the engine knows and what the instances have observed. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,27 +18,27 @@ use crate::run::engine::Known;
 use crate::run::observed::Observed;
 use crate::source::problem::Severity;
 
-/// Everything that a report is made from.
+/// Everything that a report is composed from.
 pub(in crate::run) struct Facts<'a> {
     pub(in crate::run) agent: AgentReport,
-    /// The source, but for how it is.
+    /// The source, without its state.
     pub(in crate::run) source: SourceReport,
     pub(in crate::run) known: &'a Known,
     pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,
     pub(in crate::run) transitions: &'a Transitions,
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
-    /// The host's own addresses, for listeners on all of them.
+    /// Addresses of the host, for listeners on all of them.
     pub(in crate::run) host_addresses: &'a [String],
-    /// Whether the kernel moves connections from a socket that closes to another one of its port.
+    /// Whether the kernel moves the waiting connections of a socket that closes to another socket of its port.
     pub(in crate::run) moves_connections: bool,
-    /// For certificates that expire.
+    /// Time of the report, for certificates that expire.
     pub(in crate::run) now: Timestamp,
 }
 
-/// What could be better, though nothing is wrong.
-const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1, and they wait for it";
+/// Hint for a host whose kernel does not move connections.
+const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1 and they wait instead";
 
-/// Puts the report together. Without objects, which take long where they are many, their conditions do not
+/// Composes the report. Without objects, which take long where there are many, their conditions do not
 /// count for its health either.
 pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     let Facts {
@@ -64,7 +64,7 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     }
     if let Some(why) = &known.polling {
         reasons.push(format!(
-            "changes of {} are looked for once a second, because inotify cannot be had: {why}",
+            "changes of {} are polled for once a second, because inotify is not available: {why}",
             source.title()
         ));
     }
@@ -72,7 +72,7 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         .gateways
         .keys()
         .filter(|name| !observed.contains_key(*name));
-    reasons.extend(not_begun.map(|name| format!("Gateway {name} is only just begun with")));
+    reasons.extend(not_begun.map(|name| format!("Gateway {name} is being started")));
     for gateway in &gateways {
         if gateway.state != AgentState::Serving {
             reasons.push(format!(
@@ -87,7 +87,7 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         }
         if let Some(why) = &observed.unkept {
             reasons.push(format!(
-                "what Gateway {name} serves cannot be kept for the next start: {why}"
+                "the configuration of Gateway {name} cannot be stored for the next start: {why}"
             ));
         }
     }
@@ -153,19 +153,19 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     }
 }
 
-/// What is said of one Gateway.
+/// Composes the report of one Gateway.
 pub(in crate::run) fn gateway_report(
     name: &NamespacedName,
     observed: &Observed,
     known: &Known,
 ) -> GatewayReport {
     let newest = known.gateways.get(name);
-    let awaited = known.awaited.get(name);
+    let incomplete = known.incomplete.get(name);
     let wanted = newest
         .map(|wanted| wanted.revision().to_owned())
         .unwrap_or_default();
     let applied = observed.applied_revision().to_owned();
-    // After a start from the files that are there nothing is published until the source has something newer.
+    // After a start from existing files nothing is published until the source has something newer.
     let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
     let answered = restored.is_some() || observed.answered_revision() == wanted;
     let serves = observed.live && (observed.loaded || observed.applied.is_some());
@@ -184,20 +184,20 @@ pub(in crate::run) fn gateway_report(
         (AgentState::Degraded, held.clone())
     } else if let Some(held) = known.held(name).filter(|_| answered) {
         (AgentState::Degraded, held.clone())
-    } else if let Some(awaited) = awaited.filter(|_| answered) {
+    } else if let Some(incomplete) = incomplete.filter(|_| answered) {
         (
-            if awaited.stuck {
+            if incomplete.stuck {
                 AgentState::Degraded
             } else {
                 AgentState::Applying
             },
-            awaited.to_string(),
+            incomplete.to_string(),
         )
     } else if let (true, [first, ..]) = (answered, refused.as_slice()) {
         (
             AgentState::Degraded,
             format!(
-                "the rest is served, but this is refused by Envoy ({} in all): {first}",
+                "the rest is served, but Envoy refuses this ({} in all): {first}",
                 refused.len()
             ),
         )
@@ -227,8 +227,8 @@ pub(in crate::run) fn gateway_report(
             .collect(),
         wanted,
         applied,
-        wanted_revision: awaited
-            .map(|awaited| awaited.revision.clone())
+        wanted_revision: incomplete
+            .map(|incomplete| incomplete.revision.clone())
             .filter(|revision| !revision.is_empty())
             .or_else(|| newest.and_then(|wanted| wanted.manifest_revision.clone()))
             .unwrap_or_default(),
@@ -251,7 +251,7 @@ pub(in crate::run) fn gateway_report(
     }
 }
 
-/// Adds to the statuses what the Envoys of this host have said.
+/// Adds the verdicts of this host's Envoys to the statuses.
 fn with_hosts(
     mut statuses: Statuses,
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -300,7 +300,7 @@ fn with_hosts(
     statuses
 }
 
-/// Where others reach the Gateway: the host's own addresses in place of all.
+/// Returns the addresses where clients reach the Gateway: those of the host in place of all.
 pub(in crate::run) fn reachable(
     listened: impl IntoIterator<Item = IpAddr>,
     host_addresses: &[String],
@@ -324,10 +324,11 @@ fn programmed(observed: &Observed, host_addresses: &[String]) -> Programmed {
         hosts: 1,
         refused_listeners: observed.affected.listeners.clone(),
         unusable_addresses: observed.unusable_addresses.clone(),
+        notes: Vec::new(),
     }
 }
 
-/// Conditions whose status is not the good one.
+/// Counts the conditions that say that something is wrong.
 fn count_bad(statuses: &Statuses) -> usize {
     statuses
         .objects()

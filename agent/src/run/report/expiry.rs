@@ -1,6 +1,6 @@
-//! Certificates that are served and expire: what is said of them, in the log and in `status`.
+//! Warnings of certificates that are served and expire, for the log and for `status`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,12 +8,12 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
 use tokio::sync::watch;
 
-use crate::run::observed::Observed;
+use crate::run::observed::{AllObserved, Observed, newest};
 
-/// How often the clock is looked at.
+/// Time between two looks at the clock.
 const TICK: Duration = Duration::from_secs(5);
 
-/// What is to be said of the certificates that Envoy serves of each Gateway.
+/// Returns the warnings of the certificates that Envoy serves for each Gateway.
 pub(in crate::run) fn warnings<'a>(
     observed: impl IntoIterator<Item = (&'a NamespacedName, &'a Observed)>,
     now: Timestamp,
@@ -31,19 +31,12 @@ pub(in crate::run) fn warnings<'a>(
 }
 
 /// Logs each warning once, for as long as the task lives.
-pub(in crate::run) async fn log(
-    observed: watch::Receiver<BTreeMap<NamespacedName, watch::Receiver<Observed>>>,
-) {
+pub(in crate::run) async fn log(observed: watch::Receiver<AllObserved>) {
     let mut told = BTreeSet::new();
     let mut ticks = tokio::time::interval(TICK);
     loop {
         ticks.tick().await;
-        let newest: BTreeMap<NamespacedName, Observed> = observed
-            .borrow()
-            .iter()
-            .map(|(name, observed)| (name.clone(), observed.borrow().clone()))
-            .collect();
-        let now = warnings(&newest, Timestamp::now());
+        let now = warnings(&newest(&observed), Timestamp::now());
         for (gateway, warning) in now.difference(&told) {
             tracing::warn!(%gateway, "{}", warning.message);
         }

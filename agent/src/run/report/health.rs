@@ -1,7 +1,7 @@
-//! Whether the agent lives, and whether its host is ready for clients: for load balancers and Kubernetes.
+//! Liveness of the agent and readiness of its host, for load balancers and Kubernetes.
 //!
-//! Ready is a host whose Envoys serve what was proven to be accepted: the newest configuration, or the last good one
-//! while the newest is on its way, was refused in part, or its source is away. A host that drains is not ready.
+//! A host is ready if its Envoys serve what was proven to be accepted: the newest configuration, or the last good one
+//! while the newest is on its way, was refused in part, or its source cannot be reached. A host that drains is not ready.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::Report;
 
-/// What is not ready, a sentence each; none if the host is ready.
+/// Returns why the host is not ready, one sentence for each reason; none if it is ready.
 pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     if report.agent.stopping {
@@ -38,7 +38,7 @@ pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     reasons
 }
 
-/// The answer to `GET /livez` and `GET /readyz`; `None` for anything else.
+/// Answers `GET /livez` and `GET /readyz`. Returns none for anything else.
 pub(in crate::run) fn answer(
     method: &Method,
     path: &str,
@@ -58,7 +58,7 @@ pub(in crate::run) fn answer(
     }
 }
 
-/// Answers these two, and nothing else, to whoever can reach the address.
+/// Answers these two, and nothing else, to everybody who can reach the address.
 pub(in crate::run) async fn serve<F>(listener: TcpListener, report: Arc<F>)
 where
     F: Fn(bool) -> Report + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! What a running agent says of itself, its Gateways and every object: one value, asked for over its socket.
+//! The report of a running agent on itself, its Gateways and every object: one value, which its socket serves.
 
 pub(super) mod compose;
 pub(super) mod expiry;
@@ -18,25 +18,25 @@ use sesame_proto::provenance::Provenance;
 use crate::quarantine::Refused;
 use crate::source::problem::{Problem, Severity};
 
-/// Everything.
+/// The whole report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Whether nothing is wrong anywhere.
+    /// True if nothing is wrong anywhere.
     pub healthy: bool,
-    /// What is wrong, a sentence each; empty when healthy.
+    /// Everything that is wrong, one sentence each; empty when healthy.
     pub reasons: Vec<String>,
-    /// What could be better on this host, though nothing is wrong.
+    /// Improvements that this host could have, though nothing is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// What is not wrong yet, a sentence each: certificates that expire soon.
+    /// Faults that are to come, one sentence each: certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// The agent.
     pub agent: AgentReport,
-    /// Where configuration comes from.
+    /// The source of configuration.
     pub source: SourceReport,
-    /// By name.
+    /// The Gateways, by name.
     pub gateways: Vec<GatewayReport>,
     /// The objects with a status, by kind, namespace and name.
     pub objects: Vec<ObjectReport>,
@@ -46,18 +46,18 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentReport {
-    /// Its version.
+    /// Version of the program.
     pub version: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// When it started.
+    /// Time at which it started.
     pub started: Timestamp,
-    /// Whether it was told to stop.
+    /// True once it was told to stop.
     #[serde(default)]
     pub stopping: bool,
 }
 
-/// Where configuration comes from.
+/// The source of configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceReport {
@@ -72,35 +72,35 @@ pub struct SourceReport {
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterReport>,
-    /// Whether it could be read the last time; if not, what was accepted before is served.
+    /// True if it could be read the last time; otherwise what was accepted before is served.
     pub available: bool,
-    /// Why what was accepted before is served instead of what it says now.
+    /// Reason for which the last accepted configuration is served instead of the newest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Everything wrong in it.
+    /// Everything that is wrong in it.
     pub problems: Vec<ProblemReport>,
 }
 
-/// A cluster, and what of it is for this host.
+/// A cluster, and the part of it that is for this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
-    /// How it is reached; not given for the ServiceAccount of a Pod.
+    /// Kubeconfig file; none for the ServiceAccount of a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
-    /// Where snapshots are published.
+    /// Namespace in which snapshots are published.
     pub namespace: String,
     /// The fleet that this host belongs to.
     pub fleet: String,
-    /// Only these Gateways, if there are any here.
+    /// The only Gateways that are served; all of the fleet if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
-    /// What this host calls itself.
+    /// Name of this host.
     pub host: String,
 }
 
 impl SourceReport {
-    /// In a few words.
+    /// Returns the source in a few words.
     pub fn title(&self) -> String {
         if let Some(cluster) = &self.cluster {
             let which = if cluster.gateways.is_empty() {
@@ -132,12 +132,12 @@ pub struct ProblemReport {
     /// `Kind/namespace/name`, when it could be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// What is wrong and what to do.
+    /// Description of the problem, and of what to do.
     pub message: String,
 }
 
 impl ProblemReport {
-    /// Of something that resolution found, with the place of its object if that is known.
+    /// Returns the report of a problem that resolution found, with the place of its object if that is known.
     pub(super) fn of_object(
         problem: &sesame_gateway_api::resolve::Problem,
         place: Option<(&Path, usize)>,
@@ -180,33 +180,33 @@ impl From<&Problem> for ProblemReport {
 pub struct GatewayReport {
     /// `namespace/name`.
     pub gateway: String,
-    /// How far Envoy has been brought to the newest configuration.
+    /// State of the Gateway.
     pub state: AgentState,
-    /// In a sentence, when the state alone does not say it.
+    /// One sentence, if the state alone does not say it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Addresses it listens on.
     pub addresses: Vec<String>,
-    /// The revision that the source wants.
+    /// Revision that the source wants.
     pub wanted: String,
-    /// The revision that Envoy has accepted.
+    /// Revision that Envoy has accepted.
     pub applied: String,
-    /// The manifest's revision that was read last; only of sources that have manifests with revisions.
+    /// Revision of the manifest that was read last; only for sources whose manifests have revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wanted_revision: String,
-    /// The manifest's revision that Envoy has accepted, all of it or what is left without what it refuses.
+    /// Revision of the manifest that Envoy has accepted, as a whole or without what it refuses.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub applied_revision: String,
-    /// When Envoy accepted it.
+    /// Time at which Envoy accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// What is left out of what is served, because Envoy refuses it.
+    /// Parts that are not served because Envoy refuses them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
-    /// Why the newest change is refused as a whole, in Envoy's words.
+    /// Envoy's reasons for refusing the newest change as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,
-    /// How far it is drained, if it is to be.
+    /// Progress of a drain, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
     /// The Envoy.
@@ -223,14 +223,14 @@ pub struct RefusedReport {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Which part of it: `rules/0/matches/1`; empty for all of it.
+    /// Part of the object, for instance `rules/0/matches/1`; empty for all of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub section: String,
-    /// What happens instead.
+    /// Consequence for clients.
     pub effect: String,
-    /// Why, in Envoy's words.
+    /// Reason in Envoy's words.
     pub envoy_words: String,
-    /// Since when.
+    /// Time since when it is refused.
     pub since: Timestamp,
 }
 
@@ -286,16 +286,16 @@ impl fmt::Display for RefusedReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvoyReport {
-    /// As the supervisor sees it.
+    /// State of the process, as the supervisor sees it.
     pub state: String,
-    /// Its process; 0 when there is none.
+    /// Process id; 0 if there is no process.
     pub pid: u32,
-    /// Whether it serves something that was proven to be accepted.
+    /// True if it serves something that was proven to be accepted.
     #[serde(default)]
     pub serves: bool,
-    /// Its version.
+    /// Version of the program.
     pub version: String,
-    /// The admin socket, for those who want to ask it themselves.
+    /// Admin socket, for those who want to ask Envoy themselves.
     pub admin: PathBuf,
 }
 
@@ -310,7 +310,7 @@ pub struct ObjectReport {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// The Gateways that it is about, as `namespace/name`; none of a GatewayClass, or where it has come to none.
+    /// Gateways that it is about, as `namespace/name`; none for a GatewayClass, or where it refers to none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
     /// `.status`.

@@ -1,4 +1,4 @@
-//! The statuses of objects as values, with the times of their conditions. Pure.
+//! The statuses of objects as JSON, with the times of their conditions. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use super::ObjectReport;
 use super::transitions::Transitions;
 use crate::run::observed::Observed;
 
-/// Every object, by kind and name.
+/// Returns the status of every object, by kind and name.
 pub(super) fn objects(
     statuses: &Statuses,
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // What resolution did not say was said when something was applied.
+    // A condition that resolution did not set was set when something was applied.
     let applied_at = |gateway: &NamespacedName| {
         observed
             .get(gateway)

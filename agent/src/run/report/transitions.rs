@@ -1,4 +1,4 @@
-//! Since when each condition has its status: the one thing of a status that is not a function of the objects.
+//! The time since when each condition has its status: the one part of a status that is not a function of the objects.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -9,15 +9,15 @@ use sesame_gateway_api::resolve::reroute::OtherStatus;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
-/// The times of all conditions, by a hash of where they stand: there are many, and only the time matters.
+/// The times of all conditions, by a hash of their place: there are many, and only the time matters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct Transitions {
-    /// In seconds since 1970.
+    /// Times in seconds since 1970.
     since: HashMap<u64, (ConditionStatus, i64)>,
 }
 
 impl Transitions {
-    /// The times after this: what changed its status did so now; what is gone is forgotten.
+    /// Returns the times after a whole resolution: conditions that changed did so now, and those that are gone are forgotten.
     pub(in crate::run) fn after(&self, statuses: &Statuses, now: Timestamp) -> Self {
         let mut after = Self {
             since: HashMap::with_capacity(self.since.len()),
@@ -29,7 +29,7 @@ impl Transitions {
         after
     }
 
-    /// The same where the statuses of these routes are all that is said otherwise.
+    /// Takes over a change in which only the statuses of these routes differ.
     pub(in crate::run) fn follow(&mut self, others: &[OtherStatus], now: Timestamp) {
         for OtherStatus {
             route,
@@ -49,7 +49,7 @@ impl Transitions {
         }
     }
 
-    /// Takes the conditions of an object: those that had the same status before have it since then.
+    /// Takes the conditions of an object. Those that had the same status before keep their time.
     fn note(
         &mut self,
         kind: Kind,
@@ -71,7 +71,7 @@ impl Transitions {
         }
     }
 
-    /// Since when the condition has its status; `None` if it was not observed with that status.
+    /// Returns the time since when the condition has its status; none if it was not seen with that status.
     pub(in crate::run) fn since(
         &self,
         kind: Kind,
@@ -93,7 +93,7 @@ fn id(kind: Kind, name: &NamespacedName, section: Section<'_>, condition: &Condi
     (kind, name, condition.type_.as_str()).hash(&mut hasher);
     match section {
         Section::Object => {}
-        // A listener is the same wherever it stands.
+        // A listener is the same at any index.
         Section::Listener(_, listener) => listener.hash(&mut hasher),
         Section::Parent(index) | Section::Ancestor(index) => index.hash(&mut hasher),
     }

@@ -1,4 +1,4 @@
-//! What is held of one Gateway, and what is missing to make its newest revision. Pure: it asks, others fetch.
+//! Assembles the newest revision of one Gateway from its pieces. Pure: it returns the pieces that are missing, and others fetch them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,38 +19,38 @@ use super::pieces::{
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted, keys_of};
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// The most that the stored configuration of one Gateway may take.
+/// Number of bytes that the compressed configuration of one Gateway may take.
 const MAX_HELD_BYTES: usize = 128 << 20;
 
-/// What is held of one Gateway.
+/// The pieces and revisions of one Gateway.
 #[derive(Debug, Default)]
 pub(super) struct RevisionAssembler {
     trusted: Trusted,
-    /// Of the latest signature of each object, by its name: none is taken that is older.
+    /// Stamps of the latest signatures, by the name of the object. Older ones are refused.
     stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
     manifest: Option<CheckedManifest>,
-    /// Why the newest manifest cannot be followed; the one before it is.
+    /// Reason for which the newest manifest cannot be followed; the one before it is.
     manifest_fault: Option<String>,
-    /// Endpoint shards by the object's name.
+    /// Endpoint shards by the name of the object.
     live: BTreeMap<String, EndpointShard>,
-    /// Whether the endpoints may be others than those of the complete revision.
+    /// True if the endpoints may differ from those of the complete revision.
     endpoints_moved: bool,
-    /// Configuration shards as they are stored, by their digest, which fits.
+    /// Configuration shards as they are stored, by their digest, which was verified.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
-    /// The configuration of the manifest, until it is complete.
+    /// Configuration of the manifest, until the revision is complete.
     next: Option<Next>,
     complete: Option<GatewayRevision>,
-    /// What the complete revision was read from, if that is of use for the next.
+    /// Source of the complete revision, if it is of use for the next.
     origin: Option<Origin>,
-    awaited: Option<IncompleteRevision>,
-    /// What the last fetch could not get.
+    incomplete: Option<IncompleteRevision>,
+    /// Failures of the last fetch.
     faults: Vec<String>,
 }
 
 impl RevisionAssembler {
-    /// Of a Gateway of which nothing is known.
+    /// Starts without knowing the Gateway.
     pub(super) fn new(trusted: &Trusted) -> Self {
         Self {
             trusted: trusted.clone(),
@@ -58,7 +58,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Of a Gateway that is known before anything of it was read.
+    /// Starts with a Gateway that is known before anything of it was read.
     pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted) -> Self {
         Self {
             gateway: Some(gateway.clone()),
@@ -66,17 +66,17 @@ impl RevisionAssembler {
         }
     }
 
-    /// Whose it is, if that is known.
+    /// Returns the Gateway, if it is known.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         self.gateway.as_ref()
     }
 
-    /// Whether a manifest was read.
+    /// Returns whether a manifest was read.
     pub(super) fn has_manifest(&self) -> bool {
         self.manifest.is_some()
     }
 
-    /// Takes a manifest, unless it cannot be followed. `id` is what its label says.
+    /// Takes a manifest, unless it cannot be followed. `id` is the Gateway's label.
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
@@ -108,13 +108,13 @@ impl RevisionAssembler {
         }
     }
 
-    /// Its manifest was not seen, and cannot be looked for.
+    /// Takes note that the manifest was not in a list, and could not be read by name.
     pub(super) fn doubt(&mut self, fault: String) {
         self.manifest_fault = Some(fault);
     }
 
-    /// The Gateway is withdrawn. Endpoint shards that are still there are not told again if it comes back, so they
-    /// are kept. Says whether anything is.
+    /// Withdraws the Gateway. Endpoint shards that are still there are kept, because the watch does not send them again if it comes
+    /// back. Returns whether there are any.
     pub(super) fn withdraw(&mut self) -> bool {
         let mut live = std::mem::take(&mut self.live);
         live.retain(|_, live| !live.gone);
@@ -126,12 +126,12 @@ impl RevisionAssembler {
         !self.live.is_empty()
     }
 
-    /// Whether nothing is known of any Gateway.
+    /// Returns whether nothing is held.
     pub(super) fn is_empty(&self) -> bool {
         self.gateway.is_none() && self.live.values().all(|live| live.gone)
     }
 
-    /// Takes the endpoint shard of this name; keeps what it held before if it cannot be read.
+    /// Takes the endpoint shard of this name. Keeps its earlier content if it cannot be read.
     pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
         if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
             return;
@@ -160,13 +160,13 @@ impl RevisionAssembler {
         }
     }
 
-    /// The content of an endpoint shard, if it is to be believed.
+    /// Returns the content of an endpoint shard, if it can be trusted.
     fn believed<'o>(&mut self, name: &str, object: &'o ConfigMap) -> Result<&'o [u8], String> {
         let bytes = entry(object, SHARD_ENTRY)?;
         if self.trusted.is_none() {
             return Ok(bytes);
         }
-        // Whose it is, the name says that is signed; the label is anybody's.
+        // The signed name says which Gateway it belongs to; anybody can write the label.
         let gateway = owner(object).ok_or("says not of which Gateway it is")?;
         if !name.starts_with(&shard_name(&gateway, "")) {
             return Err(format!("is no endpoint shard of Gateway {gateway}"));
@@ -182,7 +182,7 @@ impl RevisionAssembler {
         Ok(bytes)
     }
 
-    /// Takes note of a stamp, unless it is older than one that was taken.
+    /// Takes a stamp, unless it is older than one that was taken before.
     fn is_later(&mut self, name: &str, stamp: Option<u64>) -> Result<(), String> {
         if let Some(stamp) = stamp {
             let known = self.stamps.get(name).copied();
@@ -192,21 +192,21 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// The endpoint shard is gone. It is kept while the manifest names it.
+    /// Takes note that the endpoint shard is gone. It is kept while the manifest names it.
     pub(super) fn drop_live(&mut self, name: &str) {
         if let Some(live) = self.live.get_mut(name) {
             live.gone = true;
         }
     }
 
-    /// Only these endpoint shards are there.
+    /// Takes note that these are all endpoint shards that there are.
     pub(super) fn retain_live(&mut self, there: &BTreeSet<String>) {
         for (name, live) in &mut self.live {
             live.gone |= !there.contains(name);
         }
     }
 
-    /// Takes what was fetched.
+    /// Takes fetched pieces.
     pub(super) fn absorb(&mut self, fetched: Fetched) {
         let Fetched {
             shards,
@@ -230,12 +230,12 @@ impl RevisionAssembler {
         }
     }
 
-    /// Goes on as far as what is held allows. Gives back what is to be fetched.
+    /// Assembles as much as the pieces allow. Returns the pieces that are to be fetched.
     pub(super) fn advance(&mut self) -> Option<MissingPieces> {
         let (reason, stuck, need) = match self.step() {
             Ok(()) => match self.trouble() {
                 None => {
-                    self.awaited = None;
+                    self.incomplete = None;
                     return None;
                 }
                 Some(trouble) => (trouble, true, None),
@@ -247,7 +247,7 @@ impl RevisionAssembler {
             }) => (reason, stuck, need),
         };
         let manifest = self.manifest.as_ref();
-        self.awaited = Some(IncompleteRevision {
+        self.incomplete = Some(IncompleteRevision {
             revision: manifest.map_or_else(String::new, |named| named.manifest.revision.clone()),
             reason,
             stuck,
@@ -255,16 +255,16 @@ impl RevisionAssembler {
         need
     }
 
-    /// What a source hands over; none while it is not known whose this is.
-    pub(super) fn supplied(&self) -> Option<(NamespacedName, GatewayUpdate)> {
-        let supplied = GatewayUpdate {
+    /// Returns the update of the Gateway; none while the Gateway is not known.
+    pub(super) fn update(&self) -> Option<(NamespacedName, GatewayUpdate)> {
+        let update = GatewayUpdate {
             complete: self.complete.clone(),
-            awaited: self.awaited.clone(),
+            incomplete: self.incomplete.clone(),
         };
-        Some((self.gateway.clone()?, supplied))
+        Some((self.gateway.clone()?, update))
     }
 
-    /// What is wrong although the revision is complete.
+    /// Returns the problem of a complete revision, if there is one.
     fn trouble(&self) -> Option<String> {
         if let Some(fault) = &self.manifest_fault {
             return Some(fault.clone());
@@ -358,7 +358,7 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Lets go of what the complete revision does not need. Its stored shards stay: the next names most of them.
+    /// Drops what the complete revision does not need. Its stored shards stay: the next revision names most of them.
     fn tidy(&mut self) {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             return;
@@ -371,12 +371,12 @@ impl RevisionAssembler {
             .collect();
         self.live
             .retain(|name, held| !held.gone || live.contains(name));
-        // They are in what is complete.
+        // The complete revision has them.
         self.keys = Vec::new();
         self.faults = Vec::new();
     }
 
-    /// Goes the long way next.
+    /// Makes the next revision be assembled from all of its shards.
     #[cfg(test)]
     pub(super) fn forget_origin(&mut self) {
         self.origin = None;

@@ -1,4 +1,4 @@
-//! Backoff before something is tried again: growing, bounded, and never the same on all hosts.
+//! Pauses before something is tried again: growing, bounded, and never the same on all hosts.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The backoff of one thing that fails.
+/// The back-off of one thing that fails.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// It works again.
+    /// Starts again with the shortest pause, after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// How long to wait after one more failure.
+    /// Returns the pause after one more failure.
     pub(crate) fn next(&mut self) -> Duration {
         let grown = FIRST.saturating_mul(1 << self.failures.min(10));
         self.failures = self.failures.saturating_add(1);
@@ -26,7 +26,7 @@ impl Backoff {
     }
 }
 
-/// From three quarters to five quarters of it.
+/// Returns a random duration from three quarters to five quarters of `duration`.
 pub(crate) fn jittered(duration: Duration) -> Duration {
     // A new hasher has new keys: random enough to keep hosts apart.
     let random = u32::try_from(RandomState::new().hash_one(0) % 512).unwrap_or(256);

@@ -1,4 +1,4 @@
-//! Who talks to which API server about what.
+//! The connection to the API server, and the selection of what is for this host.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -14,25 +14,25 @@ use crate::source::update::Trusted;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where snapshots are published, and which of them are for this host.
+/// The place where snapshots are published, and the choice of those for this host.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How to reach the cluster; the ServiceAccount of the Pod if not given.
+    /// Kubeconfig file; the ServiceAccount of the Pod if there is none.
     pub kubeconfig: Option<PathBuf>,
-    /// Where everything is published.
+    /// Namespace in which everything is published.
     pub namespace: String,
-    /// Only these Gateways; those of the fleet if there are none.
+    /// The only Gateways to serve; those of the fleet if empty.
     pub gateways: Vec<NamespacedName>,
-    /// The fleet that this host belongs to.
+    /// Fleet that this host belongs to.
     pub fleet: String,
-    /// What this host calls itself.
+    /// Name of this host.
     pub host: String,
-    /// Who is believed; whoever can write there if nobody is named.
+    /// Keys whose signatures are required, if any.
     pub trusted: Trusted,
 }
 
 impl Settings {
-    /// The labels of manifests and endpoint shards for this host.
+    /// Returns the label selector of manifests and endpoint shards for this host.
     pub(super) fn selector(&self) -> String {
         let parts = format!(
             "{PART_LABEL} in ({},{})",
@@ -46,7 +46,7 @@ impl Settings {
         format!("{GATEWAY_LABEL} in ({}),{parts}", ids.join(","))
     }
 
-    /// Whether a manifest with this label is for this host.
+    /// Returns whether a manifest with this fleet label is for this host.
     pub(super) fn takes(&self, gateway: &NamespacedName, fleet: Option<&str>) -> bool {
         if self.gateways.is_empty() {
             fleet == Some(self.fleet.as_str())
@@ -56,7 +56,7 @@ impl Settings {
     }
 }
 
-/// A client with what the files say now: tokens and authorities change.
+/// Returns a client made of the files as they are now: tokens and authorities change.
 pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
@@ -82,12 +82,12 @@ pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // The backoff are ours: nothing waits out of sight.
+    // The agent has its own back-off: nothing waits out of sight.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| describe_error(&error))
 }
 
-/// What the API server, or the way to it, says.
+/// Describes the answer of the API server, or the failure to reach it.
 pub(crate) fn describe_error(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => {
@@ -97,7 +97,7 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
     }
 }
 
-/// An error with its causes, each once.
+/// Describes an error with its causes, each once.
 fn describe_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Reads what a revision names and nobody has told: configuration shards, and key Secrets.
+//! Reads the pieces that a revision names and that are not watched: configuration shards and key Secrets.
 
 use std::time::Duration;
 
@@ -17,61 +17,61 @@ use sesame_published::names::{
 use super::connect::describe_error;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Requests at a time, for one Gateway.
+/// Number of concurrent requests for one Gateway.
 const AT_ONCE: usize = 8;
 
-/// What is missing of one Gateway.
+/// The pieces that one Gateway lacks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MissingPieces {
     /// Configuration shards.
     pub(super) shards: Vec<ShardRef>,
-    /// How many key Secrets there are to look through.
+    /// Number of key Secrets to look through.
     pub(super) key_secrets: usize,
 }
 
-/// What came of it.
+/// The outcome of a fetch.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
-    /// Stored bytes whose digest fits, by that digest.
+    /// Stored bytes of shards by their digest, which was verified.
     pub(super) shards: Vec<(String, Vec<u8>)>,
-    /// What the Secrets hold.
+    /// Keys of the Secrets.
     pub(super) keys: Vec<KeyPair>,
-    /// What could not be had, and why.
+    /// Pieces that could not be read, with the reasons.
     pub(super) faults: Vec<String>,
 }
 
-enum Piece {
+enum Request {
     Shard(ShardRef),
     Keys(usize),
 }
 
-enum Got {
+enum Fetch {
     Shard(String, Vec<u8>),
     Keys(Vec<KeyPair>),
 }
 
-/// Fetches all of it; what fails is said.
+/// Fetches all of these pieces. Failures are part of the outcome.
 pub(super) async fn fetch(
     client: Client,
     namespace: &str,
     gateway: &NamespacedName,
-    need: MissingPieces,
+    missing: MissingPieces,
 ) -> Fetched {
     let MissingPieces {
         shards,
         key_secrets,
-    } = need;
-    let shards = shards.into_iter().map(Piece::Shard);
-    let pieces = shards.chain((0..key_secrets).map(Piece::Keys));
-    let mut results = stream::iter(pieces)
-        .map(|piece| {
+    } = missing;
+    let shards = shards.into_iter().map(Request::Shard);
+    let requests = shards.chain((0..key_secrets).map(Request::Keys));
+    let mut results = stream::iter(requests)
+        .map(|request| {
             let client = client.clone();
             async move {
-                match piece {
-                    Piece::Shard(reference) => {
+                match request {
+                    Request::Shard(reference) => {
                         one_shard(client, namespace, gateway, reference).await
                     }
-                    Piece::Keys(index) => one_secret(client, namespace, gateway, index).await,
+                    Request::Keys(index) => one_secret(client, namespace, gateway, index).await,
                 }
             }
         })
@@ -79,8 +79,8 @@ pub(super) async fn fetch(
     let mut fetched = Fetched::default();
     while let Some(result) = results.next().await {
         match result {
-            Ok(Got::Shard(digest, bytes)) => fetched.shards.push((digest, bytes)),
-            Ok(Got::Keys(keys)) => fetched.keys.extend(keys),
+            Ok(Fetch::Shard(digest, bytes)) => fetched.shards.push((digest, bytes)),
+            Ok(Fetch::Keys(keys)) => fetched.keys.extend(keys),
             Err(fault) => fetched.faults.push(fault),
         }
     }
@@ -93,7 +93,7 @@ async fn one_shard(
     namespace: &str,
     gateway: &NamespacedName,
     reference: ShardRef,
-) -> Result<Got, String> {
+) -> Result<Fetch, String> {
     let name = shard_name(gateway, &reference.name);
     let at = |why: String| format!("ConfigMap {namespace}/{name}: {why}");
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
@@ -105,7 +105,7 @@ async fn one_shard(
         .ok_or_else(|| at(format!("has no binaryData entry {SHARD_ENTRY}")))?
         .0;
     shard::check_digest(&reference, &bytes).map_err(|error| at(error.to_string()))?;
-    Ok(Got::Shard(reference.sha256, bytes))
+    Ok(Fetch::Shard(reference.sha256, bytes))
 }
 
 async fn one_secret(
@@ -113,7 +113,7 @@ async fn one_secret(
     namespace: &str,
     gateway: &NamespacedName,
     index: usize,
-) -> Result<Got, String> {
+) -> Result<Fetch, String> {
     let name = key_secret_name(gateway, index);
     let at = |why: String| format!("Secret {namespace}/{name}: {why}");
     let api: Api<Secret> = Api::namespaced(client, namespace);
@@ -125,11 +125,11 @@ async fn one_secret(
         .ok_or_else(|| at(format!("has no data entry {KEYS_ENTRY}")))?
         .0;
     keys::decode(&bytes)
-        .map(Got::Keys)
+        .map(Fetch::Keys)
         .map_err(|error| at(error.to_string()))
 }
 
-/// Whether a Gateway's manifest is really gone; its content if not.
+/// Reads a Gateway's manifest by name. Returns none if it is really gone.
 pub(super) async fn look_for_manifest(
     client: Client,
     namespace: &str,

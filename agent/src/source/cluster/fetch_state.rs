@@ -1,22 +1,22 @@
-//! What is held of one Gateway, and what is going on to complete it. Only values.
+//! The assembler of one Gateway, and the state of the requests that complete it. Values only.
 
 use super::assembler::RevisionAssembler;
 use super::backoff::Backoff;
 
-/// A assembler, and what is going on for it.
+/// An assembler, and the state of its requests.
 pub(super) struct FetchState {
     pub(super) assembler: RevisionAssembler,
     pub(super) backoff: Backoff,
-    /// Counts manifests. What was begun for an earlier one is of no use for this one.
+    /// Counts manifests. A request for an earlier one is of no use for this one.
     pub(super) round: u64,
-    /// Whether a fetch or a pause of this round is going on.
+    /// True while a fetch or a pause of this round is in progress.
     pub(super) busy: bool,
-    /// Whether its manifest is looked for by name.
+    /// True while its manifest is being looked for by name.
     pub(super) doubted: bool,
 }
 
 impl FetchState {
-    /// Nothing is going on yet.
+    /// Starts without requests.
     pub(super) fn of(assembler: RevisionAssembler) -> Self {
         Self {
             assembler,

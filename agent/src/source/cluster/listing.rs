@@ -1,7 +1,7 @@
 //! Follows the manifests and endpoint shards: a list, then a watch from where the list was.
 //!
-//! kube's own watcher hides when a lost watch is back, and here that is what a host's state depends on: nothing is
-//! taken for gone, and nothing for current, while nobody is listening.
+//! kube's own watcher hides when a lost watch is back, and here a host's state depends on that: nothing is
+//! taken for gone, and nothing for current, while there is no watch.
 
 use std::time::{Duration, Instant};
 
@@ -15,43 +15,43 @@ use tokio::sync::{mpsc, watch};
 use super::backoff::{Backoff, jittered};
 use super::connect::{Settings, connect, describe_error};
 
-/// ConfigMaps hold a mebibyte each.
+/// Number of objects in a page of a list: each ConfigMap can hold a mebibyte.
 const PAGE: u32 = 50;
-/// More than these are not ours to hold.
+/// Number of objects that a host holds at most.
 const MAX_OBJECTS: usize = 10_000;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long one watch goes on. Not the same on all hosts, so that they do not all come back at once.
+/// Duration of one watch, spread over the hosts so that they do not all come back at once.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
-/// The API server says something every minute, if it lives. One that is frozen, or behind a network that swallows
-/// everything, says as little as one where nothing happens: so after this long it is asked for its version,
+/// Time of silence after which the API server is asked for its version. It sends something every minute if it lives; one that is
+/// frozen, or behind a network that swallows everything, is as silent as one where nothing happens.
 const QUIET: Duration = Duration::from_secs(20);
-/// and has so long to answer, whatever it answers.
+/// Time that it has to answer, whatever the answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A watch that went on for so long is a good one.
+/// Duration after which a watch counts as healthy.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// What is seen of the cluster.
+/// A change of the cluster, or of the connection to it.
 #[derive(Debug)]
-pub(super) enum Event {
-    /// All there is, at one moment.
+pub(super) enum ClusterEvent {
+    /// All objects at one moment.
     Listed(Vec<ConfigMap>),
-    /// This came or changed.
+    /// This object was added or changed.
     Changed(Box<ConfigMap>),
-    /// This is gone, or has other labels.
+    /// This object is gone, or its labels have changed.
     Deleted(Box<ConfigMap>),
-    /// Nobody is listening any more.
+    /// The watch is lost, for this reason.
     Lost(String),
-    /// The watch goes on where it was.
+    /// The watch has resumed where it was.
     Back,
 }
 
-/// Follows until nobody takes the events. Gives others the client that works.
+/// Follows until nobody receives the events. Sends each new client to `clients`.
 pub(super) async fn follow(
     settings: Settings,
     clients: watch::Sender<Option<Client>>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<ClusterEvent>,
 ) {
     let mut follower = Follower {
         selector: settings.selector(),
@@ -68,7 +68,12 @@ pub(super) async fn follow(
             }
             Err(error) => error,
         };
-        if follower.events.send(Event::Lost(error)).await.is_err() {
+        if follower
+            .events
+            .send(ClusterEvent::Lost(error))
+            .await
+            .is_err()
+        {
             return;
         }
         tokio::time::sleep(follower.backoff.next()).await;
@@ -77,14 +82,14 @@ pub(super) async fn follow(
 
 struct Follower {
     selector: String,
-    events: mpsc::Sender<Event>,
-    /// Where the watch was; none before the first list, or when the server no longer knows.
+    events: mpsc::Sender<ClusterEvent>,
+    /// Version up to which the watch has come; none before the first list, or if the server has forgotten it.
     version: Option<String>,
     backoff: Backoff,
 }
 
 impl Follower {
-    /// Says why it ended.
+    /// Lists and watches until the connection is lost. Returns the reason.
     async fn until_lost(&mut self, api: &Api<ConfigMap>) -> String {
         loop {
             let began = Instant::now();
@@ -103,7 +108,7 @@ impl Follower {
                 Err(Failure::Lost(error)) => return error,
             }
             if watching && !steady {
-                // A server that ends watches at once is not to be asked in a circle.
+                // A server that ends watches at once must not be asked in a tight loop.
                 tokio::time::sleep(self.backoff.next()).await;
             }
         }
@@ -125,19 +130,19 @@ impl Follower {
                 None => break page.metadata.resource_version,
             }
         };
-        self.tell(Event::Listed(all)).await?;
+        self.tell(ClusterEvent::Listed(all)).await?;
         self.version = version;
         Ok(())
     }
 
-    /// Ends well when the server ends it, and is to be started again.
+    /// Watches from `version` until the server ends the watch, which is no error.
     async fn watch(&mut self, api: &Api<ConfigMap>, version: &str) -> Result<(), Failure> {
         let seconds = u32::try_from(jittered(WATCH_SECONDS).as_secs()).unwrap_or(240);
         let params = WatchParams::default()
             .labels(&self.selector)
             .timeout(seconds.min(290));
         let stream = within(START_TIMEOUT, api.watch(&params, version)).await?;
-        self.tell(Event::Back).await?;
+        self.tell(ClusterEvent::Back).await?;
         let mut stream = std::pin::pin!(stream.map_err(Failure::from));
         loop {
             let Ok(event) = tokio::time::timeout(jittered(QUIET), stream.next()).await else {
@@ -150,11 +155,11 @@ impl Follower {
             let (event, version) = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     let version = object.metadata.resource_version.clone();
-                    (Some(Event::Changed(Box::new(object))), version)
+                    (Some(ClusterEvent::Changed(Box::new(object))), version)
                 }
                 WatchEvent::Deleted(object) => {
                     let version = object.metadata.resource_version.clone();
-                    (Some(Event::Deleted(Box::new(object))), version)
+                    (Some(ClusterEvent::Deleted(Box::new(object))), version)
                 }
                 WatchEvent::Bookmark(bookmark) => (None, Some(bookmark.metadata.resource_version)),
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
@@ -168,14 +173,14 @@ impl Follower {
         }
     }
 
-    async fn tell(&self, event: Event) -> Result<(), Failure> {
+    async fn tell(&self, event: ClusterEvent) -> Result<(), Failure> {
         let gone = |_| Failure::Lost("nobody takes the events".to_owned());
         self.events.send(event).await.map_err(gone)
     }
 }
 
 enum Failure {
-    /// The server has forgotten where the watch or the list was: all of it is to be listed anew.
+    /// The server has forgotten the version: everything is to be listed again.
     Expired,
     Lost(String),
 }
@@ -191,7 +196,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// Whether the API server answers at all. A refusal is an answer.
+/// Checks that the API server answers at all. A refusal is an answer.
 async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
     match tokio::time::timeout(PROBE_TIMEOUT, client.apiserver_version()).await {

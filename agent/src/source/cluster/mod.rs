@@ -1,9 +1,9 @@
 //! Snapshots from a Kubernetes cluster, as a controller publishes them.
 //!
-//! `listing` follows manifests and endpoint shards, `store` has a `assembler` for each Gateway, which says what is missing
-//! of it, and `fetch` reads that; `origin` is the short way from one revision to the next. A cluster that cannot be
-//! reached changes nothing: what was complete stays. A Gateway is let go of only when the API server, asked for its
-//! manifest by name, says that there is none. It writes nothing.
+//! `listing` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway, which returns the pieces that
+//! are missing, and `fetch` reads these; `origin` is the fast path from one revision to the next. A cluster that cannot be
+//! reached changes nothing: complete revisions stay. A Gateway is withdrawn only when the API server, asked for its
+//! manifest by name, says that there is none, or that it is for other hosts. This source writes nothing.
 
 mod assembler;
 pub(crate) mod backoff;
@@ -28,11 +28,11 @@ pub(crate) use self::connect::describe_error;
 use self::store::ClusterStore;
 use super::update::SourceUpdate;
 
-/// Follows the cluster until nobody wants to know. `known` are the Gateways that were served before.
+/// Follows the cluster until nobody receives the updates. `known` are the Gateways that were served before.
 pub async fn run(
     settings: Settings,
     known: Vec<NamespacedName>,
-    supply: watch::Sender<SourceUpdate>,
+    updates: watch::Sender<SourceUpdate>,
     clients: watch::Sender<Option<Client>>,
 ) {
     let (sender, mut events) = mpsc::channel(64);
@@ -45,13 +45,13 @@ pub async fn run(
                 None => break,
             },
             () = store.work() => {}
-            () = supply.closed() => break,
+            () = updates.closed() => break,
         }
         while let Ok(event) = events.try_recv() {
             store.take(event);
         }
-        if let Some(newest) = store.supply() {
-            supply.send_replace(newest);
+        if let Some(newest) = store.update() {
+            updates.send_replace(newest);
         }
     }
     listing.abort();

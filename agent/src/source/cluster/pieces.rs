@@ -1,4 +1,4 @@
-//! The pieces of a revision: read from objects, checked against each other, put together. Pure.
+//! The pieces of a revision: read from objects, checked against each other, assembled. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use super::fetch::MissingPieces;
 use crate::source::update::{Trusted, gateway_of};
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// A manifest that can be followed.
+/// A manifest that agrees with the name and labels of its object.
 #[derive(Debug)]
 pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
-    /// As its summary says.
+    /// Number of key Secrets.
     pub(super) key_secrets: usize,
-    /// Of its signature, where somebody is trusted.
+    /// Stamp of its signature, where signatures are required.
     pub(super) stamp: Option<u64>,
 }
 
@@ -31,25 +31,25 @@ pub(super) struct CheckedManifest {
 #[derive(Debug, Default)]
 pub(super) struct EndpointShard {
     pub(super) sets: Vec<EndpointSet>,
-    /// How much memory they take.
+    /// Number of bytes that they take in memory.
     pub(super) size: u64,
-    /// Why what is there now cannot be used; what was there before is.
+    /// Reason for which the newest content cannot be used; the one before it is.
     pub(super) fault: Option<String>,
-    /// Whether it is gone, and only kept because the manifest still names it.
+    /// True if the shard is gone, and only kept because the manifest still names it.
     pub(super) gone: bool,
 }
 
-/// What the newest revision waits for.
+/// The obstacle that the newest revision waits for.
 pub(super) struct Blocked {
     pub(super) reason: String,
-    /// Whether waiting alone has not helped.
+    /// True if waiting alone has not helped.
     pub(super) stuck: bool,
-    /// What is to be fetched.
+    /// Pieces to fetch.
     pub(super) need: Option<MissingPieces>,
 }
 
 impl Blocked {
-    /// Nothing can be done but wait for others.
+    /// Returns an obstacle that only others can remove.
     pub(super) fn stuck(reason: String) -> Self {
         Self {
             reason,
@@ -59,7 +59,7 @@ impl Blocked {
     }
 }
 
-/// The configuration, if all of its shards are held.
+/// Returns the configuration, if all of its shards are held.
 pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
@@ -96,7 +96,7 @@ pub(super) fn join(
     shard::join_config(manifest, &shards).map_err(|error| Blocked::stuck(error.to_string()))
 }
 
-/// What is to be done about keys that are not held.
+/// Returns the obstacle of keys that are not held.
 pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[String]) -> Blocked {
     let missing = missing.join(", ");
     let (reason, stuck) = match (key_secrets, faults) {
@@ -119,7 +119,7 @@ pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[St
     }
 }
 
-/// The endpoint shards that the manifest names.
+/// Returns the endpoint shards that the manifest names.
 pub(super) fn live_shards<'a>(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -137,7 +137,7 @@ pub(super) fn live_shards<'a>(
     named.collect()
 }
 
-/// The endpoint sets of these names, which the configuration uses. One that no shard has now stays as it was `before`:
+/// Returns the endpoint sets of these names, which the configuration uses. A set that is in no shard now stays as it was `before`:
 /// the shards may be ahead of the manifest, or behind it.
 pub(super) fn endpoints(
     shards: &[&EndpointShard],
@@ -168,7 +168,7 @@ pub(super) fn endpoints(
     Ok(sets)
 }
 
-/// What is packed with the endpoints as they are now, if they are others.
+/// Returns the encoded snapshot with the endpoints as they are now, if they have changed.
 pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -183,7 +183,7 @@ pub(super) fn moved_endpoints(
     Ok((sets != earlier).then(|| packed.with_endpoints(&sets)))
 }
 
-/// A manifest, if it is what its name and its label say.
+/// Reads a manifest, and checks it against the name, label and signature of its object.
 pub(super) fn read_manifest(
     id: &str,
     object: &ConfigMap,
@@ -229,7 +229,7 @@ pub(super) fn read_manifest(
     ))
 }
 
-/// The stamp of an object's signature, if it takes one to be believed.
+/// Verifies the signature of an object, where signatures are required. Returns its stamp.
 pub(super) fn verified(
     gateway: &NamespacedName,
     piece: Piece<'_>,
@@ -249,7 +249,7 @@ pub(super) fn verified(
     stamp.map(Some).map_err(|error| error.to_string())
 }
 
-/// The Gateway that an object says it is of.
+/// Returns the Gateway that an object claims to belong to.
 pub(super) fn owner(object: &ConfigMap) -> Option<NamespacedName> {
     let annotations = object.metadata.annotations.as_ref()?;
     gateway_of(&format!("Gateway/{}", annotations.get(GATEWAY_ANNOTATION)?))
@@ -261,7 +261,7 @@ fn label<'a>(object: &'a ConfigMap, name: &str) -> &'a str {
     value.map(String::as_str).unwrap_or_default()
 }
 
-/// An entry of `binaryData`.
+/// Returns an entry of `binaryData`.
 pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], String> {
     object
         .binary_data
@@ -271,7 +271,7 @@ pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], S
         .ok_or_else(|| format!("has no binaryData entry {name}"))
 }
 
-/// The Gateway's label, the name, and which part it is.
+/// Returns the Gateway's label, the name and the part of a published object.
 pub(super) fn part(object: &ConfigMap) -> Option<(&str, &str, Part)> {
     let labels = object.metadata.labels.as_ref()?;
     let part = labels.get(PART_LABEL)?;

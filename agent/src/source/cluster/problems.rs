@@ -1,4 +1,4 @@
-//! What is wrong with what is published, beside what a Gateway that is served waits for. Pure.
+//! The problems of what is published, other than the incomplete revisions of Gateways that are served. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use sesame_published::names::manifest_name;
 use crate::source::problem::{Problem, Severity};
 use crate::source::update::GatewayUpdate;
 
-/// The most Gateways that one host can be asked to serve.
+/// Number of Gateways that one host serves at most.
 pub(super) const MAX_GATEWAYS: usize = 500;
 
-/// A manifest, or a shard, of one Gateway more than that.
+/// Returns the problem of a manifest or shard of one Gateway too many.
 pub(super) fn too_many(namespace: &str, name: &str) -> Problem {
     problem(
         format!("ConfigMap/{namespace}/{name}"),
@@ -19,7 +19,7 @@ pub(super) fn too_many(namespace: &str, name: &str) -> Problem {
     )
 }
 
-/// A Gateway that is asked for by name.
+/// Returns the problem of a Gateway that was asked for by name and is not published.
 pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> Problem {
     problem(
         format!("ConfigMap/{namespace}/{}", manifest_name(gateway)),
@@ -27,14 +27,17 @@ pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> Problem 
     )
 }
 
-/// Gateways of which nothing whole was ever read.
+/// Returns the problems of Gateways of which no whole revision was ever read.
 pub(super) fn unserved(
     gateways: &BTreeMap<NamespacedName, GatewayUpdate>,
 ) -> impl Iterator<Item = Problem> {
-    gateways.iter().filter_map(|(gateway, supplied)| {
-        let awaited = supplied.awaited.as_ref().filter(|awaited| awaited.stuck)?;
-        let unserved = supplied.complete.is_none();
-        unserved.then(|| problem(format!("Gateway/{gateway}"), awaited.to_string()))
+    gateways.iter().filter_map(|(gateway, update)| {
+        let incomplete = update
+            .incomplete
+            .as_ref()
+            .filter(|incomplete| incomplete.stuck)?;
+        let unserved = update.complete.is_none();
+        unserved.then(|| problem(format!("Gateway/{gateway}"), incomplete.to_string()))
     })
 }
 

@@ -1,4 +1,4 @@
-//! Everything that is held of the cluster, and what is being fetched.
+//! The published objects of the cluster as far as they are held, and the requests that complete them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,45 +15,45 @@ use super::assembler::RevisionAssembler;
 use super::connect::Settings;
 use super::fetch::{Fetched, fetch, look_for_manifest};
 use super::fetch_state::FetchState;
-use super::listing::Event;
+use super::listing::ClusterEvent;
 use super::pieces::part;
 use super::problems::{MAX_GATEWAYS, too_many, unpublished, unserved};
 use crate::source::problem::Problem;
 use crate::source::update::SourceUpdate;
 
-/// All gateways, and what is going on for each.
+/// All Gateways, and the requests for each.
 pub(super) struct ClusterStore {
     settings: Settings,
     clients: watch::Sender<Option<Client>>,
-    /// By the Gateway's label.
+    /// Gateways by their label.
     gateways: BTreeMap<String, FetchState>,
-    /// What is going on; each future ends with what came of it.
-    work: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// Requests and pauses in progress; each future returns its outcome.
+    work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
-    /// Whether all there is was seen once.
+    /// True once all objects were listed.
     listed: bool,
-    /// Gateways that are too many.
+    /// Problems of Gateways that are too many.
     refused: Vec<Problem>,
-    /// Shelves on which something new was put.
+    /// Labels of Gateways that have new pieces.
     touched: BTreeSet<String>,
     changed: bool,
 }
 
-/// The end of something that went on for a Gateway.
-struct Done {
+/// The end of a request or pause.
+struct Finished {
     id: String,
     round: u64,
-    what: What,
+    outcome: Outcome,
 }
 
-enum What {
+enum Outcome {
     Fetched(Fetched),
     Paused,
     LookedFor(Result<Option<Box<ConfigMap>>, String>),
 }
 
 impl ClusterStore {
-    /// Nothing is read yet; `known` are the Gateways that were served before.
+    /// Starts with nothing read. `known` are the Gateways that were served before.
     pub(super) fn new(
         settings: Settings,
         clients: watch::Sender<Option<Client>>,
@@ -82,7 +82,7 @@ impl ClusterStore {
         }
     }
 
-    /// Until something that goes on has ended; for ever if nothing does.
+    /// Waits until a request or pause has ended, and handles its outcome; for ever if there is none.
     pub(super) async fn work(&mut self) {
         match self.work.next().await {
             Some(done) => self.done(done),
@@ -90,21 +90,21 @@ impl ClusterStore {
         }
     }
 
-    /// Takes what was seen. What follows from it is for [`Self::supply`] to find: much comes together.
-    pub(super) fn take(&mut self, event: Event) {
+    /// Takes an event. Its consequences are left to [`Self::update`], because events come in bursts.
+    pub(super) fn take(&mut self, event: ClusterEvent) {
         match event {
-            Event::Listed(objects) => {
+            ClusterEvent::Listed(objects) => {
                 self.list(&objects);
                 self.listed = true;
                 self.changed = true;
                 self.back();
             }
-            Event::Changed(object) => {
+            ClusterEvent::Changed(object) => {
                 let id = self.object(&object);
                 self.touched.extend(id);
             }
-            Event::Deleted(object) => self.gone(&object),
-            Event::Lost(reason) => {
+            ClusterEvent::Deleted(object) => self.gone(&object),
+            ClusterEvent::Lost(reason) => {
                 let reason = format!("the cluster cannot be followed: {reason}");
                 self.changed |= self.away.as_ref() != Some(&reason);
                 if self.away.is_none() {
@@ -112,7 +112,7 @@ impl ClusterStore {
                 }
                 self.away = Some(reason);
             }
-            Event::Back => {
+            ClusterEvent::Back => {
                 if self.listed {
                     self.back();
                 }
@@ -147,7 +147,7 @@ impl ClusterStore {
             let there = live.get(id.as_str()).unwrap_or(&nothing);
             entry.assembler.retain_live(there);
         }
-        // All pieces first: none of them is newer than another.
+        // All pieces are taken first, because none of them is newer than another.
         let touched: BTreeSet<String> = objects.iter().filter_map(|o| self.object(o)).collect();
         for id in &touched {
             self.advance(id);
@@ -165,7 +165,7 @@ impl ClusterStore {
         }
     }
 
-    /// Puts it on its assembler, and says which that is.
+    /// Gives an object to the assembler of its Gateway. Returns the Gateway's label.
     fn object(&mut self, object: &ConfigMap) -> Option<String> {
         let (id, name, part) = part(object)?;
         if !self.gateways.contains_key(id) && self.gateways.len() >= MAX_GATEWAYS {
@@ -209,13 +209,13 @@ impl ClusterStore {
         }
     }
 
-    /// Goes on with a Gateway, and fetches what that takes.
+    /// Advances a Gateway, and fetches the pieces that are missing.
     fn advance(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;
         };
         self.changed = true;
-        // Decompressing and comparing digests takes its time.
+        // Decompressing and comparing digests takes a while.
         let need = tokio::task::block_in_place(|| entry.assembler.advance());
         let (Some(need), Some(gateway), false) = (need, entry.assembler.gateway(), entry.busy)
         else {
@@ -228,12 +228,12 @@ impl ClusterStore {
         let (id, round) = (id.to_owned(), entry.round);
         entry.busy = true;
         self.work.push(Box::pin(async move {
-            let what = What::Fetched(fetch(client, &namespace, &gateway, need).await);
-            Done { id, round, what }
+            let outcome = Outcome::Fetched(fetch(client, &namespace, &gateway, need).await);
+            Finished { id, round, outcome }
         }));
     }
 
-    /// Asks for a manifest by name before its Gateway is let go of.
+    /// Asks for a manifest by name before its Gateway is withdrawn.
     fn doubt(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;
@@ -253,20 +253,20 @@ impl ClusterStore {
             if found.is_err() {
                 tokio::time::sleep(pause).await;
             }
-            let what = What::LookedFor(found.map(|found| found.map(Box::new)));
-            Done { id, round, what }
+            let outcome = Outcome::LookedFor(found.map(|found| found.map(Box::new)));
+            Finished { id, round, outcome }
         }));
     }
 
-    fn done(&mut self, done: Done) {
-        let Done { id, round, what } = done;
+    fn done(&mut self, done: Finished) {
+        let Finished { id, round, outcome } = done;
         let Some(entry) = self.gateways.get_mut(&id) else {
             return;
         };
-        match what {
-            What::Fetched(fetched) => {
+        match outcome {
+            Outcome::Fetched(fetched) => {
                 if entry.round != round {
-                    // Begun for an earlier manifest.
+                    // It was started for an earlier manifest.
                     return;
                 }
                 let failed = !fetched.faults.is_empty();
@@ -275,13 +275,13 @@ impl ClusterStore {
                     let pause = entry.backoff.next();
                     self.work.push(Box::pin(async move {
                         tokio::time::sleep(pause).await;
-                        Done {
+                        Finished {
                             id,
                             round,
-                            what: What::Paused,
+                            outcome: Outcome::Paused,
                         }
                     }));
-                    // It says what is missing, and fetches nothing while it is busy.
+                    // The update names what is missing; nothing is fetched while it is busy.
                     entry.assembler.advance();
                     self.changed = true;
                     return;
@@ -289,15 +289,15 @@ impl ClusterStore {
                 entry.busy = false;
                 self.advance(&id);
             }
-            What::Paused => {
+            Outcome::Paused => {
                 if entry.round == round {
                     entry.busy = false;
                     self.advance(&id);
                 }
             }
-            What::LookedFor(found) => {
+            Outcome::LookedFor(found) => {
                 if entry.round != round || !entry.doubted {
-                    // It has come back meanwhile.
+                    // The manifest has come back meanwhile.
                     return;
                 }
                 entry.doubted = false;
@@ -362,8 +362,8 @@ impl ClusterStore {
         }
     }
 
-    /// What there is now, if it is not what it was.
-    pub(super) fn supply(&mut self) -> Option<SourceUpdate> {
+    /// Returns an update, if anything has changed.
+    pub(super) fn update(&mut self) -> Option<SourceUpdate> {
         for id in std::mem::take(&mut self.touched) {
             self.advance(&id);
         }
@@ -371,7 +371,7 @@ impl ClusterStore {
             return None;
         }
         let entries = self.gateways.values();
-        let gateways: BTreeMap<_, _> = entries.filter_map(|e| e.assembler.supplied()).collect();
+        let gateways: BTreeMap<_, _> = entries.filter_map(|e| e.assembler.update()).collect();
         let mut problems = self.refused.clone();
         problems.extend(unserved(&gateways));
         for gateway in &self.settings.gateways {

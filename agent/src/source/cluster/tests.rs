@@ -19,7 +19,7 @@ use sesame_published::names::{
 use super::assembler::RevisionAssembler;
 use super::connect::Settings;
 use super::fetch::{Fetched, MissingPieces};
-use super::listing::Event;
+use super::listing::ClusterEvent;
 use super::store::ClusterStore;
 use crate::source::update::GatewayRevision;
 
@@ -108,16 +108,14 @@ fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
 }
 
 fn complete(assembler: &RevisionAssembler) -> Option<GatewayRevision> {
-    assembler
-        .supplied()
-        .and_then(|(_, supplied)| supplied.complete)
+    assembler.update().and_then(|(_, update)| update.complete)
 }
 
 fn reason(assembler: &RevisionAssembler) -> String {
-    let awaited = assembler
-        .supplied()
-        .and_then(|(_, supplied)| supplied.awaited);
-    awaited.map(|awaited| awaited.reason).unwrap_or_default()
+    let incomplete = assembler.update().and_then(|(_, update)| update.incomplete);
+    incomplete
+        .map(|incomplete| incomplete.reason)
+        .unwrap_or_default()
 }
 
 /// A assembler with this snapshot complete.
@@ -411,25 +409,25 @@ async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
     };
     let named = labelled(manifest(&sharded.manifest, "0"), Part::Manifest);
     let events = [
-        Event::Lost("no route to host".to_owned()),
-        Event::Back,
-        Event::Listed(Vec::new()),
-        Event::Listed(vec![
+        ClusterEvent::Lost("no route to host".to_owned()),
+        ClusterEvent::Back,
+        ClusterEvent::Listed(Vec::new()),
+        ClusterEvent::Listed(vec![
             labelled(live(&sharded), Part::Endpoints),
             named.clone(),
         ]),
-        Event::Deleted(Box::new(labelled(live(&sharded), Part::Endpoints))),
-        Event::Deleted(Box::new(named)),
-        Event::Lost("410".to_owned()),
-        Event::Listed(Vec::new()),
+        ClusterEvent::Deleted(Box::new(labelled(live(&sharded), Part::Endpoints))),
+        ClusterEvent::Deleted(Box::new(named)),
+        ClusterEvent::Lost("410".to_owned()),
+        ClusterEvent::Listed(Vec::new()),
     ];
     for event in events {
         let what = format!("{event:?}");
         store.take(event);
-        if let Some(supply) = store.supply() {
-            let listed: Vec<&NamespacedName> = supply.gateways.keys().collect();
+        if let Some(update) = store.update() {
+            let listed: Vec<&NamespacedName> = update.gateways.keys().collect();
             assert_eq!(listed, [&edge(), &other], "after {what}");
-            assert_eq!(supply.away.is_some(), what.starts_with("Lost"), "{what}");
+            assert_eq!(update.away.is_some(), what.starts_with("Lost"), "{what}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One manifest: what its documents are, and what stays in use of those that broke.
+//! One manifest: its documents, and the objects that stay in use when some of them break.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::objects::{Held, Named, Objects, Reading};
 use super::tree::Stamp;
 use crate::source::problem::{Problem, Severity};
 
-/// Enough of a SHA-256 to tell texts apart.
+/// Part of a SHA-256 that is long enough to tell texts apart.
 pub(super) type TextDigest = [u8; 16];
 
 pub(super) fn digest(text: &str) -> TextDigest {
@@ -22,13 +22,13 @@ pub(super) fn digest(text: &str) -> TextDigest {
     short
 }
 
-/// What one document decoded to.
+/// The content of one document.
 type Outcomes = Vec<Result<Decoded, DecodeError>>;
 
-/// A file of fewer documents is parsed again as a whole: that takes less than remembering them.
+/// Number of documents below which a file is parsed again as a whole, which costs less than remembering them.
 const WORTH_REMEMBERING: usize = 16;
 
-/// Documents of large files by digest: what did not change is not parsed again, wherever it went.
+/// Documents of large files by digest: a document that did not change is not parsed again, wherever it moved.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     known: HashMap<TextDigest, Weak<Outcomes>>,
@@ -58,7 +58,7 @@ impl Documents {
         outcomes
     }
 
-    /// Drops what no file holds any more, when that is worth a pass.
+    /// Drops documents that no file holds any more, if there are enough of them to be worth a pass.
     pub(super) fn collect(&mut self, held: usize) {
         if self.known.len() > held.saturating_mul(2) + 1024 {
             self.known.retain(|_, outcomes| outcomes.strong_count() > 0);
@@ -66,27 +66,27 @@ impl Documents {
     }
 }
 
-/// What is known of one file.
+/// The state of one file.
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
-    /// Its state when it was read; `None` asks for another read at the next look.
+    /// Stamp of the file when it was read; none asks for another read at the next look.
     pub(super) stamp: Option<Stamp>,
-    /// Of the text that was read last.
+    /// Digest of the text that was read last.
     pub(super) digest: Option<TextDigest>,
-    /// Whether the last attempt to read it failed.
+    /// True if the last attempt to read it failed.
     pub(super) unread: bool,
-    /// Its bytes.
+    /// Size in bytes.
     pub(super) size: u64,
-    /// What is in use of it: the first of each key, and what stays of documents that broke.
+    /// Objects in use: the first of each key, and those that stay of documents that broke.
     pub(super) objects: Objects,
-    /// Whether everything in it is good.
+    /// True if everything in it is good.
     pub(super) good: bool,
     pub(super) problems: Vec<Problem>,
-    /// Of a large file: they keep its documents remembered.
+    /// Documents of a large file, which are remembered as long as they are here.
     documents: Vec<Arc<Outcomes>>,
 }
 
-/// What a read gave.
+/// The outcome of reading a file.
 pub(super) enum Content<'a> {
     Text(&'a str),
     /// The reason.
@@ -252,7 +252,7 @@ enum Kept {
     Others(usize),
 }
 
-/// Keeps of `earlier` what a broken document may have held.
+/// Keeps the objects of `earlier` that a broken document may have held.
 fn keep(now: &mut Reading, earlier: &Objects, key: Option<&ObjectKey>, line: usize) -> Kept {
     if let Some(key) = key {
         if now.contains_key(key) {
@@ -274,7 +274,7 @@ fn keep(now: &mut Reading, earlier: &Objects, key: Option<&ObjectKey>, line: usi
     Kept::Others(count)
 }
 
-/// The objects of a text that was good.
+/// Returns the objects of a text that was good.
 pub(super) fn objects(text: &str, cache: &mut Documents) -> Objects {
     let mut objects = Reading::new();
     for document in split(text) {

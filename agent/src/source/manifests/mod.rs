@@ -27,20 +27,20 @@ use self::tree::{Found, Stamp, Tree};
 use super::last_good::LastGood;
 use super::problem::{Problem, Severity};
 
-/// What one directory may be.
+/// The limits of one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Directories below each other.
+    /// Depth of directories.
     pub depth: usize,
-    /// Manifests.
+    /// Number of manifests.
     pub files: usize,
-    /// Bytes of one manifest.
+    /// Size of one manifest, in bytes.
     pub file_bytes: u64,
-    /// Bytes of all manifests.
+    /// Size of all manifests, in bytes.
     pub total_bytes: u64,
-    /// Whether links may lead out of the directory.
+    /// True if links may lead out of the directory.
     pub links_out: bool,
-    /// What one document may be.
+    /// Limits of one document.
     pub document: decode::Limits,
 }
 
@@ -60,11 +60,11 @@ impl Default for Limits {
 /// The outcome of a look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanReport {
-    /// Whether the directory was there. If not, the world is what it was, and empty if it never was.
+    /// True if the directory was there. Otherwise the world is the same as before, and empty if it was never there.
     pub available: bool,
-    /// The objects that came, went or changed, sorted; empty when the world is what it was.
+    /// Objects that were added, removed or changed, sorted; empty if the world is the same.
     pub changed: Vec<ObjectKey>,
-    /// Everything that is wrong in all files now, sorted; not only what this look found.
+    /// Problems of all files now, sorted; not only those that this look found.
     pub problems: Arc<[Problem]>,
 }
 
@@ -78,27 +78,27 @@ pub struct Manifests {
     dirs: BTreeMap<PathBuf, tree::Id>,
     files: BTreeMap<Arc<Path>, Box<ManifestFile>>,
     total_bytes: u64,
-    /// The objects in use, and the file that declares each: of several the first, by path.
+    /// Objects in use, and the file that declares each: the first by path, if there are several.
     owners: BTreeMap<Named, Arc<Path>>,
-    /// Objects that more than one file declares, with all those files, sorted.
+    /// Objects that more than one file declares, with these files, sorted.
     contested: BTreeMap<Named, Vec<Arc<Path>>>,
     world: World,
     /// Problems of the directory rather than of a file's content.
     tree_problems: Vec<Problem>,
     /// Good files that are not stored, and files that went, which may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
-    /// Whether the store may hold files that went while nobody looked.
+    /// True if the store may hold files that were removed while nobody looked.
     store_unswept: bool,
     available: bool,
 }
 
 impl Manifests {
-    /// The manifests in `root`, which need not exist yet. `store` must belong to this directory only.
+    /// Starts with the directory `root`, which need not exist yet. `store` must belong to this directory only.
     pub fn new(root: impl Into<PathBuf>, store: LastGood) -> Self {
         Self::with_limits(root, store, Limits::default())
     }
 
-    /// As [`Manifests::new`], with other limits.
+    /// Does the same as [`Manifests::new`] with other limits.
     pub fn with_limits(root: impl Into<PathBuf>, store: LastGood, limits: Limits) -> Self {
         let root = root.into();
         Self {
@@ -120,22 +120,22 @@ impl Manifests {
         }
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The objects in use.
+    /// Returns the objects in use.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// Takes what is good of the Secrets, for the next resolution.
+    /// Takes the last good keys of the Secrets, for the next resolution.
     pub fn keep(&mut self, last_good: LastGoodKeys) {
         self.world.last_good.replace(last_good);
     }
 
-    /// Where an object in use is declared: the file, relative to the directory, and the line.
+    /// Returns the file, relative to the directory, and the line where an object in use is declared.
     pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
         let object = Named(self.world.get(object)?);
         let path = self.owners.get(&object)?;
@@ -143,7 +143,7 @@ impl Manifests {
         Some((path, *line))
     }
 
-    /// How many manifests there are.
+    /// Returns the number of manifests.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
@@ -254,7 +254,7 @@ impl Manifests {
         }
     }
 
-    /// Whether the directory of the manifest is the one that was looked at.
+    /// Returns whether the directory of the manifest is the one that was looked at.
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
         matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
@@ -306,7 +306,7 @@ impl Manifests {
         self.report(&changed)
     }
 
-    /// Which of the files that are there to read, and which of the known are not there. Both are sorted, so one
+    /// Returns which of the files that are there are to be read, and which of the known ones are gone. Both are sorted, so one
     /// pass does.
     fn compare(
         &self,
@@ -329,7 +329,7 @@ impl Manifests {
         (dirty, gone)
     }
 
-    /// Where files have to be, if links may not lead out of there.
+    /// Returns the directory that files have to be in, if links may not lead out of it.
     fn within(&self) -> Option<PathBuf> {
         let root = || fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
         (!self.limits.links_out).then(root)
@@ -379,7 +379,7 @@ impl Manifests {
         self.claim(path, keys, changed);
     }
 
-    /// Forgets a manifest that is gone, with its objects.
+    /// Drops a manifest that is gone, with its objects.
     fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<Named>) {
         let Some(file) = self.files.remove(path) else {
             return;
@@ -389,7 +389,7 @@ impl Manifests {
         self.claim(path, file.objects.iter().cloned().collect(), changed);
     }
 
-    /// Settles who declares the objects, after `path` changed what it holds of them.
+    /// Settles which file declares the objects, after `path` changed its own declarations.
     fn claim(&mut self, path: &Arc<Path>, objects: Vec<Named>, changed: &mut BTreeSet<Named>) {
         for object in objects {
             let holds = self.held(path, &object).is_some();
@@ -427,7 +427,7 @@ impl Manifests {
         }
     }
 
-    /// What the file declares of that kind and name.
+    /// Returns the object of that kind and name that the file declares.
     fn held(&self, path: &Path, object: &Named) -> Option<&Named> {
         let (held, _) = self.files.get(path)?.objects.get(object)?;
         Some(held)
@@ -472,11 +472,11 @@ impl Manifests {
     }
 }
 
-/// What an event at a path asks for.
+/// The work that an event at a path asks for.
 enum Judged {
-    /// To read this manifest.
+    /// Read this manifest.
     Manifest(Arc<Path>),
-    /// To look at everything.
+    /// Look at everything.
     Tree,
     Nothing,
 }

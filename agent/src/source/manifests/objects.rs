@@ -1,4 +1,4 @@
-//! The objects of one file, and objects as the keys of themselves.
+//! The objects of one file, and objects that are the keys of themselves.
 //!
 //! A directory may hold many thousands of objects: no index here copies their names.
 
@@ -46,11 +46,11 @@ impl Eq for Named {}
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) object: AnyObject,
-    /// Where, 1-based.
+    /// Line, from 1.
     pub(super) line: usize,
 }
 
-/// What a file holds while it is read.
+/// The objects of a file while it is being read.
 pub(super) type Reading = BTreeMap<ObjectKey, Held>;
 
 /// The objects of one file, sorted.
@@ -77,13 +77,13 @@ impl Objects {
         self.0.iter().map(|(object, _)| object)
     }
 
-    /// The object of the same kind and name as this one, and its line.
+    /// Returns the object of the same kind and name as this one, and its line.
     pub(super) fn get(&self, object: &Named) -> Option<&(Named, usize)> {
         let at = self.0.binary_search_by(|(held, _)| held.cmp(object));
         at.ok().and_then(|at| self.0.get(at))
     }
 
-    /// The object of that kind and name.
+    /// Returns the object of that kind and name.
     pub(super) fn find(&self, key: &ObjectKey) -> Option<&AnyObject> {
         let wanted = (
             key.kind,
@@ -98,12 +98,12 @@ impl Objects {
             .map(|(held, _)| &held.0)
     }
 
-    /// Whether the very same object is among them.
+    /// Returns whether the very same object is among them.
     pub(super) fn holds(&self, object: &Named) -> bool {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
-    /// All of them, as the content of a file where each is in `line`.
+    /// Returns all of them, as the content of a file where each is in `line`.
     pub(super) fn at(&self, line: Option<usize>) -> impl Iterator<Item = (ObjectKey, Held)> {
         self.0.iter().map(move |(object, own)| {
             let held = Held {

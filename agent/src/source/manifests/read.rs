@@ -9,9 +9,9 @@ use sesame_files::open::{self, OpenError, Rule};
 
 use super::tree::{Stamp, leads_out};
 
-/// The text of the file and what it was stamped with when it was read, or why it cannot be read.
+/// Returns the text of the file and its stamp when it was read, or why it cannot be read.
 ///
-/// What is open has to be `within` this directory, wherever links led.
+/// The opened file has to be `within` this directory, wherever links led.
 pub(super) fn read(
     path: &Path,
     within: Option<&Path>,

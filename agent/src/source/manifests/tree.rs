@@ -1,4 +1,4 @@
-//! Looks at a directory tree without reading it: which directories and manifests there are.
+//! Lists the directories and manifests of a directory tree without reading them.
 //!
 //! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works, but not out of the directory unless
 //! told; goes into each directory once, so that a loop ends; and opens no file, so that a fifo cannot block it. A
@@ -18,7 +18,7 @@ use sesame_files::open::{self, Rule};
 use super::Limits;
 use crate::source::problem::{Problem, Severity};
 
-/// What tells one state of a file from another without reading it.
+/// The stamp of a file: tells one state of it from another without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) id: Id,
@@ -37,7 +37,7 @@ impl Stamp {
         }
     }
 
-    /// Whether the file changed so recently that it could change again without the stamp showing it: file
+    /// Returns whether the file changed so recently that it could change again without the stamp showing it: file
     /// systems stamp with the tick of the kernel's clock, some milliseconds.
     pub(crate) fn is_fresh(&self) -> bool {
         let Ok(age) = SystemTime::now().duration_since(UNIX_EPOCH) else {
@@ -52,7 +52,7 @@ impl Stamp {
     }
 }
 
-/// Device and inode.
+/// The device and inode of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     device: u64,
@@ -68,32 +68,32 @@ impl Id {
     }
 }
 
-/// What a tree holds; paths are relative to its root.
+/// The content of a tree; paths are relative to its root.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// The directories, the root as the empty path.
+    /// Directories, the root as the empty path.
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
-    /// The manifests, sorted: a directory's entries are taken by name, which is the order of paths.
+    /// Manifests, sorted: a directory's entries are taken by name, which is the order of paths.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
     /// Files and directories that are there but could not be looked at.
     pub(crate) unreadable: Vec<PathBuf>,
-    /// What was skipped, and why.
+    /// Problems of what was skipped.
     pub(crate) problems: Vec<Problem>,
 }
 
-/// What stands at a path.
+/// The kind of what is at a path.
 pub(crate) enum Found {
     File(Stamp),
     Dir(Id),
-    /// Neither: what it is.
+    /// Anything else, with its kind.
     Other(&'static str),
-    /// Nothing at all.
+    /// Nothing.
     Gone,
     /// Something that cannot be looked at, for instance a link to nothing.
     Unreadable(io::Error),
 }
 
-/// Looks at what stands at the path, through links.
+/// Looks at a path, through links.
 pub(crate) fn look(path: &Path) -> Found {
     match fs::metadata(path) {
         Ok(metadata) => found(&metadata),
@@ -124,13 +124,13 @@ fn found(metadata: &Metadata) -> Found {
     }
 }
 
-/// Whether files of this name are read: `*.yaml`, `*.yml` and `*.json`.
+/// Returns whether files of this name are read: `*.yaml`, `*.yml` and `*.json`.
 pub(crate) fn is_manifest(name: &OsStr) -> bool {
     let extension = Path::new(name).extension().and_then(OsStr::to_str);
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Whether the name is passed over: what starts with `.`, and so `..data` and what it points to, whose files are
+/// Returns whether the name is passed over: all that start with `.`, and so `..data` and its target, whose files are
 /// seen through the links beside it.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
@@ -141,7 +141,7 @@ pub(crate) fn walk(root: &Path, limits: &Limits) -> io::Result<Tree> {
     start(root, limits, false)
 }
 
-/// As [`walk`], for the directories only.
+/// Does the same as [`walk`], for the directories only.
 pub(crate) fn walk_dirs(root: &Path, limits: &Limits) -> io::Result<BTreeMap<PathBuf, Id>> {
     start(root, limits, true).map(|tree| tree.dirs)
 }
@@ -167,7 +167,7 @@ fn start(root: &Path, limits: &Limits, dirs_only: bool) -> io::Result<Tree> {
     Ok(walk.tree)
 }
 
-/// What is said of a link that is not followed.
+/// Message of a link that is not followed.
 pub(super) fn leads_out(real: &Path) -> String {
     format!(
         "is a link to {}, out of the directory of manifests, and is not followed; put the file itself there, or allow it with --follow-links",
@@ -177,19 +177,19 @@ pub(super) fn leads_out(real: &Path) -> String {
 
 struct Walk<'a> {
     root: &'a Path,
-    /// The root without links, if none may lead out of it.
+    /// Root without links, if none may lead out of it.
     within: Option<PathBuf>,
     limits: &'a Limits,
     tree: Tree,
     seen: HashMap<Id, PathBuf>,
-    /// Whether the limit of files was met.
+    /// True once the limit of files was reached.
     full: bool,
-    /// Whether files are passed over.
+    /// True if files are passed over.
     dirs_only: bool,
 }
 
 impl Walk<'_> {
-    /// Fails if the directory cannot be read; what is wrong below it is a problem of the tree.
+    /// Walks a directory, and fails if it cannot be read. Faults below it are problems of the tree.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
         // What is watched goes on being watched: who mends it is told.
         if !self.dirs_only {
@@ -243,7 +243,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Where a link leads that leads out of the root.
+    /// Returns the target of a link that leads out of the root.
     fn outside(&self, link: &Path) -> Option<PathBuf> {
         let within = self.within.as_ref()?;
         let real = fs::canonicalize(link).ok()?;

@@ -1,4 +1,4 @@
-//! Snapshots in a directory: one that somebody copies, or that is mounted.
+//! Snapshots in a directory that somebody copies or that is mounted.
 //!
 //! The directory is a snapshot directory itself (it has a `manifest.pb`), or holds one for each Gateway. Keys are in
 //! `keys.pb` beside the manifest. A revision is taken when every digest fits; until then the one before it stays.
@@ -26,11 +26,11 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 8 << 20;
-/// Directories below the root, and files in one of them: more than any snapshot has.
+/// Number of directories below the root, and of files in one of them: more than any snapshot has.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
-/// Whether a file of this name can belong to a snapshot.
+/// Returns whether a file of this name can belong to a snapshot.
 pub fn is_piece(name: &std::ffi::OsStr) -> bool {
     name.to_str().is_some_and(directory::is_piece)
 }
@@ -40,38 +40,38 @@ pub fn is_piece(name: &std::ffi::OsStr) -> bool {
 pub struct SnapshotDirs {
     root: PathBuf,
     trusted: Trusted,
-    /// By path relative to the root.
-    held: BTreeMap<PathBuf, Held>,
+    /// Snapshot directories by their path relative to the root.
+    held: BTreeMap<PathBuf, SnapshotDir>,
 }
 
 /// One snapshot directory.
 #[derive(Debug, Default)]
-struct Held {
-    /// The pieces that were there when it was read, by file name.
-    stamps: BTreeMap<OsString, Piece>,
+struct SnapshotDir {
+    /// Pieces that were there when it was read, by file name.
+    stamps: BTreeMap<OsString, PieceStamp>,
     gateway: Option<NamespacedName>,
-    supplied: GatewayUpdate,
-    /// Of the latest signature.
+    update: GatewayUpdate,
+    /// Stamp of the latest signature.
     stamp: Option<u64>,
 }
 
-/// Stands for what is at the path of a piece; another value means that the directory is to be read again.
+/// The state of a piece; if it changes, the directory is read again.
 #[derive(Debug, PartialEq, Eq)]
-enum Piece {
+enum PieceStamp {
     File(Stamp),
-    /// Names the kind: a pipe in the place of a shard is a change too, and the problem has to say so.
+    /// Kind of something that is no file: a pipe in the place of a shard is a change, too, and the problem has to say so.
     NoFile(&'static str),
 }
 
-impl Piece {
-    /// Returns whether the file may still change without its stamp telling.
+impl PieceStamp {
+    /// Returns whether the file may still change without a change of its stamp.
     fn is_fresh(&self) -> bool {
         matches!(self, Self::File(stamp) if stamp.is_fresh())
     }
 }
 
 impl SnapshotDirs {
-    /// Nothing is read yet.
+    /// Starts with nothing read.
     pub fn new(root: impl Into<PathBuf>, trusted: Trusted) -> Self {
         Self {
             root: root.into(),
@@ -80,14 +80,14 @@ impl SnapshotDirs {
         }
     }
 
-    /// Reads what has changed.
+    /// Reads what has changed. Returns everything that there is.
     pub fn scan(&mut self) -> SourceUpdate {
         let mut away = None;
         let mut problems = Vec::new();
         let mut strays = Vec::new();
         match self.find(&mut strays) {
             Ok(found) if found.is_empty() => {
-                // A directory that is not mounted yet looks just like this.
+                // A directory that is not mounted yet looks the same.
                 away = Some(format!("{} holds no snapshot", self.root.display()));
             }
             Ok(found) => {
@@ -115,10 +115,10 @@ impl SnapshotDirs {
         let mut lists_all = away.is_none() && strays.is_empty();
         for (path, held) in &self.held {
             let Some(gateway) = &held.gateway else {
-                // Whose it was meant to be is not known, so nobody is known to be gone.
+                // The Gateway that it is meant for is not known, so none is known to be gone.
                 lists_all = false;
-                let awaited = held.supplied.awaited.as_ref();
-                let reason = awaited.map_or("", |awaited| awaited.reason.as_str());
+                let incomplete = held.update.incomplete.as_ref();
+                let reason = incomplete.map_or("", |incomplete| incomplete.reason.as_str());
                 problems.push(problem(path, reason.to_owned()));
                 continue;
             };
@@ -129,10 +129,10 @@ impl SnapshotDirs {
                 ));
                 continue;
             }
-            if let Some(awaited) = &held.supplied.awaited {
-                problems.push(problem(path, awaited.reason.clone()));
+            if let Some(incomplete) = &held.update.incomplete {
+                problems.push(problem(path, incomplete.reason.clone()));
             }
-            gateways.insert(gateway.clone(), held.supplied.clone());
+            gateways.insert(gateway.clone(), held.update.clone());
         }
         SourceUpdate {
             away,
@@ -143,7 +143,7 @@ impl SnapshotDirs {
         }
     }
 
-    /// The snapshot directories that are there, with those that were and still are directories. What may become one
+    /// Returns the snapshot directories, with those that were one and are still directories. A directory that may become one
     /// is a stray.
     fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
         if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {
@@ -172,7 +172,7 @@ impl SnapshotDirs {
     }
 }
 
-impl Held {
+impl SnapshotDir {
     fn refresh(&mut self, root: &Path, dir: &Path, trusted: &Trusted) {
         let looked = behind(root, dir).and_then(|dir| match stamps(&dir) {
             Ok(stamps) => Ok((dir, stamps)),
@@ -186,16 +186,16 @@ impl Held {
             }
         };
         let dir = dir.as_path();
-        if stamps == self.stamps && !stamps.values().any(Piece::is_fresh) {
+        if stamps == self.stamps && !stamps.values().any(PieceStamp::is_fresh) {
             return;
         }
         match read(dir, trusted.as_deref(), self.stamp) {
             Ok((complete, stamp)) => {
                 self.stamp = stamp;
                 self.gateway = Some(complete.gateway.clone());
-                self.supplied = GatewayUpdate {
+                self.update = GatewayUpdate {
                     complete: Some(self.same_or(complete)),
-                    awaited: None,
+                    incomplete: None,
                 };
             }
             Err(reason) => {
@@ -206,9 +206,9 @@ impl Held {
         self.stamps = stamps;
     }
 
-    /// What is held already, if it is the same.
+    /// Returns the revision that is already held, if it is the same.
     fn same_or(&self, complete: GatewayRevision) -> GatewayRevision {
-        match &self.supplied.complete {
+        match &self.update.complete {
             Some(held) if held.packed == complete.packed => held.clone(),
             _ => complete,
         }
@@ -220,7 +220,7 @@ impl Held {
         {
             self.gateway = gateway_of(&manifest.gateway);
         }
-        self.supplied.awaited = Some(IncompleteRevision {
+        self.update.incomplete = Some(IncompleteRevision {
             revision: manifest.map_or_else(String::new, |manifest| manifest.revision.clone()),
             reason,
             stuck: true,
@@ -228,7 +228,7 @@ impl Held {
     }
 }
 
-/// Where the files of a snapshot are. What is mounted changes as a whole, by one link, and everything is read behind it.
+/// Returns the real directory of a snapshot's files. A mounted volume changes as a whole, by one link, and is read behind it.
 /// No link leads out of the root.
 fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
@@ -250,7 +250,7 @@ fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     Ok(real)
 }
 
-/// What a directory holds, and the stamp of its signature, which follows the `known` one.
+/// Reads the revision in a directory. Returns it with the stamp of its signature, which is not older than the `known` one.
 fn read(
     dir: &Path,
     trusted: Option<&TrustedKeys>,
@@ -303,8 +303,8 @@ fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     keys::decode(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns what tells whether anything that belongs to a snapshot is another file than before.
-fn stamps(dir: &Path) -> io::Result<BTreeMap<OsString, Piece>> {
+/// Returns the states of all files that belong to a snapshot.
+fn stamps(dir: &Path) -> io::Result<BTreeMap<OsString, PieceStamp>> {
     let mut stamps = BTreeMap::new();
     for entry in fs::read_dir(dir)?.take(MAX_FILES) {
         let name = entry?.file_name();
@@ -312,11 +312,11 @@ fn stamps(dir: &Path) -> io::Result<BTreeMap<OsString, Piece>> {
             continue;
         }
         let piece = match tree::look(&dir.join(&name)) {
-            Found::File(stamp) => Piece::File(stamp),
-            Found::Dir(_) => Piece::NoFile("a directory"),
-            Found::Other(kind) => Piece::NoFile(kind),
+            Found::File(stamp) => PieceStamp::File(stamp),
+            Found::Dir(_) => PieceStamp::NoFile("a directory"),
+            Found::Other(kind) => PieceStamp::NoFile(kind),
             Found::Gone => continue,
-            Found::Unreadable(_) => Piece::NoFile("unreadable"),
+            Found::Unreadable(_) => PieceStamp::NoFile("unreadable"),
         };
         stamps.insert(name, piece);
     }

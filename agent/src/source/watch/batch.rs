@@ -1,4 +1,4 @@
-//! Gathers events into one change. A function of events and instants; it reads no clock.
+//! Gathers events into one change. Pure: it reads no clock.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use super::{Change, Timing};
 
-/// More paths than this are told as `All`.
+/// Number of paths above which a change is `All`.
 pub(super) const MOST: usize = 1000;
 
-/// The events since the last change that was told.
+/// The events since the last change that was sent.
 #[derive(Debug)]
 pub(super) struct Batch {
     timing: Timing,
-    /// The first and the last event.
+    /// Times of the first and the last event.
     span: Option<(Instant, Instant)>,
     paths: BTreeSet<PathBuf>,
     /// Files that were written to and are not closed: half a file is worth waiting for.
     writing: BTreeSet<PathBuf>,
-    /// Whether the last event left its file whole, rather than gone or half-written.
+    /// True if the last event left its file whole, rather than gone or half-written.
     whole: bool,
     all: bool,
 }
@@ -35,13 +35,13 @@ impl Batch {
         }
     }
 
-    /// Anything may have changed.
+    /// Takes note that any path may have changed.
     pub(super) fn all(&mut self, now: Instant) {
         self.touch(now);
         self.all = true;
     }
 
-    /// The path changed.
+    /// Takes note that the path changed.
     pub(super) fn path(&mut self, path: &Path, now: Instant) {
         self.touch(now);
         if self.paths.len() < MOST {
@@ -51,7 +51,7 @@ impl Batch {
         }
     }
 
-    /// Somebody writes to the path.
+    /// Takes note that somebody is writing to the path.
     pub(super) fn writing(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         if !self.all {
@@ -59,14 +59,14 @@ impl Batch {
         }
     }
 
-    /// The path holds a whole file: somebody finished writing to it, or put another in its place.
+    /// Takes note that the path holds a whole file: somebody finished writing to it, or put another in its place.
     pub(super) fn whole(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         self.writing.remove(path);
         self.whole = true;
     }
 
-    /// When the change is to be told; `None` when there is none.
+    /// Returns the time at which the change is to be sent; none if there is no change.
     pub(super) fn due(&self) -> Option<Instant> {
         let (first, last) = self.span?;
         let latest = first + self.timing.longest;
@@ -81,7 +81,7 @@ impl Batch {
         })
     }
 
-    /// The change, which starts the next.
+    /// Returns the change, and starts the next.
     pub(super) fn take(&mut self) -> Change {
         let done = std::mem::replace(self, Self::new(self.timing));
         if done.all {

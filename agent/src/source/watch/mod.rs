@@ -1,8 +1,8 @@
 //! Tells when a directory of manifests or snapshots changes, within milliseconds and without fail.
 //!
-//! Says which paths may have changed and nothing about what they hold. Watches directories, never files: a watch on
-//! a linked file goes silent for ever when the link is moved. A slow rescan catches what no event tells
-//! (the targets of links, network file systems); where there is no inotify to be had, a quick one replaces it.
+//! A change names the paths that may have changed, and nothing of their content. Directories are watched, never files: a watch on
+//! a linked file goes silent for ever when the link is moved. A slow rescan catches changes without events
+//! (the targets of links, network file systems); where inotify is not available, a quick rescan takes its place.
 
 mod batch;
 
@@ -25,27 +25,27 @@ use tokio::sync::mpsc::error::TrySendError;
 use self::batch::Batch;
 use super::manifests::{Limits, tree};
 
-/// What may have changed.
+/// The paths that may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// These files, by absolute path.
     Paths(Vec<PathBuf>),
-    /// Anything.
+    /// Any path.
     All,
 }
 
-/// How quick the watch is.
+/// The timing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// A change of one file, which is whole, is told when nothing happened for this long,
+    /// Time of quiet after which the change of one whole file is sent.
     pub one: Duration,
-    /// any other when nothing happened for this long,
+    /// Time of quiet after which any other change is sent.
     pub quiet: Duration,
-    /// but not later than this after it began.
+    /// Time after its beginning at which a change is sent in any case.
     pub longest: Duration,
-    /// How often to look for a directory that is not there, or at everything when there is no inotify.
+    /// Time between two looks for a directory that is missing, or at everything where there is no inotify.
     pub poll: Duration,
-    /// How often to look at everything in any case.
+    /// Time between two looks at everything in any case.
     pub rescan: Duration,
 }
 
@@ -61,10 +61,10 @@ impl Default for Timing {
     }
 }
 
-/// A running watch; ends when dropped.
+/// A running watch, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    /// The changes. The first is `All`, after which nothing is missed. A receiver that lags gets fewer and
+    /// Changes. The first is `All`, after which nothing is missed. A receiver that lags gets fewer and
     /// larger changes, never a lost one.
     pub changes: mpsc::Receiver<Change>,
     polling: Arc<Mutex<Option<String>>>,
@@ -72,7 +72,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches the directory, which need not exist yet, from a thread of its own, for files whose names `is_ours`.
+    /// Watches the directory, which need not exist yet, for files whose names satisfy `is_ours`, in a thread of its own.
     pub fn start(
         root: &Path,
         limits: Limits,
@@ -83,7 +83,7 @@ impl Watch {
         let (sender, changes) = mpsc::channel(4);
         let (stop, messages) = channel();
         let polling = Arc::new(Mutex::new(None));
-        let watcher = Watching {
+        let watcher = WatchThread {
             root,
             timing,
             is_ours,
@@ -107,7 +107,7 @@ impl Watch {
         })
     }
 
-    /// Why the directory is polled instead of watched, if it is.
+    /// Returns why the directory is polled instead of watched, if it is.
     pub fn polling(&self) -> Option<String> {
         self.polling
             .lock()
@@ -129,25 +129,25 @@ enum Message {
     Stop,
 }
 
-struct Watching {
+struct WatchThread {
     root: PathBuf,
     timing: Timing,
     is_ours: fn(&OsStr) -> bool,
     limits: Limits,
     events: Sender<Message>,
     inotify: Option<RecommendedWatcher>,
-    /// The watched directories, relative to the root.
+    /// Watched directories, relative to the root.
     watched: BTreeMap<PathBuf, tree::Id>,
-    /// The watched parent of the root, which tells when the root comes, goes or is replaced.
+    /// Watched parent of the root, which tells when the root comes, goes or is replaced.
     parent: Option<tree::Id>,
     batch: Batch,
-    /// What the receiver had no room for.
+    /// Change that the receiver had no room for.
     waiting: Option<Change>,
     sender: mpsc::Sender<Change>,
     polling: Arc<Mutex<Option<String>>>,
 }
 
-impl Watching {
+impl WatchThread {
     fn run(mut self, messages: &Receiver<Message>) {
         self.refresh();
         self.send(Change::All);
@@ -193,7 +193,7 @@ impl Watching {
         }
     }
 
-    /// Whether events alone do not do.
+    /// Returns whether events alone are not enough.
     fn is_polled(&self) -> bool {
         self.watched.is_empty() || self.is_degraded()
     }
@@ -205,7 +205,7 @@ impl Watching {
             .is_some()
     }
 
-    /// Whether it is time to look at everything, when polled.
+    /// Returns whether everything is to be looked at when the time to poll has come.
     fn poll(&self) -> bool {
         self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
     }
@@ -226,7 +226,7 @@ impl Watching {
         }
     }
 
-    /// Fails if there is no inotify to be had for all of them.
+    /// Watches them, and fails if inotify is not available for all of them.
     fn try_refresh(&mut self) -> notify::Result<()> {
         let mut inotify = match self.inotify.take() {
             Some(inotify) => inotify,
@@ -276,7 +276,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Brings the watches in line with the directories; says whether there is a new one.
+    /// Brings the watches in line with the directories. Returns whether there is a new one.
     fn watch_dirs(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         // A root that cannot be read is the scan's to report; here it only means nothing to watch.
         let dirs = tree::walk_dirs(&self.root, &self.limits).unwrap_or_default();
@@ -324,9 +324,9 @@ impl Watching {
         }
         for path in &event.paths {
             match self.judge(path, event.kind) {
-                Judged::Nothing => {}
-                Judged::Tree => self.batch.all(now),
-                Judged::File => match event.kind {
+                Scope::Nothing => {}
+                Scope::Tree => self.batch.all(now),
+                Scope::File => match event.kind {
                     EventKind::Access(_) => self.batch.whole(path, now),
                     // Which path of a pair that is, the name's own event has told before.
                     EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
@@ -340,22 +340,22 @@ impl Watching {
         }
     }
 
-    fn judge(&self, path: &Path, kind: EventKind) -> Judged {
+    fn judge(&self, path: &Path, kind: EventKind) -> Scope {
         let Ok(relative) = path.strip_prefix(&self.root) else {
-            return Judged::Nothing;
+            return Scope::Nothing;
         };
         let Some(Component::Normal(name)) = relative.components().next_back() else {
             // The root itself. That its content changed is told by what changed in it.
             return match kind {
-                EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => Judged::Nothing,
-                _ => Judged::Tree,
+                EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => Scope::Nothing,
+                _ => Scope::Tree,
             };
         };
         if name == "..data" {
-            return Judged::Tree;
+            return Scope::Tree;
         }
         if tree::is_hidden(name) {
-            return Judged::Nothing;
+            return Scope::Nothing;
         }
         let moved = matches!(
             kind,
@@ -371,17 +371,17 @@ impl Watching {
             let dir = self.watched.contains_key(relative)
                 || !leaves && matches!(tree::look(path), tree::Found::Dir(_));
             if dir {
-                return Judged::Tree;
+                return Scope::Tree;
             }
         }
         if (self.is_ours)(name) {
-            Judged::File
+            Scope::File
         } else {
-            Judged::Nothing
+            Scope::Nothing
         }
     }
 
-    /// Hands the change over, together with what was waiting; keeps it if there is no room.
+    /// Sends the change together with one that was waiting. Keeps it if there is no room.
     fn send(&mut self, change: Change) {
         let change = match (self.waiting.take(), change) {
             (None, change) => change,
@@ -402,14 +402,14 @@ impl Watching {
     }
 }
 
-/// What an event at a path asks for.
-enum Judged {
+/// The scope of an event at a path.
+enum Scope {
     Nothing,
     File,
     Tree,
 }
 
-/// Watches one directory. Says whether it is watched; fails if there is no room for the watch.
+/// Watches one directory. Returns whether it is watched, and fails if there is no room for the watch.
 fn watch(inotify: &mut RecommendedWatcher, dir: &Path) -> notify::Result<bool> {
     match inotify.watch(dir, RecursiveMode::NonRecursive) {
         Ok(()) => Ok(true),

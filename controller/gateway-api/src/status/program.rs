@@ -25,6 +25,8 @@ pub struct Programmed {
     pub refused_listeners: BTreeMap<String, String>,
     /// Addresses of the specification that no host has, with the reason in words.
     pub unusable_addresses: BTreeMap<String, String>,
+    /// Remarks on the hosts, which follow the number of those that are ready.
+    pub notes: Vec<String>,
 }
 
 impl Programmed {
@@ -56,6 +58,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         hosts,
         refused_listeners,
         unusable_addresses,
+        notes: _,
     } = programmed;
     let progress = progress(programmed);
     let served = *hosts_ready > 0;
@@ -73,7 +76,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         return;
     };
     if !served {
-        wait(condition, *hosts, &progress);
+        wait(condition, *hosts, &noted(&progress, programmed));
     } else if !unusable_addresses.is_empty() {
         let why: Vec<String> = unusable_addresses
             .iter()
@@ -91,17 +94,18 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             condition,
             ConditionStatus::False,
             Reason::AddressNotAssigned,
-            &message,
+            &noted(&message, programmed),
         );
     } else if open_listeners == 0 && !status.listeners.is_empty() {
         let message = format!("{progress}, but every listener was refused; see status.listeners");
+        let message = noted(&message, programmed);
         set(condition, ConditionStatus::False, Reason::Invalid, &message);
     } else {
         set(
             condition,
             ConditionStatus::True,
             Reason::Programmed,
-            &without(&progress, refused_listeners),
+            &noted(&without(&progress, refused_listeners), programmed),
         );
     }
 
@@ -116,20 +120,26 @@ pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Program
     };
     let progress = progress(programmed);
     if programmed.hosts_ready == 0 {
-        wait(condition, programmed.hosts, &progress);
+        wait(condition, programmed.hosts, &noted(&progress, programmed));
     } else if open_listeners == 0 {
         set(
             condition,
             ConditionStatus::False,
             Reason::ListenersNotValid,
-            &format!("{progress}, but every listener was refused; see status.listeners"),
+            &noted(
+                &format!("{progress}, but every listener was refused; see status.listeners"),
+                programmed,
+            ),
         );
     } else {
         set(
             condition,
             ConditionStatus::True,
             Reason::Programmed,
-            &without(&progress, &programmed.refused_listeners),
+            &noted(
+                &without(&progress, &programmed.refused_listeners),
+                programmed,
+            ),
         );
     }
 }
@@ -164,6 +174,13 @@ fn progress(programmed: &Programmed) -> String {
         "programmed on {} of {} hosts",
         programmed.hosts_ready, programmed.hosts
     )
+}
+
+/// Adds the remarks on the hosts to a message that says how many are ready.
+fn noted(message: &str, programmed: &Programmed) -> String {
+    let notes = programmed.notes.iter().map(String::as_str);
+    let all: Vec<&str> = std::iter::once(message).chain(notes).collect();
+    all.join("; ")
 }
 
 fn without(progress: &str, refused: &BTreeMap<String, String>) -> String {
@@ -268,6 +285,30 @@ mod tests {
         assert_eq!(status.conditions[0].message, "no IP");
         assert_eq!(status.listeners[0].conditions[0].reason, Reason::Programmed);
         assert_eq!(status.addresses.len(), 2);
+    }
+
+    #[test]
+    fn remarks_on_hosts_follow_their_number_and_nothing_else() {
+        let mut report = report();
+        report.notes = vec!["one is lost".to_owned(), "two are late".to_owned()];
+        let message = |report: &Programmed| {
+            let mut status = status();
+            program(&mut status, report);
+            assert!(!status.listeners[0].conditions[0].message.contains("lost"));
+            status.conditions.remove(0).message
+        };
+        assert_eq!(
+            message(&report),
+            "programmed on 2 of 3 hosts; one is lost; two are late"
+        );
+        let unusable = ("192.0.2.1".to_owned(), "no host has it".to_owned());
+        report.unusable_addresses.extend([unusable]);
+        assert!(!message(&report).contains("lost"));
+        let nowhere = Programmed {
+            notes: report.notes,
+            ..Programmed::default()
+        };
+        assert_eq!(message(&nowhere), "waiting");
     }
 
     #[test]

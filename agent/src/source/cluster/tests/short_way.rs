@@ -375,10 +375,10 @@ impl Both {
         long.forget_origin();
         let (need, expected) = (short.advance(), long.advance());
         prop_assert_eq!(&need, &expected);
-        let (short, long) = (short.supplied(), long.supplied());
+        let (short, long) = (short.update(), long.update());
         prop_assert_eq!(short.is_some(), long.is_some());
         if let (Some((_, short)), Some((_, long))) = (short, long) {
-            prop_assert_eq!(short.awaited, long.awaited);
+            prop_assert_eq!(short.incomplete, long.incomplete);
             let parts = |c: GatewayRevision| (c.manifest_revision, c.packed);
             prop_assert_eq!(short.complete.map(parts), long.complete.map(parts));
         }
@@ -395,7 +395,9 @@ fn follow(steps: Vec<Step>) -> Result<(), TestCaseError> {
         }
         let live = publisher.live(step.live_shards);
         let take = |assembler: &mut RevisionAssembler| {
-            live.iter().for_each(|object| take_live(assembler, object))
+            for object in &live {
+                take_live(assembler, object);
+            }
         };
         if step.live == 0 {
             both.tell(take);

@@ -1,0 +1,132 @@
+//! Options of a source that is a cluster.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
+
+use super::render::gateway_name;
+use crate::run::Source;
+use crate::source::cluster::Settings;
+use crate::source::update::{Trusted, gateway_of};
+
+#[derive(Debug, Args)]
+pub(super) struct ClusterArgs {
+    /// Kubeconfig file by which the cluster is reached from outside; its current context is used.
+    #[arg(
+        long,
+        env = "SESAME_KUBECONFIG",
+        value_name = "FILE",
+        conflicts_with_all = ["manifests", "snapshot_dir"]
+    )]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace in which the controller publishes.
+    #[arg(
+        long,
+        env = "SESAME_NAMESPACE",
+        default_value = DEFAULT_NAMESPACE,
+        value_name = "NAMESPACE",
+        value_parser = dns_label,
+        conflicts_with_all = ["manifests", "snapshot_dir"]
+    )]
+    namespace: String,
+    /// Serve this Gateway only; repeatable. All Gateways of the fleet by default.
+    #[arg(
+        long,
+        env = "SESAME_GATEWAYS",
+        value_delimiter = ',',
+        value_name = "NAMESPACE/NAME",
+        value_parser = gateway,
+        conflicts_with_all = ["manifests", "snapshot_dir"]
+    )]
+    gateway: Vec<NamespacedName>,
+    /// Fleet of hosts that this host belongs to.
+    #[arg(
+        long,
+        env = "SESAME_FLEET",
+        default_value = DEFAULT_FLEET,
+        value_name = "NAME",
+        value_parser = label,
+        conflicts_with_all = ["manifests", "snapshot_dir"]
+    )]
+    fleet: String,
+    /// Name of this host in its reports; its host name by default.
+    #[arg(
+        long = "host",
+        env = "SESAME_HOST",
+        value_name = "NAME",
+        conflicts_with_all = ["manifests", "snapshot_dir"]
+    )]
+    host_name: Option<String>,
+}
+
+impl ClusterArgs {
+    /// Returns the cluster, and fails if this host has no usable name.
+    pub(super) fn source(self, trusted: Trusted) -> anyhow::Result<Source> {
+        let Self {
+            kubeconfig,
+            namespace,
+            gateway: gateways,
+            fleet,
+            host_name,
+        } = self;
+        let host = match host_name {
+            Some(host) => host,
+            None => std::fs::read_to_string("/proc/sys/kernel/hostname")
+                .context("the host name cannot be read; name this host with --host")?
+                .trim()
+                .to_owned(),
+        };
+        if host.is_empty() {
+            anyhow::bail!("this host has no host name; name it with --host");
+        }
+        if !is_host_name(&host) {
+            anyhow::bail!(
+                "--host {host:?}: expected up to 253 letters, digits, \"-\", \"_\" and \".\", the first and last a letter or digit"
+            );
+        }
+        Ok(Source::Cluster(Settings {
+            kubeconfig,
+            namespace,
+            gateways,
+            fleet,
+            host,
+            trusted,
+        }))
+    }
+}
+
+/// Parses the name of a Gateway.
+fn gateway(text: &str) -> Result<NamespacedName, String> {
+    let name = gateway_name(text)?;
+    gateway_of(&format!("Gateway/{name}"))
+        .ok_or_else(|| format!("{text:?}: not a valid name of a Gateway"))
+}
+
+/// Parses the value of a label.
+fn label(text: &str) -> Result<String, String> {
+    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.len() <= 63
+        && text.chars().all(legal)
+        && ends(text.chars().next())
+        && ends(text.chars().next_back())
+    {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "{text:?}: expected up to 63 letters, digits, \"-\", \"_\" and \".\""
+        ))
+    }
+}
+
+/// Parses the name of a namespace.
+fn dns_label(text: &str) -> Result<String, String> {
+    if sesame_proto::dns_name::is_dns_label(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?}: not a valid name of a namespace"))
+    }
+}

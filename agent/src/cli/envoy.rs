@@ -1,0 +1,34 @@
+//! Options that `run` and `launcher` share: the Envoy, and the directory that both work in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::run::DEFAULT_RUNTIME_DIR;
+
+#[derive(Debug, Args)]
+pub(crate) struct EnvoyArgs {
+    /// Directory of the sockets and of the files that Envoy watches, best on tmpfs; an agent and its launcher share it. Holds
+    /// private keys.
+    #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
+    pub(crate) runtime_dir: PathBuf,
+    /// Envoy to run, of one version for an agent and its launcher; `envoy` on the PATH by default.
+    #[arg(long, env = "ENVOY", value_name = "PATH")]
+    pub(crate) envoy: Option<PathBuf>,
+    /// Time that connections have when Envoy is ended, or when Envoy or their listener is replaced.
+    #[arg(
+        long,
+        env = "SESAME_DRAIN_SECONDS",
+        default_value_t = 30,
+        value_name = "SECONDS"
+    )]
+    drain_seconds: u64,
+}
+
+impl EnvoyArgs {
+    /// Returns the time that connections have.
+    pub(crate) fn drain(&self) -> Duration {
+        Duration::from_secs(self.drain_seconds)
+    }
+}

@@ -1,0 +1,388 @@
+//! Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
+//!
+//! It is answered by Envoy's main thread, which also loads configuration: an answer waits for a load, and a
+//! long dump delays one. So only cheap queries are asked, one after the other, on one connection.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+mod answers;
+
+pub use self::answers::{AdminError, Readiness, ServerInfo, Warming};
+use crate::xds::VersionTexts;
+
+/// An answer larger than this is refused: a dump of everything belongs into a support bundle.
+const MAX_ANSWER: usize = 32 << 20;
+/// Longer than the load of the largest file takes (5,000 clusters: 3 s).
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// A path of a Unix socket has at most 108 bytes with its final zero.
+pub const MAX_SOCKET_PATH: usize = 107;
+
+/// A client of one Envoy's admin socket. Clones share the connection.
+#[derive(Clone)]
+pub struct Admin {
+    socket: Arc<Path>,
+    connection: Arc<Mutex<Option<Connection>>>,
+    timeout: Duration,
+}
+
+type Connection = SendRequest<Empty<Bytes>>;
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("socket", &self.socket)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Admin {
+    /// A client; nothing is connected yet.
+    pub fn new(socket: impl AsRef<Path>) -> Self {
+        Self {
+            socket: socket.as_ref().into(),
+            connection: Arc::new(Mutex::new(None)),
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// The same socket with another deadline for each request, and a connection of its own.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self {
+            timeout,
+            ..Self::new(&self.socket)
+        }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Forgets the connection, so that the next request reaches whoever listens now: a draining Envoy
+    /// keeps answering on connections that it has.
+    pub async fn reconnect(&self) {
+        self.connection.lock().await.take();
+    }
+
+    /// `/ready`.
+    pub async fn ready(&self) -> Result<Readiness, AdminError> {
+        let path = "/ready";
+        let (_, body) = self.request(Method::GET, path).await?;
+        let text = text(path, &body)?.trim();
+        serde_json::from_value(serde_json::Value::from(text)).map_err(|error| AdminError::Answer {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// `/server_info`, on a fresh connection.
+    pub async fn server_info(&self) -> Result<ServerInfo, AdminError> {
+        self.reconnect().await;
+        let path = "/server_info";
+        let body = self.get(path).await?;
+        parse(path, &body)
+    }
+
+    /// The accepted version of every subscription: 1 ms at a thousand clusters.
+    pub async fn version_texts(&self) -> Result<VersionTexts, AdminError> {
+        let path = "/stats?type=TextReadouts&filter=version_text";
+        let body = self.get(path).await?;
+        let mut by_scope = HashMap::new();
+        for line in text(path, &body)?.lines() {
+            // `cluster_manager.cds.version_text: "0123"`; a name may itself contain spaces.
+            let scope_and_version = line
+                .strip_suffix('"')
+                .and_then(|line| line.rsplit_once(".version_text: \""));
+            if let Some((scope, version)) = scope_and_version {
+                by_scope.insert(scope.to_owned(), version.to_owned());
+            }
+        }
+        Ok(VersionTexts { by_scope })
+    }
+
+    /// Counters that moved and whose name matches the regular expression. Costs Envoy a scan of all.
+    pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
+        self.numbers("Counters", filter).await
+    }
+
+    /// Gauges that were ever set and whose name matches the regular expression. Costs Envoy a scan of all.
+    pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
+        self.numbers("Gauges", filter).await
+    }
+
+    /// What has not finished warming.
+    pub async fn warming(&self) -> Result<Warming, AdminError> {
+        const CLUSTERS: &str = "cluster_manager.warming_clusters";
+        const LISTENERS: &str = "listener_manager.total_listeners_warming";
+        let filter = format!("^({CLUSTERS}|{LISTENERS})$");
+        let gauges = self.gauges(&filter).await?;
+        let gauge = |name| gauges.get(name).copied().unwrap_or(0);
+        Ok(Warming {
+            clusters: gauge(CLUSTERS),
+            listeners: gauge(LISTENERS),
+        })
+    }
+
+    /// The names of clusters that are warming: for people, 10 ms at five thousand clusters.
+    pub async fn warming_clusters(&self) -> Result<Vec<String>, AdminError> {
+        #[derive(Deserialize)]
+        struct Dump {
+            #[serde(default)]
+            configs: Vec<Config>,
+        }
+        #[derive(Deserialize)]
+        struct Config {
+            #[serde(default)]
+            cluster: Cluster,
+        }
+        #[derive(Default, Deserialize)]
+        struct Cluster {
+            #[serde(default)]
+            name: String,
+        }
+        let path = "/config_dump?resource=dynamic_warming_clusters&mask=cluster.name";
+        let body = self.get(path).await?;
+        let dump: Dump = parse(path, &body)?;
+        Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
+    }
+
+    /// The serial numbers of all certificates in use, in lower-case hexadecimal without leading zeros.
+    pub async fn certificate_serials(&self) -> Result<Vec<String>, AdminError> {
+        #[derive(Deserialize)]
+        struct Certs {
+            #[serde(default)]
+            certificates: Vec<Chain>,
+        }
+        #[derive(Deserialize)]
+        struct Chain {
+            #[serde(default)]
+            cert_chain: Vec<Cert>,
+        }
+        #[derive(Deserialize)]
+        struct Cert {
+            #[serde(default)]
+            serial_number: String,
+        }
+        let path = "/certs";
+        let body = self.get(path).await?;
+        let certs: Certs = parse(path, &body)?;
+        let all = certs.certificates.into_iter().flat_map(|c| c.cert_chain);
+        Ok(all.map(|cert| serial(&cert.serial_number)).collect())
+    }
+
+    /// Connections of clients, without those of the admin interface. TCP, TLS pass-through and UDP sessions count too.
+    pub async fn active_connections(&self) -> Result<u64, AdminError> {
+        const TOTAL: &str = "server.total_connections";
+        let filter = r"^(listener\..*\.downstream_cx_active|udp\..*\.downstream_sess_active|server\.total_connections)$";
+        let gauges = self.gauges(filter).await?;
+        let mut listeners = gauges
+            .iter()
+            .filter(|(name, _)| {
+                let internal = name.starts_with("listener.admin.") || name.contains(".worker_");
+                name.as_str() != TOTAL && !internal
+            })
+            .map(|(_, value)| *value)
+            .peekable();
+        if listeners.peek().is_some() {
+            return Ok(listeners.sum());
+        }
+        // Without statistics of listeners there is only the total, which counts our own connection.
+        let total = gauges.get(TOTAL).copied().unwrap_or(0);
+        Ok(total.saturating_sub(1))
+    }
+
+    /// A request that changes something, such as `/drain_listeners?graceful`.
+    pub async fn post(&self, path: &str) -> Result<Bytes, AdminError> {
+        let (status, body) = self.request(Method::POST, path).await?;
+        expect_ok(path, status, body)
+    }
+
+    /// A request that reads something.
+    pub async fn get(&self, path: &str) -> Result<Bytes, AdminError> {
+        let (status, body) = self.request(Method::GET, path).await?;
+        expect_ok(path, status, body)
+    }
+
+    async fn numbers(&self, kind: &str, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
+        let path = format!(
+            "/stats?usedonly&type={kind}&filter={}",
+            encode_query(filter)
+        );
+        let body = self.get(&path).await?;
+        let mut numbers = HashMap::new();
+        for line in text(&path, &body)?.lines() {
+            if let Some((name, value)) = line.rsplit_once(": ")
+                && let Ok(value) = value.parse()
+            {
+                numbers.insert(name.to_owned(), value);
+            }
+        }
+        Ok(numbers)
+    }
+
+    async fn request(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), AdminError> {
+        let exchange = async {
+            let mut slot = self.connection.lock().await;
+            // Taken out for the time of the exchange: if this future is dropped, so is the connection.
+            let kept = slot.take().filter(|c| !c.is_closed());
+            let reused = kept.is_some();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            let mut answer = send(&mut connection, &method, path).await;
+            if reused && method == Method::GET && matches!(answer, Err(AdminError::Broken { .. })) {
+                connection = self.connect().await?;
+                answer = send(&mut connection, &method, path).await;
+            }
+            if answer.is_ok() {
+                *slot = Some(connection);
+            }
+            answer
+        };
+        timeout(self.timeout, exchange).await.unwrap_or_else(|_| {
+            Err(AdminError::Timeout {
+                path: path.to_owned(),
+                after: self.timeout,
+            })
+        })
+    }
+
+    async fn connect(&self) -> Result<Connection, AdminError> {
+        let stream =
+            UnixStream::connect(&self.socket)
+                .await
+                .map_err(|source| AdminError::Connect {
+                    socket: self.socket.to_path_buf(),
+                    source,
+                })?;
+        let (sender, connection) =
+            handshake(TokioIo::new(stream))
+                .await
+                .map_err(|error| AdminError::Broken {
+                    path: "connect".to_owned(),
+                    reason: error.to_string(),
+                })?;
+        // Ends when the sender is dropped or the peer closes; its error reaches the request as well.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+async fn send(
+    connection: &mut Connection,
+    method: &Method,
+    path: &str,
+) -> Result<(StatusCode, Bytes), AdminError> {
+    let broken = |error: &dyn fmt::Display| AdminError::Broken {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "envoy")
+        .body(Empty::new())
+        .map_err(|error| AdminError::Answer {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+    connection.ready().await.map_err(|error| broken(&error))?;
+    let response = connection
+        .send_request(request)
+        .await
+        .map_err(|error| broken(&error))?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_ANSWER)
+        .collect()
+        .await
+        .map_err(|error| broken(&error))?;
+    Ok((status, body.to_bytes()))
+}
+
+fn expect_ok(path: &str, status: StatusCode, body: Bytes) -> Result<Bytes, AdminError> {
+    if status == StatusCode::OK {
+        return Ok(body);
+    }
+    let words: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+    Err(AdminError::Answer {
+        path: path.to_owned(),
+        reason: format!("status {status}: {}", words.trim()),
+    })
+}
+
+fn text<'a>(path: &str, body: &'a Bytes) -> Result<&'a str, AdminError> {
+    std::str::from_utf8(body).map_err(|error| AdminError::Answer {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+fn parse<'a, T: Deserialize<'a>>(path: &str, body: &'a Bytes) -> Result<T, AdminError> {
+    serde_json::from_slice(body).map_err(|error| AdminError::Answer {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// A serial number as all sources agree on it: lower case, no separators, no leading zeros.
+pub fn serial(text: &str) -> String {
+    let digits: String = text
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    let trimmed = digits.trim_start_matches('0');
+    if trimmed.is_empty() && !digits.is_empty() {
+        "0".to_owned()
+    } else {
+        trimmed.to_owned()
+    }
+}
+
+/// Percent-encodes what is not unreserved.
+fn encode_query(text: &str) -> String {
+    use fmt::Write as _;
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_of_all_sources_compare() {
+        assert_eq!(serial("00:4E:9a"), "4e9a");
+        assert_eq!(serial("4e9a"), "4e9a");
+        assert_eq!(serial("00"), "0");
+    }
+
+    #[test]
+    fn a_filter_survives_the_query() {
+        assert_eq!(encode_query("^(a|b)$"), "%5E%28a%7Cb%29%24");
+    }
+}

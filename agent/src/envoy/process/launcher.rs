@@ -1,0 +1,282 @@
+//! A launcher that stays: starts Envoys for an agent that lives elsewhere, and ends them when it is told to end.
+//!
+//! In a container the end of the first process is the end of all, and so it may be in a unit. So that an agent can be
+//! stopped, replaced or killed there without its Envoys, they are started by a process in another container or unit, which
+//! is never a reason to be replaced itself: it knows nothing but how to start a program. The agent sees and signals the
+//! Envoys as it does elsewhere, so both are in one process namespace, and have the same user.
+//!
+//! Who may connect is who may enter the directory: the same user. The program is the launcher's own; only its arguments
+//! are asked for.
+
+use std::ffi::OsString;
+use std::fs::Permissions;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Process, launch};
+use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
+
+/// The launcher's socket in the runtime directory.
+pub const LAUNCHER_SOCKET: &str = "launcher.sock";
+/// A command line is some hundred bytes.
+const MAX_MESSAGE: u64 = 64 << 10;
+const ANSWER: Duration = Duration::from_secs(10);
+/// From the answer to the word that lets Envoy begin; without one it begins too.
+const HELD: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
+/// One agent asks for one thing at a time, for each of its Envoys.
+const MAX_CALLERS: usize = 64;
+
+/// What is asked of a launcher.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "ask")]
+enum Request {
+    /// To start an Envoy.
+    Launch {
+        /// Below the runtime directory: where its log is.
+        directory: PathBuf,
+        arguments: Vec<String>,
+    },
+    /// Whether it is about to end.
+    State,
+}
+
+/// What it answers.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Answer {
+    /// The process that will be Envoy.
+    pid: Option<u32>,
+    /// The kernel's number of the namespace in which that is its number.
+    process_namespace: u64,
+    /// Whether Envoys are being ended.
+    stopping: bool,
+    error: Option<String>,
+}
+
+/// An Envoy that waits to begin, at a launcher.
+#[derive(Debug)]
+pub(super) struct Gate(UnixStream);
+
+impl Gate {
+    /// Lets it begin; returns when it has been told.
+    pub(super) fn open(self) -> io::Result<()> {
+        self.0.shutdown(Shutdown::Write)?;
+        let answer: Answer = receive(&self.0)?;
+        answer
+            .error
+            .map_or(Ok(()), |error| Err(io::Error::other(error)))
+    }
+}
+
+/// Has an Envoy started by the launcher at this socket; it waits until the gate is opened, or let go.
+pub(super) fn ask(
+    socket: &Path,
+    arguments: &[OsString],
+    log: &EnvoyLog,
+) -> io::Result<(Process, Gate)> {
+    let runtime = socket.parent().unwrap_or(Path::new("/"));
+    let directory = log
+        .path()
+        .parent()
+        .and_then(|path| path.strip_prefix(runtime).ok());
+    let Some(directory) = directory else {
+        return Err(io::Error::other(
+            "the launcher serves another runtime directory",
+        ));
+    };
+    let lossless = |argument: &OsString| argument.clone().into_string();
+    let arguments = arguments.iter().map(lossless).collect::<Result<_, _>>();
+    let request = Request::Launch {
+        directory: directory.to_owned(),
+        arguments: arguments.map_err(|_| io::Error::other("an argument is not UTF-8"))?,
+    };
+    // Before anything is started that nobody could find again.
+    let (_, state) = exchange(socket, &Request::State)?;
+    if state.process_namespace != process_namespace()? {
+        return Err(io::Error::other(
+            "the launcher is in another process namespace, so Envoys could not be looked after; let both share one (hostPID: true, or shareProcessNamespace: true)",
+        ));
+    }
+    let (stream, answer) = exchange(socket, &request)?;
+    let Some(pid) = answer.pid else {
+        let why = answer.error.unwrap_or_else(|| "no process".to_owned());
+        return Err(io::Error::other(format!("the launcher: {why}")));
+    };
+    Ok((Process::hold(pid)?, Gate(stream)))
+}
+
+/// Whether the launcher at this socket is ending its Envoys; an error if there is none.
+pub fn is_stopping(socket: &Path) -> io::Result<bool> {
+    exchange(socket, &Request::State).map(|(_, answer)| answer.stopping)
+}
+
+fn exchange(socket: &Path, request: &Request) -> io::Result<(UnixStream, Answer)> {
+    let stream = UnixStream::connect(socket).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!(
+                "no launcher at {}: {error}; start one with `sesame-agent launcher`",
+                socket.display()
+            ),
+        )
+    })?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    send(&stream, request)?;
+    let answer = receive(&stream)?;
+    Ok((stream, answer))
+}
+
+fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn receive<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
+    let mut line = String::new();
+    BufReader::new(stream.take(MAX_MESSAGE)).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+fn process_namespace() -> io::Result<u64> {
+    Ok(std::fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+/// The launcher itself.
+#[derive(Debug)]
+pub struct Server {
+    binary: PathBuf,
+    runtime: PathBuf,
+    stopping: AtomicBool,
+    callers: AtomicUsize,
+}
+
+impl Server {
+    /// Starts `binary` for whoever asks at the runtime directory's socket, in a thread of its own.
+    pub fn start(binary: &Path, runtime: &Path) -> io::Result<Arc<Self>> {
+        let socket = runtime.join(LAUNCHER_SOCKET);
+        if is_stopping(&socket).is_ok() {
+            return Err(io::Error::other(format!(
+                "another launcher answers at {}; stop it first",
+                socket.display()
+            )));
+        }
+        match std::fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&socket)?;
+        std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
+        let server = Arc::new(Self {
+            binary: binary.to_owned(),
+            runtime: runtime.to_owned(),
+            stopping: AtomicBool::new(false),
+            callers: AtomicUsize::new(0),
+        });
+        let serving = Arc::clone(&server);
+        thread::Builder::new()
+            .name("launcher".to_owned())
+            .spawn(move || serving.serve(&listener))?;
+        Ok(server)
+    }
+
+    /// Starts none any more; returns when those that were asked for before have been started.
+    pub async fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let begun = tokio::time::Instant::now();
+        while self.callers.load(Ordering::SeqCst) > 0 && begun.elapsed() < HELD {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn serve(self: &Arc<Self>, listener: &UnixListener) {
+        for caller in listener.incoming() {
+            let caller = match caller {
+                Ok(caller) => caller,
+                Err(error) => {
+                    tracing::warn!(%error, "a caller is lost");
+                    // Out of descriptors: there may be some in a moment.
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
+            };
+            if self.callers.fetch_add(1, Ordering::SeqCst) >= MAX_CALLERS {
+                self.callers.fetch_sub(1, Ordering::SeqCst);
+                continue;
+            }
+            let serving = Arc::clone(self);
+            let spawned = thread::Builder::new().spawn(move || {
+                if let Err(error) = serving.answer(&caller) {
+                    let why = Answer {
+                        error: Some(error.to_string()),
+                        ..Answer::default()
+                    };
+                    // Whoever asked may be gone.
+                    let _ = send(&caller, &why);
+                    tracing::warn!(%error, "an Envoy was not started");
+                }
+                serving.callers.fetch_sub(1, Ordering::SeqCst);
+            });
+            if spawned.is_err() {
+                self.callers.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn answer(&self, caller: &UnixStream) -> io::Result<()> {
+        caller.set_read_timeout(Some(ANSWER))?;
+        caller.set_write_timeout(Some(ANSWER))?;
+        let request = receive(caller)?;
+        let state = Answer {
+            process_namespace: process_namespace()?,
+            stopping: self.stopping.load(Ordering::SeqCst),
+            ..Answer::default()
+        };
+        let (directory, arguments) = match request {
+            Request::State => return send(caller, &state),
+            Request::Launch {
+                directory,
+                arguments,
+            } => (directory, arguments),
+        };
+        if state.stopping {
+            return Err(io::Error::other(
+                "it is about to end, and its Envoys with it",
+            ));
+        }
+        let is_below = directory
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        if !is_below {
+            return Err(io::Error::other("not a directory of an Envoy"));
+        }
+        let log = EnvoyLog::new(self.runtime.join(directory).join(ENVOY_LOG));
+        let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
+        let held = launch::own(&launch::own_binary(), &self.binary, &arguments, &log)?;
+        let pid = held.process().pid();
+        send(
+            caller,
+            &Answer {
+                pid: Some(pid),
+                ..state
+            },
+        )?;
+        caller.set_read_timeout(Some(HELD))?;
+        // An agent that is gone, or says nothing, lets it begin too.
+        let _ = (&*caller).read(&mut [0]);
+        held.release()?;
+        tracing::info!(pid, "started an Envoy");
+        send(caller, &Answer::default())
+    }
+}

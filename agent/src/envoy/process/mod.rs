@@ -1,0 +1,288 @@
+//! One Envoy process: started, or adopted from an agent that is gone.
+//!
+//! Dropping a [`Process`] does nothing to the Envoy. One that can be hot-restarted is never our child, see `launch`.
+
+pub mod identity;
+pub mod launch;
+pub mod launcher;
+mod lineage;
+pub(crate) mod shared_memory;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions, pidfd_getfd, pidfd_open,
+    pidfd_send_signal, waitid,
+};
+use tokio::sync::watch;
+
+use super::log::{self, EnvoyLog};
+use crate::host::processes;
+
+pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
+pub use self::lineage::Lineage;
+
+/// What an Envoy is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandLine {
+    /// The program.
+    pub binary: PathBuf,
+    /// The bootstrap file; its suffix tells Envoy the format.
+    pub bootstrap: PathBuf,
+    /// Worker threads; one for each core if absent.
+    pub concurrency: Option<u32>,
+    /// How long a removed listener drains.
+    pub drain_time: Duration,
+    /// `info`, `warning`, …
+    pub log_level: String,
+    /// Its place in a line of Envoys; none if it cannot be hot-restarted.
+    pub lineage: Option<Lineage>,
+}
+
+impl CommandLine {
+    /// The arguments after the program's name.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments = self.settings();
+        match self.lineage {
+            Some(lineage) => {
+                let directory = self.bootstrap.parent().unwrap_or(Path::new(""));
+                arguments.extend(lineage.arguments(directory, self.drain_time));
+            }
+            None => arguments.push("--disable-hot-restart".into()),
+        }
+        arguments
+    }
+
+    /// The arguments without those that say which of which line it is: if others are wanted, it is to be replaced.
+    pub fn settings(&self) -> Vec<OsString> {
+        let Self {
+            binary: _,
+            bootstrap,
+            concurrency,
+            drain_time,
+            log_level,
+            lineage: _,
+        } = self;
+        let mut arguments: Vec<OsString> = vec![
+            "--config-path".into(),
+            bootstrap.into(),
+            "--drain-time-s".into(),
+            drain_time.as_secs().to_string().into(),
+            "--drain-strategy".into(),
+            "gradual".into(),
+            "--log-level".into(),
+            log_level.into(),
+            "--log-format".into(),
+            log::FORMAT.into(),
+        ];
+        if let Some(concurrency) = concurrency {
+            arguments.push("--concurrency".into());
+            arguments.push(concurrency.to_string().into());
+        }
+        arguments
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with a code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+    /// It is gone; only its parent could know how.
+    Unknown,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Unknown => f.write_str("ended, exit code unknown"),
+        }
+    }
+}
+
+/// A running Envoy, or one that ran.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pid: u32,
+    start_time: u64,
+    handle: Arc<OwnedFd>,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+impl Process {
+    /// Starts an Envoy in its own process group, its words appended to the log.
+    pub fn spawn(command: &CommandLine, log: &EnvoyLog) -> io::Result<Self> {
+        let mut program = Command::new(&command.binary);
+        program
+            .args(command.arguments())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.open_for_envoy()?)
+            .process_group(0);
+        let (started, start) = std::sync::mpsc::sync_channel(1);
+        let (ended, exit) = watch::channel(None);
+        thread::Builder::new()
+            .name("envoy".to_owned())
+            .spawn(move || {
+                let result = program.spawn();
+                let (answer, child) = match result {
+                    // Before the child is reaped, so that the handle cannot be of another process.
+                    Ok(child) => (open(child.id()).map(|fd| (child.id(), fd)), Some(child)),
+                    Err(error) => (Err(error), None),
+                };
+                if started.send(answer).is_ok()
+                    && let Some(child) = child
+                {
+                    ended.send_replace(Some(reap(child)));
+                }
+            })?;
+        let (pid, handle) = start
+            .recv()
+            .map_err(|_| io::Error::other("the thread that starts Envoy ended"))??;
+        Ok(Self {
+            pid,
+            start_time: processes::start_time(pid).unwrap_or_default(),
+            handle: Arc::new(handle),
+            exit,
+        })
+    }
+
+    /// Takes over a process that was started by someone else; `None` if it is not that process any more.
+    pub fn adopt(pid: u32, start_time: u64) -> io::Result<Option<Self>> {
+        let handle = match open(pid) {
+            Ok(handle) => Arc::new(handle),
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        // Checked after the handle exists, which pins the process: no other can have its number now.
+        if processes::start_time(pid) != Some(start_time) {
+            return Ok(None);
+        }
+        Self::watch(pid, start_time, handle).map(Some)
+    }
+
+    /// Takes a process that is known to exist.
+    pub(crate) fn hold(pid: u32) -> io::Result<Self> {
+        let handle = Arc::new(open(pid)?);
+        Self::watch(pid, processes::start_time(pid).unwrap_or_default(), handle)
+    }
+
+    fn watch(pid: u32, start_time: u64, handle: Arc<OwnedFd>) -> io::Result<Self> {
+        let (ended, exit) = watch::channel(None);
+        let waited = Arc::clone(&handle);
+        thread::Builder::new()
+            .name("envoy-adopted".to_owned())
+            .spawn(move || {
+                while let Err(rustix::io::Errno::INTR) =
+                    poll(&mut [PollFd::new(&*waited, PollFlags::IN)], None)
+                {}
+                ended.send_replace(Some(reap_orphan(&waited)));
+            })?;
+        Ok(Self {
+            pid,
+            start_time,
+            handle,
+            exit,
+        })
+    }
+
+    /// The process number.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// When it started, in clock ticks since boot: with the number, unique.
+    pub fn start_time(&self) -> u64 {
+        self.start_time
+    }
+
+    /// How it ended; `None` while it runs.
+    pub fn exit(&self) -> Option<Exit> {
+        *self.exit.borrow()
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&self) -> Exit {
+        let mut exit = self.exit.clone();
+        match exit.wait_for(Option::is_some).await {
+            Ok(exit) => exit.unwrap_or(Exit::Unknown),
+            // The waiting thread is gone: so is what it waited for.
+            Err(_) => Exit::Unknown,
+        }
+    }
+
+    /// One of its descriptors. The kernel gives it to those who may trace the process.
+    pub(crate) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
+        Ok(pidfd_getfd(
+            &self.handle,
+            descriptor,
+            PidfdGetfdFlags::empty(),
+        )?)
+    }
+
+    /// Asks it to end now, in-flight requests and all.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Ends it.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // The only failure is that it is gone, which is what was wanted.
+        let _ = pidfd_send_signal(&self.handle, signal);
+    }
+}
+
+fn open(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::Error::other(format!("{pid} is not a process number")))?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// How a process ended that we did not start: known only where orphans become our children, in a container whose
+/// first process is the agent.
+fn reap_orphan(handle: &OwnedFd) -> Exit {
+    if std::process::id() != 1 {
+        return Exit::Unknown;
+    }
+    match waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED) {
+        Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => Exit::Unknown,
+        },
+        _ => Exit::Unknown,
+    }
+}
+
+fn reap(mut child: Child) -> Exit {
+    match child.wait() {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => Exit::Unknown,
+        },
+        Err(_) => Exit::Unknown,
+    }
+}

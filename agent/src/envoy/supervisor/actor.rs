@@ -1,0 +1,376 @@
+//! The task that owns an Envoy: starts it, sees it live, has it replaced, sees it end.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::stop;
+use crate::envoy::admin::{Admin, Readiness};
+use crate::envoy::log::{EnvoyLog, Mark};
+use crate::envoy::process::identity::{Identity, PID_FILE, Running};
+use crate::envoy::process::launch::launch;
+use crate::envoy::process::{Exit, Process};
+use crate::envoy::restart::{self, Parked, RestartError, Restarted, Retiring, Sink};
+use crate::envoy::settings::{State, SupervisorConfig};
+use crate::host::durable;
+use crate::host::processes::is_ending;
+use crate::xds::{Kind, Subscription};
+
+/// How often the size of the log and the binary's file are looked at.
+const CHECK: Duration = Duration::from_secs(5);
+/// How long the first versions may take after Envoy says that it is live. Later it counts as not loaded.
+const FIRST_VERSIONS: Duration = Duration::from_secs(2);
+const SLOWEST_POLL: Duration = Duration::from_millis(20);
+/// New connections wait for the next Envoy this long; then they are to know that nobody serves them.
+const WAIT: Duration = Duration::from_secs(5);
+/// How often connections may come to a parked socket of an Envoy that lives, before it has none any more.
+const MOST_STRAYS: u32 = 3;
+
+/// What the task is asked.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// To end Envoy.
+    Stop(Stop),
+    /// To replace it.
+    Restart(
+        restart::Request,
+        oneshot::Sender<Result<Restarted, RestartError>>,
+    ),
+}
+
+/// The request to stop.
+#[derive(Debug)]
+pub(super) struct Stop {
+    pub(super) grace: Duration,
+    pub(super) done: oneshot::Sender<()>,
+}
+
+/// The task that owns the process.
+pub(super) struct Actor {
+    pub(super) config: SupervisorConfig,
+    pub(super) admin: Admin,
+    pub(super) log: EnvoyLog,
+    pub(super) state: watch::Sender<State>,
+    pub(super) inbox: mpsc::Receiver<Request>,
+    pub(super) deaths: u32,
+    pub(super) retiring: Option<Retiring>,
+    /// Of the last failed attempt to replace the Envoy.
+    pub(super) sink: Option<Sink>,
+    /// Where connections are to wait while a dead Envoy is replaced.
+    pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
+    /// Where they do.
+    pub(super) parked: Parked,
+    /// How long yet, while there is no Envoy.
+    pub(super) parked_until: Option<Instant>,
+}
+
+/// What ended a wait.
+enum Event {
+    Died(Exit),
+    Stop(Stop),
+    /// The handle was dropped.
+    Abandoned,
+}
+
+impl Actor {
+    pub(super) async fn run(mut self, found: Vec<Running>) {
+        let mut next = self.take_over(found).await;
+        loop {
+            let mark = self.log.mark();
+            let (running, adopted) = match next.take() {
+                Some(running) => (Ok(running), true),
+                None => (self.spawn(), false),
+            };
+            let (reason, lived) = match running {
+                Ok(mut running) => match self.supervise(&mut running, adopted).await {
+                    (Event::Died(exit), lived) => {
+                        self.parked_until.get_or_insert(Instant::now() + WAIT);
+                        running.forget(&self.config.runtime_dir);
+                        (self.reason(exit, mark), lived)
+                    }
+                    (Event::Stop(stop), _) => return self.stop(running, stop).await,
+                    (Event::Abandoned, _) => return,
+                },
+                Err(error) => (format!("cannot start Envoy: {error}"), Duration::ZERO),
+            };
+            self.deaths = if lived >= self.config.backoff.reset_after {
+                1
+            } else {
+                self.deaths.saturating_add(1)
+            };
+            let pause = self.config.backoff.pause(self.deaths);
+            tracing::error!(deaths = self.deaths, ?pause, %reason, "Envoy died");
+            self.state.send_replace(State::Backoff {
+                deaths: self.deaths,
+                until: SystemTime::now() + pause,
+                reason,
+            });
+            let pause = sleep(pause);
+            tokio::pin!(pause);
+            loop {
+                tokio::select! {
+                    () = &mut pause => break,
+                    () = over(self.parked_until) => self.let_go(),
+                    request = self.inbox.recv() => match request {
+                        Some(Request::Restart(_, done)) => {
+                            // Whoever asked may be gone.
+                            let _ = done.send(Err(RestartError::NotLive));
+                        }
+                        Some(Request::Stop(stop)) => {
+                            self.end_retiring().await;
+                            self.state.send_replace(State::Stopped);
+                            // Whoever asked may be gone.
+                            let _ = stop.done.send(());
+                            return;
+                        }
+                        None => return,
+                    }
+                }
+            }
+        }
+    }
+
+    fn spawn(&self) -> io::Result<Running> {
+        let lineage = self.config.new_lineage();
+        let command = self.config.command(lineage);
+        self.state.send_replace(State::Starting { pid: None });
+        durable::replace_file(&command.bootstrap, &self.config.bootstrap)?;
+        let held = launch(self.config.launcher_for(lineage), &command, &self.log)?;
+        let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
+        self.note(&identity);
+        Ok(Running {
+            identity,
+            process: held.release()?,
+        })
+    }
+
+    /// Until the process ends, or the supervision does; with how long it was live. One that is replaced on the way is
+    /// the new one from then on.
+    async fn supervise(&mut self, running: &mut Running, adopted: bool) -> (Event, Duration) {
+        let pid = running.process.pid();
+        self.state.send_replace(State::Starting { pid: Some(pid) });
+        let admin = self.admin.clone();
+        let loading = first_load(&admin);
+        tokio::pin!(loading);
+        let loaded = loop {
+            tokio::select! {
+                loaded = &mut loading => break loaded,
+                () = over(self.parked_until) => self.let_go(),
+                event = event(&mut self.inbox, &running.process) => match event {
+                    Ok(event) => return (event, Duration::ZERO),
+                    Err((_, done)) => {
+                        // Whoever asked may be gone.
+                        let _ = done.send(Err(RestartError::NotLive));
+                    }
+                }
+            }
+        };
+        running.identity.refresh();
+        self.note(&running.identity);
+        let mut since = Instant::now();
+        let mut strays = 0;
+        self.let_go();
+        self.park(running, strays);
+        self.live(running, adopted, loaded);
+        let mut check = interval(CHECK);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                event = event(&mut self.inbox, &running.process) => match event {
+                    Ok(event) => return (event, since.elapsed()),
+                    Err((request, done)) => {
+                        let result = self.restart(running, request).await;
+                        if result.is_ok() {
+                            let loaded = first_load(&self.admin).await;
+                            self.live(running, false, loaded);
+                            since = Instant::now();
+                            strays = 0;
+                        }
+                        self.park(running, strays);
+                        // Whoever asked may be gone.
+                        let _ = done.send(result);
+                    }
+                },
+                Ok(()) = self.ports.changed() => self.park(running, strays),
+                () = self.parked.is_awaited() => {
+                    if !is_ending(running.process.pid()) && self.parked.hand_over(&running.process) {
+                        strays += 1;
+                        self.park(running, strays);
+                    }
+                }
+                _ = check.tick() => {
+                    let accompanied = self.retiring.is_some();
+                    self.check(running);
+                    if !is_ending(running.process.pid()) {
+                        self.parked.give_up();
+                    }
+                    if accompanied || self.parked.is_empty() {
+                        self.park(running, strays);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whoever waits is for the Envoy that listens now, or for nobody.
+    fn let_go(&mut self) {
+        self.parked_until = None;
+        self.parked.release();
+    }
+
+    /// Not beside a second Envoy, nor with one whose sockets are others time and again.
+    fn park(&mut self, running: &Running, strays: u32) {
+        if self.retiring.is_some() || strays > MOST_STRAYS {
+            self.parked.release();
+        } else if !is_ending(running.process.pid()) {
+            let ports = self.ports.borrow_and_update().clone();
+            self.parked.follow(&running.process, &ports);
+        }
+    }
+
+    fn live(&self, running: &Running, adopted: bool, loaded: bool) {
+        self.state.send_replace(State::Live {
+            pid: running.process.pid(),
+            since: SystemTime::now(),
+            adopted,
+            loaded,
+            outdated: self.outdated(&running.identity),
+            accompanied: self.retiring.is_some(),
+        });
+    }
+
+    /// Looks after what changes slowly.
+    fn check(&mut self, running: &Running) {
+        if let Err(error) = self.log.bound() {
+            tracing::warn!(%error, log = %self.log.path().display(), "cannot bound Envoy's log");
+        }
+        if self.retiring.as_ref().is_some_and(Retiring::is_gone) {
+            self.retiring = None;
+        }
+        let now = (self.outdated(&running.identity), self.retiring.is_some());
+        self.state.send_if_modified(|state| match state {
+            State::Live {
+                outdated,
+                accompanied,
+                ..
+            } if (*outdated, *accompanied) != now => {
+                (*outdated, *accompanied) = now;
+                true
+            }
+            _ => false,
+        });
+    }
+
+    fn outdated(&self, identity: &Identity) -> Option<&'static str> {
+        let command = self.config.command(None);
+        identity
+            .outdated(&command, &self.config.bootstrap)
+            // A binary that is not there is being replaced.
+            .or_else(|| {
+                let replaced = self.config.starts_from_binary()
+                    && command.binary.is_file()
+                    && !identity.is_from(&command.binary);
+                replaced.then_some("its binary was replaced")
+            })
+    }
+
+    pub(super) fn note(&self, identity: &Identity) {
+        if let Err(error) = identity.write(&self.config.runtime_dir.join(PID_FILE)) {
+            // It can still be found by its command line.
+            tracing::warn!(%error, "cannot write the pid file");
+        }
+    }
+
+    /// An agent that comes while this one drains must not adopt.
+    pub(super) fn note_stopping(&self, identity: Identity) {
+        self.note(&Identity {
+            stopping: true,
+            ..identity
+        });
+    }
+
+    async fn stop(mut self, running: Running, stop: Stop) {
+        self.parked.release();
+        self.note_stopping(running.identity.clone());
+        let process = &running.process;
+        self.state
+            .send_replace(State::Stopping { pid: process.pid() });
+        let exit = stop::stop(process, &self.admin, stop.grace).await;
+        tracing::info!(pid = process.pid(), %exit, "stopped Envoy");
+        self.end_retiring().await;
+        running.forget(&self.config.runtime_dir);
+        self.state.send_replace(State::Stopped);
+        // Whoever asked may be gone.
+        let _ = stop.done.send(());
+    }
+
+    fn reason(&self, exit: Exit, mark: Mark) -> String {
+        let words = self.log.last_words(mark);
+        if words.is_empty() {
+            exit.to_string()
+        } else {
+            format!("{exit}: {words}")
+        }
+    }
+}
+
+/// Until then, if ever.
+async fn over(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+type RestartAsked = (
+    restart::Request,
+    oneshot::Sender<Result<Restarted, RestartError>>,
+);
+
+/// The error is the request to restart.
+async fn event(
+    inbox: &mut mpsc::Receiver<Request>,
+    process: &Process,
+) -> Result<Event, RestartAsked> {
+    tokio::select! {
+        request = inbox.recv() => match request {
+            None => Ok(Event::Abandoned),
+            Some(Request::Stop(stop)) => Ok(Event::Stop(stop)),
+            Some(Request::Restart(request, done)) => Err((request, done)),
+        },
+        exit = process.wait() => Ok(Event::Died(exit)),
+    }
+}
+
+/// Waits until Envoy is live and has taken its first listeners and clusters; `false` if it is live without.
+async fn first_load(admin: &Admin) -> bool {
+    let mut pause = Duration::from_millis(2);
+    let mut live_since = None;
+    loop {
+        if live_since.is_none() && matches!(admin.ready().await, Ok(Readiness::Live)) {
+            live_since = Some(Instant::now());
+        }
+        if let Some(since) = live_since {
+            if let Ok(versions) = admin.version_texts().await {
+                let taken = |kind| {
+                    let subscription = Subscription::new(kind, "");
+                    versions
+                        .of(&subscription, "")
+                        .is_some_and(|version| !version.is_empty())
+                };
+                if taken(Kind::Clusters) && taken(Kind::Listeners) {
+                    return true;
+                }
+            }
+            if since.elapsed() > FIRST_VERSIONS {
+                return false;
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(SLOWEST_POLL);
+    }
+}

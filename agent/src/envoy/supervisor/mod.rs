@@ -1,0 +1,213 @@
+//! Keeps one Envoy running: starts or adopts it, restarts it with back-off when it dies, stops it when asked.
+//!
+//! One task owns the process; everybody else sees its state through a `watch` and asks through the handle.
+//! Dropping the handle ends the supervision and leaves Envoy serving, which is also what happens when the
+//! agent is killed.
+
+mod actor;
+mod replace;
+mod stop;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::actor::{Actor, Request, Stop};
+use super::admin::{Admin, MAX_SOCKET_PATH};
+use super::log::EnvoyLog;
+use super::process::identity::find_running;
+use super::restart::{self, Parked, RestartError, Restarted};
+use super::settings::{State, SupervisorConfig};
+use crate::host::create_directory;
+
+/// Why the supervision did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The kernel's limit.
+    #[error("{path}: {len} bytes are too long for a Unix socket, at most {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
+    SocketPath {
+        /// The socket.
+        path: PathBuf,
+        /// Its length.
+        len: usize,
+    },
+    /// A file of the runtime directory.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// The handle of a supervised Envoy.
+#[derive(Debug)]
+pub struct Supervisor {
+    state: watch::Receiver<State>,
+    admin: Admin,
+    log: EnvoyLog,
+    requests: mpsc::Sender<Request>,
+    ports: watch::Sender<BTreeSet<SocketAddr>>,
+}
+
+impl Supervisor {
+    /// Adopts the Envoy that runs with this bootstrap and command line, or starts one. Returns at once; wait
+    /// for the state. Needs the CDS and LDS files to exist, and to be called within a runtime.
+    pub fn start(config: SupervisorConfig) -> Result<Self, StartError> {
+        let len = config.admin_socket.as_os_str().len();
+        if len > MAX_SOCKET_PATH {
+            return Err(StartError::SocketPath {
+                path: config.admin_socket,
+                len,
+            });
+        }
+        let failed = |source| StartError::Io {
+            path: config.runtime_dir.clone(),
+            source,
+        };
+        create_directory(&config.runtime_dir).map_err(failed)?;
+        let admin = Admin::new(&config.admin_socket);
+        let found = find_running(&config.runtime_dir, &config.command(None)).map_err(failed)?;
+        let (state, seen) = watch::channel(State::Starting { pid: None });
+        let (requests, inbox) = mpsc::channel(1);
+        let (ports, wanted_ports) = watch::channel(BTreeSet::new());
+        let log = config.log();
+        let actor = Actor {
+            admin: admin.clone(),
+            log: log.clone(),
+            config,
+            state,
+            inbox,
+            deaths: 0,
+            retiring: None,
+            sink: None,
+            ports: wanted_ports,
+            parked: Parked::default(),
+            parked_until: None,
+        };
+        tokio::spawn(actor.run(found));
+        Ok(Self {
+            state: seen,
+            admin,
+            log,
+            requests,
+            ports,
+        })
+    }
+
+    /// The admin interface of an Envoy that [`Supervisor::start`] would adopt or replace, if one runs.
+    pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
+        let found = find_running(&config.runtime_dir, &config.command(None))?;
+        Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
+    }
+
+    /// Drains for at most `grace`, and ends, what [`Supervisor::start`] would adopt or replace; says how many there were.
+    pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
+        let admin = Admin::new(&config.admin_socket);
+        let mut found = find_running(&config.runtime_dir, &config.command(None))?;
+        let mut grace = grace;
+        let count = found.len();
+        // The newest first: one that is about to take over does not outlive the one before well.
+        while let Some(running) = found.pop() {
+            let exit = stop::stop(&running.process, &admin, grace).await;
+            tracing::info!(pid = running.process.pid(), %exit, "stopped an Envoy that nobody wants any more");
+            running.forget(&config.runtime_dir);
+            grace = Duration::ZERO;
+        }
+        Ok(count)
+    }
+
+    /// What Envoy is doing, now and from now on.
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
+    /// At these addresses, as far as Envoy listens there, new connections are to wait while a dead one is replaced.
+    pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
+        self.ports.send_if_modified(|ports| {
+            let other = *ports != addresses;
+            *ports = addresses;
+            other
+        });
+    }
+
+    /// Only those of them: what is about to be closed is to refuse connections, not to keep them.
+    pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
+        let left = self
+            .ports
+            .borrow()
+            .intersection(addresses)
+            .copied()
+            .collect();
+        self.park(left);
+    }
+
+    /// Its admin interface; stays valid over restarts.
+    pub fn admin(&self) -> Admin {
+        self.admin.clone()
+    }
+
+    /// Its log.
+    pub fn log(&self) -> EnvoyLog {
+        self.log.clone()
+    }
+
+    /// Waits until Envoy is live; `false` if it was stopped instead.
+    pub async fn live(&self) -> bool {
+        let mut state = self.state.clone();
+        let settled = state
+            .wait_for(|state| state.is_live() || *state == State::Stopped)
+            .await;
+        settled.is_ok_and(|state| state.is_live())
+    }
+
+    /// Has another Envoy take over, without dropping a request. Nobody may write its files until this returns.
+    pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
+        let (done, wait) = oneshot::channel();
+        let asked = self.requests.send(Request::Restart(request, done)).await;
+        asked.map_err(|_| RestartError::Stopping)?;
+        wait.await.map_err(|_| RestartError::Stopping)?
+    }
+
+    /// Drains for at most `grace`, ends Envoy, and returns when it is gone.
+    pub async fn stop(self, grace: Duration) {
+        let (done, wait) = oneshot::channel();
+        let stop = Request::Stop(Stop { grace, done });
+        if self.requests.send(stop).await.is_ok() {
+            // An error means that the task has ended, and with it what was to be stopped.
+            let _ = wait.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    use crate::envoy::settings::Backoff;
+
+    #[test]
+    fn the_pause_doubles_to_its_limit() {
+        let backoff = Backoff::default();
+        let millis: Vec<u128> = [1, 2, 3, 4, 8, 9, 100]
+            .map(|deaths| backoff.pause(deaths).as_millis())
+            .into();
+        assert_eq!(millis, [10, 100, 200, 400, 6400, 10_000, 10_000]);
+    }
+
+    #[tokio::test]
+    async fn a_socket_path_that_the_kernel_would_refuse_is_refused_first() {
+        let long = format!("/tmp/{}/admin.sock", "x".repeat(120));
+        let config = SupervisorConfig::new("/bin/true", "/nonexistent", long, Bytes::new());
+        assert!(matches!(
+            Supervisor::start(config),
+            Err(StartError::SocketPath { .. })
+        ));
+    }
+}

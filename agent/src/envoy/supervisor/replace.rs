@@ -1,0 +1,317 @@
+//! Having one Envoy take over from another, as the task that owns them: because somebody asks for it, or because an
+//! earlier agent died over it.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::actor::Actor;
+use super::stop;
+use crate::envoy::admin::AdminError;
+use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
+use crate::envoy::process::{Process, shared_memory};
+use crate::envoy::restart::{
+    self, Attempt, OLD_ADMIN, RestartError, Restarted, Retiring, Sink, Steering, Way,
+};
+use crate::envoy::settings::{State, SupervisorConfig};
+use crate::envoy::validate::{Verdict, validate};
+
+/// How long a running Envoy gets to answer: it may be loading its largest file.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Attempts of one restart.
+const ATTEMPTS: usize = 4;
+
+impl Actor {
+    /// An Envoy that an earlier agent left is kept if it answers, or can be taken over; another one makes place. Of
+    /// two, one was about to replace the other.
+    pub(super) async fn take_over(&mut self, mut found: Vec<Running>) -> Option<Running> {
+        let Some(mut running) = found.pop() else {
+            self.sweep();
+            return None;
+        };
+        if let Some(parent) = found.pop() {
+            let way = if parent.identity.lineage.map(|line| line.base_id)
+                == running.identity.lineage.map(|line| line.base_id)
+                && parent.identity.lineage.is_some()
+            {
+                Way::Hot
+            } else {
+                Way::Handover
+            };
+            tracing::info!(before = parent.process.pid(), now = running.process.pid(), %way, "an Envoy was being replaced; going on with that");
+            self.state.send_replace(State::Starting {
+                pid: Some(running.process.pid()),
+            });
+            let attempt = Attempt {
+                config: &self.config,
+                admin: &self.admin,
+                parent: &parent,
+                way,
+            };
+            match attempt.resume(running).await {
+                Ok(child) => {
+                    self.retire(parent, &child.process, way, &restart::Request::default());
+                    running = child;
+                }
+                Err(failed) => {
+                    self.sink = failed.sink;
+                    tracing::error!("{}", failed.reason);
+                    running = parent;
+                }
+            }
+        } else {
+            self.tidy(&running);
+        }
+        let info = self.admin.with_timeout(ANSWER).server_info().await;
+        running.identity.refresh();
+        let stopping = running.identity.stopping;
+        match info {
+            Ok(_) if !stopping => {
+                tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
+                if self.retiring.is_none() {
+                    restart::leave_to_the_kernel(&running.process);
+                }
+                // A drain ends with the agent that was told to; a host that is ready does not send its clients away.
+                if let Err(error) = self.admin.post("/healthcheck/ok").await {
+                    tracing::warn!(%error, "the running Envoy may still be drained");
+                }
+                // It may have been found without a pid file.
+                self.note(&running.identity);
+                return Some(running);
+            }
+            // An interrupted hot restart has taken its admin socket; it serves, and can be taken over.
+            Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
+                self.note(&running.identity);
+                let request = restart::Request::default();
+                match self.replace(&running, &request).await {
+                    Ok((child, way)) => {
+                        self.retire(running, &child.process, way, &request);
+                        return Some(child);
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "cannot take over from the running Envoy");
+                    }
+                }
+            }
+            _ => {}
+        }
+        tracing::info!(
+            pid = running.process.pid(),
+            "a running Envoy does not answer, or drains already: replacing it"
+        );
+        self.state.send_replace(State::Stopping {
+            pid: running.process.pid(),
+        });
+        let grace = match self.admin.with_timeout(ANSWER).ready().await {
+            Ok(_) => self.config.replace_grace,
+            Err(_) => Duration::ZERO,
+        };
+        self.note_stopping(running.identity.clone());
+        stop::stop(&running.process, &self.admin, grace).await;
+        running.forget(&self.config.runtime_dir);
+        None
+    }
+
+    /// Clears away what the last Envoy has left, which is gone.
+    fn sweep(&self) {
+        let directory = &self.config.runtime_dir;
+        for name in [PID_FILE, NEXT_PID_FILE] {
+            let path = directory.join(name);
+            if let Some(line) = Identity::read(&path).and_then(|identity| identity.lineage) {
+                shared_memory::remove(line);
+                for socket in line.sockets(directory) {
+                    let _ = fs::remove_file(socket);
+                }
+            }
+            let _ = fs::remove_file(path);
+        }
+        let _ = fs::remove_file(directory.join(OLD_ADMIN));
+    }
+
+    /// Clears away what is left of a replacement of which only one Envoy is left.
+    fn tidy(&mut self, running: &Running) {
+        let old = self.config.runtime_dir.join(OLD_ADMIN);
+        let answers =
+            |path: &std::path::Path| std::os::unix::net::UnixStream::connect(path).is_ok();
+        if answers(&old) && !answers(&self.config.admin_socket) {
+            // The second one has taken its place and died.
+            let _ = fs::rename(&old, &self.config.admin_socket);
+        } else {
+            let _ = fs::remove_file(old);
+        }
+        if let Some(line) = running.identity.lineage
+            && matches!(shared_memory::is_initializing(line), Ok(true))
+        {
+            self.sink = Sink::open(line.next(), &self.config.runtime_dir).ok();
+            if let Err(error) = shared_memory::repair(line) {
+                tracing::warn!(%error, "the shared memory cannot be put right");
+            }
+        }
+        let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
+    }
+
+    /// Replaces the Envoy; on an error it goes on, unless it has ended, which the caller sees.
+    pub(super) async fn restart(
+        &mut self,
+        running: &mut Running,
+        request: restart::Request,
+    ) -> Result<Restarted, RestartError> {
+        let start = Instant::now();
+        // The sockets of two Envoys are to be all that there are.
+        self.parked.release();
+        if let Some(retiring) = &mut self.retiring {
+            request.say(format!(
+                "waiting until the Envoy of the last restart (process {}) has ended",
+                retiring.pid()
+            ));
+            retiring.gone().await;
+            self.retiring = None;
+        }
+        let (child, way) = self.replace(running, &request).await?;
+        if let Some(bootstrap) = &request.bootstrap {
+            self.config.bootstrap.clone_from(bootstrap);
+        }
+        let parent = std::mem::replace(running, child);
+        let restarted = Restarted {
+            way,
+            before: parent.process.pid(),
+            now: running.process.pid(),
+            took: start.elapsed(),
+        };
+        self.retire(parent, &running.process, way, &request);
+        self.sink = None;
+        self.admin.reconnect().await;
+        tracing::info!(before = restarted.before, now = restarted.now, %way, took = ?restarted.took, "Envoy was replaced");
+        Ok(restarted)
+    }
+
+    /// Has another Envoy take over.
+    async fn replace(
+        &mut self,
+        parent: &Running,
+        request: &restart::Request,
+    ) -> Result<(Running, Way), RestartError> {
+        let mut config = self.config.clone();
+        if let Some(bootstrap) = &request.bootstrap {
+            config.bootstrap.clone_from(bootstrap);
+        }
+        let facts = restart::gather(
+            parent,
+            &self.admin,
+            &config.binary,
+            config.launcher.is_some(),
+            config.concurrency,
+        )
+        .await;
+        let plan = restart::decide(request.strategy, &facts)?;
+        self.validate(&config, request).await?;
+        if let Some(why) = &plan.not_hot {
+            request.say(format!("no hot restart: {why}"));
+        }
+        if let (true, Some(line)) = (plan.repair, parent.identity.lineage) {
+            request.say("putting right the shared memory, in which an interrupted restart has left its mark");
+            if let Err(error) = shared_memory::repair(line) {
+                return Err(RestartError::Failed(vec![error.to_string()]));
+            }
+        }
+        let mut failures = Vec::new();
+        let mut ways = plan.ways.as_slice();
+        while let [way, rest @ ..] = ways {
+            request.say(format!("{way}: starting the new Envoy"));
+            if let (Way::Hot, Some(sink)) = (way, &mut self.sink) {
+                sink.settled(&self.admin).await;
+            }
+            let attempt = Attempt {
+                config: &config,
+                admin: &self.admin,
+                parent,
+                way: *way,
+            };
+            ways = rest;
+            match attempt.run().await {
+                Ok(child) => {
+                    request.say(format!("{way}: the new Envoy serves"));
+                    return Ok((child, *way));
+                }
+                Err(failed) => {
+                    self.sink = failed.sink;
+                    tracing::error!("{}", failed.reason);
+                    request.say(failed.reason.clone());
+                    failures.push(failed.reason);
+                    if !failed.parent_serves && parent.process.exit().is_none() {
+                        request.say("the Envoy before has given its sockets away; starting another one at once");
+                        ways = &[Way::Handover];
+                    }
+                }
+            }
+            if parent.process.exit().is_some() {
+                failures.push("the Envoy before has ended as well".to_owned());
+                break;
+            }
+            if failures.len() >= ATTEMPTS {
+                break;
+            }
+        }
+        Err(RestartError::Failed(failures))
+    }
+
+    async fn validate(
+        &self,
+        config: &SupervisorConfig,
+        request: &restart::Request,
+    ) -> Result<(), RestartError> {
+        let directory = config.runtime_dir.join("validate");
+        let candidates = [
+            ("bootstrap", Some(&config.bootstrap)),
+            ("configuration", request.served.as_ref()),
+        ];
+        for (what, candidate) in candidates {
+            let Some(candidate) = candidate else { continue };
+            match validate(&config.binary, &directory, candidate).await {
+                Ok(Verdict::Valid) => {}
+                Ok(Verdict::Invalid { envoy_words }) => {
+                    return Err(RestartError::Invalid { what, envoy_words });
+                }
+                Err(error) => return Err(RestartError::NoVerdict(error.to_string())),
+            }
+        }
+        request.say("the new Envoy finds its bootstrap valid");
+        Ok(())
+    }
+
+    fn retire(
+        &mut self,
+        parent: Running,
+        successor: &Process,
+        way: Way,
+        request: &restart::Request,
+    ) {
+        let steering = match way {
+            Way::Hot => None,
+            Way::Handover => Steering::start(&parent.process, successor)
+                .inspect_err(|error| {
+                    if restart::moves_connections() {
+                        tracing::debug!(%error, "the kernel moves connections");
+                    } else {
+                        request.say(format!(
+                            "{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives in the instant in which the Envoy before closes its ports will be reset. Let the agent bind these ports (CAP_NET_BIND_SERVICE) or trace Envoy (CAP_SYS_PTRACE), or set it to 1, so that the kernel moves such a connection"
+                        ));
+                    }
+                })
+                .ok(),
+        };
+        self.retiring = Some(Retiring::start(
+            parent,
+            successor,
+            way,
+            self.config.runtime_dir.clone(),
+            self.config.drain_time,
+            steering,
+        ));
+    }
+
+    pub(super) async fn end_retiring(&mut self) {
+        if let Some(retiring) = self.retiring.take() {
+            retiring.end().await;
+        }
+    }
+}

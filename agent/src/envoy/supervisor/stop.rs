@@ -1,0 +1,58 @@
+//! Ending an Envoy: first its connections, then the process.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::envoy::admin::Admin;
+use crate::envoy::process::{Exit, Process};
+
+/// From the request to end to the end by force.
+const KILL_AFTER: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(100);
+/// The admin interface must not hold up a stop.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Drains for at most `grace`, then ends the process. Connections are asked to close while new ones are
+/// still taken; it ends early when none are left. Zero grace does not drain.
+pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> Exit {
+    if !grace.is_zero() && process.exit().is_none() {
+        let deadline = Instant::now() + grace;
+        // At the deadline, or when Envoy is gone, there is nothing left to drain.
+        let _ = timeout_at(deadline, async {
+            tokio::select! {
+                () = drain(admin) => {}
+                _ = process.wait() => {}
+            }
+        })
+        .await;
+    }
+    process.terminate();
+    if let Ok(exit) = timeout(KILL_AFTER, process.wait()).await {
+        return exit;
+    }
+    process.kill();
+    process.wait().await
+}
+
+async fn drain(admin: &Admin) {
+    let admin = admin.with_timeout(ADMIN_TIMEOUT);
+    // `skip_exit` keeps the listeners open to the end: a refused connection is worse than a late one.
+    if let Err(error) = admin.post("/drain_listeners?graceful&skip_exit").await {
+        if error.is_gone() {
+            tracing::warn!(%error, "cannot drain Envoy, ending it");
+            return;
+        }
+        // One that is busy has been asked.
+        tracing::warn!(%error, "Envoy may not drain");
+    }
+    loop {
+        match admin.active_connections().await {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.is_gone() => return,
+            Err(error) => tracing::debug!(%error, "cannot count connections"),
+        }
+        sleep(POLL).await;
+    }
+}

@@ -1,0 +1,110 @@
+//! Writing so that a power cut leaves what was before or what comes after: every write here is on disk when it returns.
+//!
+//! Under test each step is written down as well, so that a test can cut the power between any two.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use sesame_files::open::{self, Rule};
+
+use super::files::{DIRECTORY_MODE, FILE_MODE};
+
+/// One step, as the disk sees it: it is kept for certain only when its file or directory was synced after it.
+#[cfg(test)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    MakeDirectory(PathBuf),
+    Write(PathBuf, Vec<u8>),
+    SyncFile(PathBuf),
+    SyncDirectory(PathBuf),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The steps of this thread.
+    pub(crate) static STEPS: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+#[cfg(test)]
+fn note(step: Step) {
+    STEPS.with_borrow_mut(|steps| steps.push(step));
+}
+
+/// Makes a directory for this user only, with those above it.
+pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
+    if missing.is_empty() {
+        return Ok(open::check_directory(path, Rule::Own)?);
+    }
+    for directory in missing.into_iter().rev() {
+        DirBuilder::new().mode(DIRECTORY_MODE).create(directory)?;
+        #[cfg(test)]
+        note(Step::MakeDirectory(directory.to_owned()));
+        sync_parent(directory)?;
+    }
+    Ok(())
+}
+
+/// Writes a file for this user only. Its name is on disk when its directory is synced.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE);
+    let (mut file, _) = open::open_with(&mut options, path, Rule::Own)?;
+    file.set_len(0)?;
+    #[cfg(test)]
+    note(Step::Write(path.to_owned(), bytes.to_vec()));
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    #[cfg(test)]
+    note(Step::SyncFile(path.to_owned()));
+    Ok(())
+}
+
+/// Renames within a directory.
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    #[cfg(test)]
+    note(Step::Rename(from.to_owned(), to.to_owned()));
+    sync_parent(to)
+}
+
+/// Removes a directory with all in it; when that is on disk does not matter.
+pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
+    fs::remove_dir_all(path)?;
+    #[cfg(test)]
+    note(Step::Remove(path.to_owned()));
+    Ok(())
+}
+
+/// Has the names in a directory on disk.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()?;
+    #[cfg(test)]
+    note(Step::SyncDirectory(path.to_owned()));
+    Ok(())
+}
+
+/// Replaces a small file, or creates it: the old or the new one is there, whatever happens.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(".new");
+    let staged = PathBuf::from(staged);
+    write_file(&staged, bytes)?;
+    rename(&staged, path)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => sync_directory(Path::new(".")),
+        Some(parent) => sync_directory(parent),
+        None => Ok(()),
+    }
+}

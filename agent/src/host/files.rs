@@ -1,0 +1,66 @@
+//! Private files and directories, for readers that are alive: a file is replaced by rename, so whoever opens it finds
+//! the old bytes or the new ones.
+//!
+//! Nothing here survives a power cut for certain; what has to is written by `durable`.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use sesame_files::open::{self, Rule};
+
+/// Mode of directories: Envoy runs as the same user.
+pub(super) const DIRECTORY_MODE: u32 = 0o700;
+/// Mode of all files alike, because even listeners and clusters may carry keys inline.
+pub(super) const FILE_MODE: u32 = 0o600;
+
+/// Creates a directory for this user alone, with its parents. One that exists has to belong to this user.
+pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(open::check_directory(path, Rule::Own)?);
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(DIRECTORY_MODE)
+        .create(path)
+}
+
+/// Writes a new file for this user alone, after removing one of that name. Readers may see half of it.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    remove_if_there(path)?;
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(path)?
+        .write_all(bytes)
+}
+
+/// Replaces a file, or creates it, by a rename of `staged`, which is on the same file system.
+pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_file(staged, bytes)?;
+    fs::rename(staged, path)
+}
+
+/// Removes a file; one that does not exist is no error.
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// Returns the paths in a directory in the order of their names; none if there is no such directory.
+pub(crate) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let listing = match fs::read_dir(directory) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut paths = listing
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}

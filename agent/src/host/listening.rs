@@ -1,0 +1,159 @@
+//! The sockets on which processes take connections, as the kernel sees them: the only proof that a first Envoy has not
+//! given its sockets away, and of which connections it has yet to take.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, SocketAddr};
+
+/// The state LISTEN in `/proc/net/tcp`.
+const LISTEN: &str = "0A";
+
+/// A TCP socket that listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listening {
+    /// Where.
+    pub(crate) address: SocketAddr,
+    /// The kernel's number of it.
+    pub(crate) inode: u64,
+    /// Connections that nobody has taken yet.
+    pub(crate) waiting: u32,
+}
+
+/// How many TCP sockets a process listens on.
+pub(crate) fn count(pid: u32) -> usize {
+    let held = held(pid);
+    all(pid)
+        .iter()
+        .filter(|socket| held.contains_key(&socket.inode))
+        .count()
+}
+
+/// How many connections wait at the sockets of a process.
+pub(crate) fn waiting(pid: u32) -> u32 {
+    let held = held(pid);
+    all(pid)
+        .iter()
+        .filter(|socket| held.contains_key(&socket.inode))
+        .map(|socket| socket.waiting)
+        .sum()
+}
+
+/// All that listen in the process's network namespace.
+pub(crate) fn all(pid: u32) -> Vec<Listening> {
+    ["tcp", "tcp6"]
+        .iter()
+        .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
+        .flat_map(|table| {
+            // The kernel lists those that listen first. There may be a hundred thousand others.
+            let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
+            lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The sockets that a process has, and a descriptor of each.
+pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
+    descriptors
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let target = fs::read_link(entry.path()).ok()?;
+            let number = target.to_str()?.strip_prefix("socket:[")?;
+            let inode = number.strip_suffix(']')?.parse().ok()?;
+            Some((inode, entry.file_name().to_str()?.parse().ok()?))
+        })
+        .collect()
+}
+
+/// A line of `/proc/net/tcp`; none if its socket does not listen.
+fn listening(line: &str) -> Option<Listening> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [_, local, _, state, queues, _, _, _, _, inode, ..] = fields.as_slice() else {
+        return None;
+    };
+    if *state != LISTEN {
+        return None;
+    }
+    let (address, port) = local.split_once(':')?;
+    let (_, waiting) = queues.split_once(':')?;
+    Some(Listening {
+        address: SocketAddr::new(parse_address(address)?, u16::from_str_radix(port, 16).ok()?),
+        inode: inode.parse().ok()?,
+        waiting: u32::from_str_radix(waiting, 16).ok()?,
+    })
+}
+
+/// Hexadecimal words in the host's byte order.
+pub(super) fn parse_address(hex: &str) -> Option<IpAddr> {
+    let mut bytes = Vec::with_capacity(16);
+    for word in hex.as_bytes().chunks(8) {
+        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+        bytes.extend_from_slice(&word.to_ne_bytes());
+    }
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes.as_slice()) {
+        return Some(IpAddr::from(v4));
+    }
+    let v6 = <[u8; 16]>::try_from(bytes.as_slice()).ok()?;
+    Some(IpAddr::from(v6).to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Another process, because other tests open ports in this one.
+    #[test]
+    fn an_open_port_counts_and_a_connection_does_not() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for (socket, counts) in [(OwnedFd::from(listener), 1), (OwnedFd::from(client), 0)] {
+            let mut command = Command::new("sleep");
+            let mut process = command.arg("600").stdin(socket).spawn().unwrap();
+            drop(command);
+            let counted = count(process.id());
+            process.kill().unwrap();
+            process.wait().unwrap();
+            assert_eq!(counted, counts);
+            assert_eq!(count(process.id()), 0);
+        }
+    }
+
+    #[test]
+    fn connections_wait_until_they_are_taken() {
+        for address in [
+            // No other test connects to this one.
+            SocketAddr::from((Ipv4Addr::new(127, 83, 69, 84), 0)),
+            SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+        ] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                assert!(address.is_ipv6(), "a host without IPv4");
+                continue;
+            };
+            let address = listener.local_addr().unwrap();
+            let waiting = || {
+                let all = all(std::process::id());
+                let socket = all.iter().find(|socket| socket.address == address);
+                socket.unwrap().waiting
+            };
+            assert_eq!(waiting(), 0);
+            let _client = TcpStream::connect(address).unwrap();
+            // The client is connected before the kernel has put the connection where it waits.
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while waiting() == 0 {
+                assert!(Instant::now() < deadline, "none waits");
+                std::thread::yield_now();
+            }
+            assert_eq!(waiting(), 1);
+            listener.accept().unwrap();
+            assert_eq!(waiting(), 0);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One agent for each Envoy: a lock on its directory.
+//!
+//! The lock is the kernel's (`flock`), so it ends with the process that holds it, however that ends. Envoy does
+//! not inherit it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use sesame_files::open::{self, Rule};
+
+use super::create_directory;
+
+/// A process that a killed agent was just about to start has the lock until it is started.
+const LAST_BREATH: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Why the lock was not given.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another agent works here.
+    #[error("{directory} is in use by another agent (process {holder}); stop it first or use another directory", directory = .directory.display())]
+    Held {
+        /// The directory.
+        directory: PathBuf,
+        /// The process number that it wrote, or `unknown`.
+        holder: String,
+    },
+    /// The lock file.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// Held until dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock of a directory, creating it if needed; waits for nobody who lives.
+    pub fn acquire(directory: &Path) -> Result<Self, LockError> {
+        let path = directory.join("agent.lock");
+        let failed = |source| LockError::Io {
+            path: path.clone(),
+            source,
+        };
+        create_directory(directory).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let opened = open::open_with(options.mode(0o600), &path, Rule::Own);
+        let (mut file, _) = opened.map_err(|error| failed(error.into()))?;
+        let begun = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let holder = holder(&path);
+                    if lives(&holder) || begun.elapsed() > LAST_BREATH {
+                        return Err(LockError::Held {
+                            directory: directory.to_owned(),
+                            holder,
+                        });
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        file.set_len(0).map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn holder(path: &Path) -> String {
+    match open::read_text(path, Rule::Own, 32) {
+        Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// Whether the process may still be there; one of which nothing is known may.
+fn lives(holder: &str) -> bool {
+    let Ok(process) = holder.parse::<u32>() else {
+        return true;
+    };
+    let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    !std::fs::metadata(format!("/proc/{process}")).is_err_and(|error| gone(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_agent_is_refused_and_told_who_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = Lock::acquire(directory.path()).unwrap();
+        let error = Lock::acquire(directory.path()).unwrap_err().to_string();
+        let own = format!("(process {})", std::process::id());
+        assert!(error.contains(&own), "{error}");
+        drop(first);
+        // A process that another test starts has a copy until it runs its own program.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while let Err(error) = Lock::acquire(directory.path()) {
+            assert!(std::time::Instant::now() < deadline, "{error}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_a_dead_agent_still_had_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let inherited = Lock::acquire(directory.path()).unwrap();
+        // No process has this number.
+        std::fs::write(directory.path().join("agent.lock"), "4194305\n").unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| Lock::acquire(directory.path()));
+            drop(inherited);
+            waiting.join().unwrap().unwrap();
+        });
+    }
+}

@@ -1,0 +1,128 @@
+//! The process that owns a port, as far as `/proc` tells. Best effort: another user's process shows no descriptors.
+
+use std::fmt;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use sesame_proto::schema::Transport;
+
+use super::listening::parse_address;
+
+/// A process with a socket on the port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortOwner {
+    /// Its number.
+    pub pid: u32,
+    /// Its command, as the kernel keeps it: 15 characters.
+    pub name: String,
+}
+
+impl fmt::Display for PortOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name)
+    }
+}
+
+/// Finds the process that owns a port on an address: of TCP a socket that listens, of UDP one that is bound and not
+/// connected. Reads `/proc`: some milliseconds for each thousand processes.
+pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<PortOwner> {
+    let tables = match transport {
+        Transport::Tcp => ["tcp", "tcp6"],
+        Transport::Udp => ["udp", "udp6"],
+    };
+    let inodes: Vec<u64> = tables
+        .iter()
+        .filter_map(|table| fs::read_to_string(Path::new("/proc/net").join(table)).ok())
+        .flat_map(|text| inodes(&text, transport, address, port))
+        .collect();
+    owner(&inodes)
+}
+
+/// The sockets of a table of `/proc/net` that hold the port on this address: on the same, or either on all.
+fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u64> {
+    let state = match transport {
+        Transport::Tcp => "0A",
+        Transport::Udp => "07",
+    };
+    text.lines()
+        .skip(1)
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            let (local, its_state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+            let (its_address, its_port) = local.split_once(':')?;
+            let its_address = parse_address(its_address)?;
+            let held = *its_state == state
+                && u16::from_str_radix(its_port, 16).ok()? == port
+                && (its_address == address
+                    || its_address.is_unspecified()
+                    || address.is_unspecified());
+            held.then(|| inode.parse().ok()).flatten()
+        })
+        .collect()
+}
+
+fn owner(inodes: &[u64]) -> Option<PortOwner> {
+    if inodes.is_empty() {
+        return None;
+    }
+    let wanted: Vec<String> = inodes
+        .iter()
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let processes = fs::read_dir("/proc").ok()?;
+    processes.flatten().find_map(|process| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        let holds = fs::read_dir(process.path().join("fd"))
+            .ok()?
+            .flatten()
+            .any(|fd| {
+                fs::read_link(fd.path()).is_ok_and(|target| {
+                    wanted
+                        .iter()
+                        .any(|wanted| target.as_os_str() == wanted.as_str())
+                })
+            });
+        holds.then(|| PortOwner {
+            pid,
+            name: fs::read_to_string(process.path().join("comm"))
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[cfg(target_endian = "little")]
+    const TABLE: &str = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0
+   1: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0
+   2: 0100007F:1F90 0100007F:8888 01 00000000:00000000 00:00000000 00000000     0        0 4713 1 0 100 0 0 10 0
+   3: nonsense
+";
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn the_sockets_that_listen_on_the_address_or_on_all_are_found() {
+        let at = |address: [u8; 4], port| inodes(TABLE, Transport::Tcp, address.into(), port);
+        assert_eq!(at([127, 0, 0, 1], 8080), [4711]);
+        assert_eq!(at([0, 0, 0, 0], 8080), [4711]);
+        assert_eq!(at([127, 0, 0, 2], 8080), Vec::<u64>::new());
+        assert_eq!(at([192, 0, 2, 1], 80), [4712]);
+    }
+
+    #[test]
+    fn this_process_holds_its_own_port() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let owner = find(Transport::Tcp, Ipv4Addr::LOCALHOST.into(), port).unwrap();
+        assert_eq!(owner.pid, std::process::id());
+    }
+}

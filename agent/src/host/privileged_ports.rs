@@ -1,0 +1,56 @@
+//! Ports that only a process with a capability may open.
+
+use std::fmt;
+use std::fs;
+
+const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+
+/// Why the kernel says "permission denied" of a port, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrivilegedPort {
+    port: u16,
+    /// The first that everybody may open.
+    first_free: u16,
+}
+
+impl fmt::Display for PrivilegedPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { port, first_free } = self;
+        write!(
+            f,
+            "ports below {first_free} need CAP_NET_BIND_SERVICE: give it to the agent (AmbientCapabilities= in its unit), map the port to another (--port-map {port}:8080), or lower net.ipv4.ip_unprivileged_port_start"
+        )
+    }
+}
+
+/// Judges a refusal of the port by its words.
+pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
+    let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
+    judge(port, words, first_free)
+}
+
+fn judge(port: u16, words: &str, first_free: u16) -> Option<PrivilegedPort> {
+    let low = port < first_free && words.ends_with("Permission denied");
+    low.then_some(PrivilegedPort { port, first_free })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_denied_low_port_needs_the_capability() {
+        let denied = "cannot bind '127.0.0.1:80': Permission denied";
+        assert!(judge(80, denied, 1024).is_some());
+        // Another rule forbids it, for instance one of SELinux.
+        assert_eq!(judge(80, denied, 80), None);
+        assert_eq!(
+            judge(
+                80,
+                "cannot bind '127.0.0.1:80': Address already in use",
+                1024
+            ),
+            None
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! Processes of the host, as `/proc` shows them.
+//!
+//! A process number alone is not an identity: numbers are used again. With the start time it is.
+
+use std::fs;
+
+/// Returns the start time of a process in clock ticks since boot; `None` if there is no such process.
+pub fn start_time(pid: u32) -> Option<u64> {
+    // After the name, which is in parentheses and may contain anything, the state is field 3.
+    stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// Tells whether a process exists and is not a zombie.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Tells whether a process is on its way out: its sockets may still be there, but not for long.
+pub(crate) fn is_ending(pid: u32) -> bool {
+    /// The flag `PF_EXITING` of the kernel.
+    const EXITING: u64 = 0x4;
+    // The state is field 3, the flags are field 9.
+    let flags = |stat: &str| stat.split_whitespace().nth(9 - 3)?.parse::<u64>().ok();
+    !is_alive(pid)
+        || stat(pid).is_none_or(|stat| flags(&stat).is_some_and(|flags| flags & EXITING != 0))
+}
+
+fn stat(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.to_owned())
+}
+
+/// Returns the arguments of a process after its name; `None` if there is no such process.
+pub(crate) fn arguments(pid: u32) -> Option<Vec<String>> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let parts = text.trim_end_matches('\0').split('\0').skip(1);
+    Some(parts.map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_a_start_time_and_a_missing_one_has_none() {
+        let own = std::process::id();
+        assert!(start_time(own).is_some());
+        assert!(is_alive(own));
+        assert!(!is_ending(own));
+        assert!(is_ending(u32::MAX));
+        assert_eq!(start_time(u32::MAX), None);
+    }
+}

@@ -1,0 +1,241 @@
+//! The instances of this host's Gateways: carries out what `lifecycle` plans.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sesame_gateway_api::api::NamespacedName;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+use super::accepted;
+use super::commands::QueuedCommand;
+use super::directories::Directories;
+use super::engine::Known;
+use super::instance::{Instance, Settings};
+use super::lifecycle::{self, Facts, Plan};
+use super::observed::{AllObserved, Observed};
+use super::server::CommandQueues;
+use super::shutdown::Ending;
+use super::target::{Target, Targets};
+use crate::envoy::{Supervisor, SupervisorConfig};
+
+/// Time that an instance has to end what it is doing when the agent leaves; a restart of Envoy can take a minute.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// Every Gateway that has an Envoy on this host.
+pub(super) struct Gateways {
+    settings: Arc<Settings>,
+    directories: Directories,
+    known: watch::Receiver<Known>,
+    /// Instances that there are, for who observes them.
+    observed: watch::Sender<AllObserved>,
+    /// Command queues of these.
+    queues: watch::Sender<CommandQueues>,
+    running: BTreeMap<NamespacedName, Running>,
+    /// Gateways that were withdrawn and whose Envoys have not ended, with the addresses where those listen.
+    draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
+    /// The drains of these. Each ends with the name, and with whether it is certain that the Envoy has ended.
+    drains: JoinSet<(NamespacedName, bool)>,
+    /// Gateways that waited when they were planned last, each with one that it waits for.
+    waiting: BTreeMap<NamespacedName, NamespacedName>,
+}
+
+/// One Gateway's task, and the channels to and from it.
+struct Running {
+    observed: watch::Receiver<Observed>,
+    commands: mpsc::Sender<QueuedCommand>,
+    stop: watch::Sender<Option<Ending>>,
+    task: JoinHandle<()>,
+    /// Addresses where it listens.
+    addresses: Vec<IpAddr>,
+}
+
+impl Gateways {
+    /// Starts with the Gateways that an earlier agent had withdrawn and whose Envoys it had not ended: they are drained.
+    pub(super) fn new(
+        settings: Settings,
+        directories: Directories,
+        known: watch::Receiver<Known>,
+    ) -> Self {
+        let draining = accepted::withdrawn(&directories);
+        let mut drains = JoinSet::new();
+        for name in draining.keys() {
+            let left = directories.gateway(name);
+            let (socket, bootstrap) = (left.admin_socket(), Bytes::new());
+            let config = SupervisorConfig::new(&settings.binary, &left.runtime, socket, bootstrap);
+            drains.spawn(end_leftover(name.clone(), config, settings.drain));
+        }
+        Self {
+            settings: Arc::new(settings),
+            directories,
+            known,
+            observed: watch::Sender::default(),
+            queues: watch::Sender::default(),
+            running: BTreeMap::new(),
+            draining,
+            drains,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Returns what each instance observes, as instances come and go.
+    pub(super) fn observed(&self) -> watch::Receiver<AllObserved> {
+        self.observed.subscribe()
+    }
+
+    /// Returns where each instance takes its commands, as instances come and go.
+    pub(super) fn queues(&self) -> watch::Receiver<CommandQueues> {
+        self.queues.subscribe()
+    }
+
+    /// Starts and withdraws Gateways until there is an instance of each target, and tells who is to know of them.
+    pub(super) fn reconcile(&mut self, targets: &Targets) {
+        let wanted = targets.iter();
+        let draining = self.draining.iter();
+        let Plan {
+            start,
+            withdraw,
+            wait,
+        } = lifecycle::plan(&Facts {
+            wanted: wanted
+                .map(|(name, target)| (name, target.addresses()))
+                .collect(),
+            running: self.running.keys().collect(),
+            draining: draining.map(|(name, at)| (name, at.as_slice())).collect(),
+        });
+        for (name, running) in &mut self.running {
+            if let Some(target) = targets.get(name) {
+                running.addresses = target.addresses().to_vec();
+            }
+        }
+        for name in start {
+            if let Some(target) = targets.get(&name) {
+                accepted::take_back(&self.directories, &name);
+                let running = self.start(&name, target);
+                self.running.insert(name, running);
+            }
+        }
+        for name in withdraw {
+            self.withdraw(name);
+        }
+        if wait != self.waiting {
+            for (gateway, other) in &wait {
+                tracing::info!(%gateway, "the Gateway is started when the Envoy of {other}, which drains at one of its addresses, has ended");
+            }
+            self.waiting = wait;
+        }
+        self.publish();
+    }
+
+    fn start(&self, name: &NamespacedName, target: &Arc<Target>) -> Running {
+        let (stop, stopped) = watch::channel(None);
+        let (commands, queue) = mpsc::channel(1);
+        let (sender, observed) = watch::channel(Observed::default());
+        let instance = Instance {
+            gateway: name.clone(),
+            directories: self.directories.gateway(name),
+            settings: Arc::clone(&self.settings),
+            observed: sender,
+        };
+        let (known, first) = (self.known.clone(), Arc::clone(target));
+        Running {
+            observed,
+            commands,
+            stop,
+            task: tokio::spawn(instance.run(known, first, queue, stopped)),
+            addresses: target.addresses().to_vec(),
+        }
+    }
+
+    fn withdraw(&mut self, name: NamespacedName) {
+        let Some(running) = self.running.remove(&name) else {
+            return;
+        };
+        accepted::withdraw(&self.directories, &name);
+        self.draining
+            .insert(name.clone(), running.addresses.clone());
+        let ending = Ending::Drain(self.settings.drain);
+        self.drains.spawn(async move {
+            let ended = running.stop(&name, ending).await;
+            (name, ended)
+        });
+    }
+
+    fn publish(&self) {
+        let observed = self.running.iter();
+        let observed = observed.map(|(name, running)| (name.clone(), running.observed.clone()));
+        self.observed.send_replace(observed.collect());
+        let queues = self.running.iter();
+        let queues = queues.map(|(name, running)| (name.to_string(), running.commands.clone()));
+        self.queues.send_replace(queues.collect());
+    }
+
+    /// Waits until the Envoy of a withdrawn Gateway has ended, and removes what that has left; for ever while none
+    /// drains. May be cancelled.
+    pub(super) async fn drained(&mut self) {
+        let Some(Ok((name, ended))) = self.drains.join_next().await else {
+            return std::future::pending().await;
+        };
+        self.draining.remove(&name);
+        accepted::forget(&self.directories, &name);
+        if ended {
+            self.directories.forget_runtime(&name);
+        }
+    }
+
+    /// Ends every instance; withdrawn Gateways are waited for, unless Envoys are left serving.
+    pub(super) async fn stop(mut self, ending: Ending) {
+        let stops = self.running.into_iter().map(|(name, running)| async move {
+            running.stop(&name, ending).await;
+        });
+        futures::future::join_all(stops).await;
+        // With Ending::Leave the next agent goes on with these drains.
+        while ending != Ending::Leave
+            && let Some(ended) = self.drains.join_next().await
+        {
+            if let Ok((name, _)) = ended {
+                accepted::forget(&self.directories, &name);
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Waits until the Envoy has ended, or was left to itself. Returns false if that is not certain.
+    async fn stop(mut self, name: &NamespacedName, ending: Ending) -> bool {
+        self.stop.send_replace(Some(ending));
+        let ended = match ending {
+            Ending::Drain(_) => (&mut self.task).await,
+            Ending::Leave => {
+                let Ok(ended) = timeout(LEAVING, &mut self.task).await else {
+                    // Whatever it is doing, the next agent goes on with it, as after any other death of this one.
+                    self.task.abort();
+                    return false;
+                };
+                ended
+            }
+        };
+        if let Err(error) = ended {
+            tracing::error!(gateway = %name, %error, "the Gateway's task has failed");
+            return false;
+        }
+        true
+    }
+}
+
+/// Ends the Envoy of a withdrawn Gateway that an earlier agent had not ended yet.
+async fn end_leftover(
+    name: NamespacedName,
+    config: SupervisorConfig,
+    drain: Duration,
+) -> (NamespacedName, bool) {
+    let ended = Supervisor::end_running(&config, drain).await;
+    if let Err(error) = &ended {
+        tracing::error!(gateway = %name, %error, "the Gateway was withdrawn, but its Envoy cannot be found");
+    }
+    (name, ended.is_ok())
+}

@@ -1,0 +1,88 @@
+//! The start of an instance: adopts the Envoy that an earlier agent left, or writes the files and starts one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Instance;
+use crate::apply::{self, Applier};
+use crate::envoy::{Supervisor, SupervisorConfig};
+use crate::run::target::Target;
+
+/// Envoy spreads the end of connections over the time it drains.
+const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
+
+/// A configuration on disk and an Envoy that reads it.
+pub(super) struct Started {
+    pub(super) applier: Applier,
+    pub(super) supervisor: Supervisor,
+    /// True if Envoy serves the files that were there, as they were.
+    pub(super) from_files: bool,
+    /// Bootstrap that the Envoy was started with.
+    pub(super) bootstrap: Bytes,
+}
+
+impl Instance {
+    /// Starts once; what fails may be tried again.
+    pub(super) async fn start(&self, first: &Arc<Target>) -> anyhow::Result<Started> {
+        let config = self.supervisor_config(first);
+        let running = Supervisor::finds_running(&config)?;
+        let (mut applier, opened) =
+            Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;
+        if opened.undone > 0 {
+            tracing::warn!(gateway = %self.gateway, files = opened.undone, "an interrupted change was undone");
+        }
+        if !opened.junk.is_empty() {
+            tracing::warn!(gateway = %self.gateway, files = ?opened.junk, "files for Envoy were damaged or not ours; they are written anew");
+        }
+        // Others may have damaged them since, or this agent may open more or fewer files than the last.
+        applier.share_out(&first.rendered.shares)?;
+        let from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
+        if running.is_some() {
+            tracing::info!(gateway = %self.gateway, "an Envoy is already running; taking it over");
+        } else if from_files {
+            // The files are what Envoy accepted last; what was kept on disk may be one change older.
+            tracing::info!(gateway = %self.gateway, "starting Envoy from the files that are there");
+        } else {
+            // Nobody reads the files yet: they can be written in any order.
+            let wanted = apply::Wanted {
+                rendered: &first.rendered,
+                serials: &BTreeMap::new(),
+                may_empty: true,
+            };
+            applier.apply(wanted, None).await?;
+        }
+        self.observed.send_modify(|observed| {
+            observed.admin = self.directories.admin_socket();
+            observed.envoy_version.clone_from(&self.settings.version);
+            observed.trouble = None;
+        });
+        Ok(Started {
+            applier,
+            bootstrap: config.bootstrap.clone(),
+            supervisor: Supervisor::start(config)?,
+            from_files,
+        })
+    }
+
+    fn supervisor_config(&self, first: &Target) -> SupervisorConfig {
+        let mut config = SupervisorConfig::new(
+            &self.settings.binary,
+            &self.directories.runtime,
+            self.directories.admin_socket(),
+            first.bootstrap.clone(),
+        );
+        config.concurrency = self.settings.concurrency;
+        config.drain_time = self.settings.drain.max(SHORTEST_DRAIN);
+        config.takeover = self.settings.takeover;
+        config.launcher = Some(self.settings.launcher.clone());
+        config
+    }
+}
+
+fn has_files(applier: &Applier) -> bool {
+    let on_disk = applier.on_disk();
+    on_disk.has_listeners && on_disk.has_clusters && !on_disk.content.listeners.is_empty()
+}

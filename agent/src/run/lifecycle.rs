@@ -1,0 +1,155 @@
+//! Decides which Gateways get an Envoy now, which wait, and which lose theirs. Pure: facts in, plan out.
+//!
+//! Every Gateway that the source wants has an instance; one that it no longer wants is withdrawn, and its Envoy drains
+//! beside the others. Two Envoys at one address would share its connections out between them, so a Gateway waits
+//! while an Envoy that drains has one of its addresses, or is its own from before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use sesame_gateway_api::api::NamespacedName;
+
+use super::addresses::overlap;
+
+/// The Gateways of this host at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Facts<'a> {
+    /// Addresses of each Gateway that the source wants.
+    pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
+    /// Gateways that have an instance.
+    pub(super) running: BTreeSet<&'a NamespacedName>,
+    /// Gateways that were withdrawn and whose Envoys have not ended, with the addresses where those listen.
+    pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
+}
+
+/// Changes that bring the instances in line with what is wanted. What is in neither list stays as it is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Gateways to start, in the order of their names.
+    pub(super) start: Vec<NamespacedName>,
+    /// Gateways to withdraw, in the order of their names. They are drained after the others have been started, so a
+    /// Gateway that takes another's place in one change does not wait for its end: nobody is refused meanwhile.
+    pub(super) withdraw: Vec<NamespacedName>,
+    /// Gateways that wait, each with one of those that it waits for.
+    pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
+}
+
+/// Returns the plan for these facts.
+pub(super) fn plan(facts: &Facts<'_>) -> Plan {
+    let Facts {
+        wanted,
+        running,
+        draining,
+    } = facts;
+    let mut plan = Plan::default();
+    for (name, addresses) in wanted {
+        if running.contains(name) {
+            continue;
+        }
+        let obstacle = draining
+            .iter()
+            .find(|(other, held)| *other == name || overlap(held, addresses));
+        match obstacle {
+            Some((other, _)) => {
+                plan.wait.insert((*name).clone(), (*other).clone());
+            }
+            None => plan.start.push((*name).clone()),
+        }
+    }
+    let unwanted = running.iter().filter(|name| !wanted.contains_key(*name));
+    plan.withdraw = unwanted.map(|name| (*name).clone()).collect();
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names and addresses, as a test writes them.
+    type Listed = [(&'static str, &'static [&'static str])];
+
+    fn name(name: &str) -> NamespacedName {
+        NamespacedName::new("default", name)
+    }
+
+    fn owned(listed: &Listed) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
+        let parsed = |list: &[&str]| list.iter().map(|ip| ip.parse().unwrap()).collect();
+        let entries = listed.iter().map(|(key, list)| (name(key), parsed(list)));
+        entries.collect()
+    }
+
+    fn borrowed(
+        owned: &BTreeMap<NamespacedName, Vec<IpAddr>>,
+    ) -> BTreeMap<&NamespacedName, &[IpAddr]> {
+        let entries = owned.iter().map(|(name, list)| (name, list.as_slice()));
+        entries.collect()
+    }
+
+    fn planned(wanted: &Listed, running: &[&str], draining: &Listed) -> Plan {
+        let (wanted, draining) = (owned(wanted), owned(draining));
+        let running: Vec<NamespacedName> = running.iter().map(|text| name(text)).collect();
+        plan(&Facts {
+            wanted: borrowed(&wanted),
+            running: running.iter().collect(),
+            draining: borrowed(&draining),
+        })
+    }
+
+    fn names(names: &[&str]) -> Vec<NamespacedName> {
+        names.iter().map(|text| name(text)).collect()
+    }
+
+    #[test]
+    fn a_wanted_gateway_starts_and_one_that_runs_stays() {
+        let wanted: &Listed = &[("a", &["10.0.0.1"]), ("b", &["10.0.0.2"])];
+        assert_eq!(planned(wanted, &[], &[]).start, names(&["a", "b"]));
+        let second = planned(wanted, &["a"], &[]);
+        assert_eq!(second.start, names(&["b"]));
+        assert_eq!(planned(wanted, &["a", "b"], &[]), Plan::default());
+    }
+
+    #[test]
+    fn a_gateway_that_is_no_longer_wanted_is_withdrawn() {
+        let plan = planned(&[("a", &["10.0.0.1"])], &["a", "b"], &[]);
+        assert_eq!((plan.start, plan.withdraw), (vec![], names(&["b"])));
+    }
+
+    #[test]
+    fn a_gateway_waits_while_an_envoy_that_drains_has_its_address() {
+        let draining: &Listed = &[("old", &["10.0.0.1"])];
+        let plan = planned(&[("new", &["10.0.0.1"])], &[], draining);
+        assert_eq!(plan.start, []);
+        assert_eq!(plan.wait, BTreeMap::from([(name("new"), name("old"))]));
+        let elsewhere = planned(&[("new", &["10.0.0.2"])], &[], draining);
+        assert_eq!(elsewhere.start, names(&["new"]));
+        // All addresses are everybody's.
+        let all = planned(&[("new", &["0.0.0.0"])], &[], draining);
+        assert_eq!(all.start, []);
+        assert_eq!(
+            planned(&[("new", &["0.0.0.0"])], &[], &[]).start,
+            names(&["new"])
+        );
+    }
+
+    #[test]
+    fn a_gateway_that_comes_back_waits_for_its_own_envoy_wherever_that_listens() {
+        let plan = planned(&[("a", &["10.0.0.2"])], &[], &[("a", &[])]);
+        assert_eq!(plan.wait, BTreeMap::from([(name("a"), name("a"))]));
+    }
+
+    #[test]
+    fn a_gateway_that_runs_is_not_disturbed_by_one_that_drains_beside_it() {
+        let plan = planned(&[("a", &["0.0.0.0"])], &["a"], &[("b", &["0.0.0.0"])]);
+        assert_eq!(plan, Plan::default());
+    }
+
+    #[test]
+    fn a_gateway_that_takes_the_place_of_another_in_one_change_does_not_wait() {
+        let plan = planned(&[("new", &["10.0.0.1"])], &["old"], &[]);
+        assert_eq!(
+            (plan.start, plan.withdraw),
+            (names(&["new"]), names(&["old"]))
+        );
+        assert_eq!(plan.wait, BTreeMap::new());
+    }
+}

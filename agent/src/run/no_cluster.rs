@@ -1,0 +1,49 @@
+//! Stands in for `cluster` in an agent that is built without it: there are no values of these types, so nothing here runs.
+
+use std::net::IpAddr;
+
+use sesame_gateway_api::resolve::ResolvedGateway;
+use tokio::sync::watch;
+
+use super::engine::Known;
+use super::observed::AllObserved;
+use super::report::ClusterReport;
+use super::snapshot_engine::SnapshotEngine;
+
+/// No cluster.
+#[derive(Clone, Copy, Debug)]
+pub enum Settings {}
+
+/// No way to a cluster.
+pub(super) type Clients = Settings;
+
+/// Nobody who reports to a cluster.
+pub(super) struct Reporter(Settings);
+
+pub(super) fn report(settings: &Settings) -> ClusterReport {
+    match *settings {}
+}
+
+pub(super) fn start(
+    settings: &Settings,
+    _: SnapshotEngine,
+    _: Vec<ResolvedGateway>,
+) -> anyhow::Result<Clients> {
+    match *settings {}
+}
+
+impl Reporter {
+    pub(super) fn start(
+        settings: &Settings,
+        _: &[IpAddr],
+        _: Clients,
+        _: watch::Receiver<Known>,
+        _: watch::Receiver<AllObserved>,
+    ) -> Self {
+        match *settings {}
+    }
+
+    pub(super) async fn finish(self) {
+        match self.0 {}
+    }
+}

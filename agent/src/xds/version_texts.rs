@@ -1,0 +1,31 @@
+//! The versions that Envoy reports as accepted.
+
+use std::collections::HashMap;
+
+use super::Subscription;
+
+/// Versions that the subscriptions of one Envoy have accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionTexts {
+    pub(crate) by_scope: HashMap<String, String>,
+}
+
+impl VersionTexts {
+    /// Returns the accepted version; empty if nothing was accepted yet, `None` if Envoy has no such subscription.
+    /// When several statistics are of one subscription, `wanted` wins.
+    pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
+        if let Some(scope) = subscription.stat_scope() {
+            return self.by_scope.get(&scope).map(String::as_str);
+        }
+        let mut found = None;
+        for (scope, version) in &self.by_scope {
+            if subscription.owns_stat(scope) {
+                found = Some(version.as_str());
+                if version == wanted {
+                    break;
+                }
+            }
+        }
+        found
+    }
+}

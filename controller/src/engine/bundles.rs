@@ -1,0 +1,138 @@
+//! The bundles of all Gateways: made by a whole resolution, and changed in place where only endpoints or routes changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sesame_proto::schema::EndpointSet;
+use sesame_proto::shard::{Refreshed, Splitter};
+
+use super::cluster_state::ClusterState;
+use crate::publish::{Bundle, Desired, DesiredPublications};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_gateway_api::resolve::reroute::GatewayHosts;
+use sesame_gateway_api::status::Statuses;
+use sesame_gateway_api::world::{Kind, World};
+use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL};
+
+/// The last bundle of each Gateway, and what is needed to make the next one from it.
+#[derive(Debug, Default)]
+pub(super) struct Bundles {
+    splitters: BTreeMap<NamespacedName, Splitter>,
+    desired: DesiredPublications,
+    /// True if some Gateway could not be published.
+    failed: bool,
+}
+
+/// Outcome of a change of endpoints alone.
+#[derive(Debug)]
+pub(super) enum Refresh {
+    /// The publications stay as they are.
+    Same,
+    /// These are desired now.
+    Changed(DesiredPublications),
+    /// Nothing but a whole resolution can tell.
+    Whole,
+}
+
+impl Bundles {
+    /// Builds the publication of each Gateway. The second value holds the reason for each that cannot be built.
+    pub(super) fn build(
+        &mut self,
+        gateways: Vec<ResolvedGateway>,
+        statuses: &Statuses,
+        unserved: &BTreeSet<NamespacedName>,
+        state: &ClusterState,
+    ) -> (DesiredPublications, BTreeMap<NamespacedName, String>) {
+        let mut desired: DesiredPublications = statuses
+            .gateways
+            .keys()
+            .filter(|name| !unserved.contains(*name))
+            .map(|name| (name.clone(), Desired::Retain))
+            .collect();
+        for key in state.broken(Kind::Gateway) {
+            desired.entry(key.name.clone()).or_insert(Desired::Retain);
+        }
+        let mut unpublishable = BTreeMap::new();
+        let mut splitters = BTreeMap::new();
+        for resolved in gateways {
+            let name = resolved.gateway.clone();
+            let fleet = fleet(state.world(), &name);
+            let mut splitter = self.splitters.remove(&name).unwrap_or_default();
+            match Bundle::new(resolved, &fleet, &mut splitter) {
+                Ok(bundle) => {
+                    desired.insert(name.clone(), Desired::Publish(Arc::new(bundle)));
+                }
+                Err(why) => {
+                    tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; what was published stays");
+                    unpublishable.insert(name.clone(), why);
+                }
+            }
+            splitters.insert(name, splitter);
+        }
+        *self = Self {
+            splitters,
+            desired: desired.clone(),
+            failed: !unpublishable.is_empty(),
+        };
+        (desired, unpublishable)
+    }
+
+    /// Makes the same with these virtual hosts; none if only a whole resolution tells, which is to follow then.
+    pub(super) fn reroute(&mut self, hosts: Vec<GatewayHosts>) -> Option<DesiredPublications> {
+        for (name, hosts) in hosts {
+            let splitter = self.splitters.get_mut(&name)?;
+            let Some(Desired::Publish(bundle)) = self.desired.get_mut(&name) else {
+                return None;
+            };
+            *bundle = Arc::new(bundle.rerouted(hosts, splitter)?);
+        }
+        Some(self.desired.clone())
+    }
+
+    /// Replaces these endpoint sets in the bundles that hold them.
+    pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
+        // It may be possible with these endpoints.
+        if self.failed {
+            return Refresh::Whole;
+        }
+        let mut changed = false;
+        for (name, splitter) in &mut self.splitters {
+            let Some(Desired::Publish(bundle)) = self.desired.get_mut(name) else {
+                continue;
+            };
+            match splitter.refresh(sets) {
+                Ok(Refreshed::Shards(shards)) if shards.is_empty() => {}
+                Ok(Refreshed::Shards(shards)) => {
+                    *bundle = Arc::new(bundle.with_endpoints(shards));
+                    changed = true;
+                }
+                // A resolution tells which Gateway it is, and the reason.
+                Ok(Refreshed::Whole) | Err(_) => return Refresh::Whole,
+            }
+        }
+        if changed {
+            Refresh::Changed(self.desired.clone())
+        } else {
+            Refresh::Same
+        }
+    }
+}
+
+/// Returns the fleet in the Gateway's label, or else in the label of its class.
+fn fleet(world: &World, name: &NamespacedName) -> String {
+    let Some(gateway) = world.gateways.get(&name.namespace, &name.name) else {
+        return DEFAULT_FLEET.to_owned();
+    };
+    let of_class = || {
+        world
+            .gateway_classes
+            .get("", &gateway.spec.gateway_class_name)?
+            .metadata
+            .labels
+            .get(FLEET_LABEL)
+    };
+    let label = gateway.metadata.labels.get(FLEET_LABEL).or_else(of_class);
+    let label = label.filter(|label| !label.is_empty());
+    label.unwrap_or(DEFAULT_FLEET).to_owned()
+}

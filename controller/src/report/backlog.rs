@@ -1,0 +1,240 @@
+//! The objects whose status may have to be written, and the pace at which they may be.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::agents::Agents;
+use super::events::Expiring;
+use super::liveness::Moment;
+use super::pace::Pace;
+use super::write::Outcome;
+use crate::retry::{Pauses, Retry};
+use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
+use crate::watch::StoredStatus;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::{Kind, ObjectKey};
+
+/// Pause after a write that another controller's has overtaken.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Pauses between attempts at a write that was refused.
+const PAUSES: Pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(30));
+
+/// Statuses as they should be and as they are stored, and the objects where the two may differ.
+#[derive(Default)]
+pub(super) struct Backlog {
+    pub(super) resolved: Option<Arc<ResolvedStatuses>>,
+    /// Warnings about certificates.
+    pub(super) expiring: Expiring,
+    pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
+    /// Objects whose status may have to be written.
+    pub(super) open: BTreeSet<ObjectKey>,
+    /// Objects being written.
+    pub(super) writing: BTreeSet<ObjectKey>,
+    pub(super) paces: BTreeMap<ObjectKey, Pace>,
+    /// Objects whose write failed, and when they are written next.
+    pub(super) retries: BTreeMap<ObjectKey, Retry>,
+    /// Statuses that were written last, with the version that the write gave: the API server may drop fields that it does not
+    /// know.
+    pub(super) written: BTreeMap<ObjectKey, (Box<str>, Value)>,
+}
+
+impl Backlog {
+    /// Takes a change, and opens the objects that it concerns.
+    pub(super) fn take(&mut self, change: StatusChange, agents: &mut Agents) {
+        let StatusChange { stored, resolved } = change;
+        for (key, stored) in stored {
+            if let Some(stored) = stored {
+                self.put(key, stored);
+            } else {
+                self.stored.remove(&key);
+                self.open.remove(&key);
+                self.retries.remove(&key);
+                self.written.remove(&key);
+            }
+        }
+        match resolved {
+            None => {}
+            Some(Resolved::World(resolved)) => {
+                self.open_differences(&resolved);
+                self.resolved = Some(resolved);
+                self.note_revisions(agents);
+            }
+            Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
+                // The whole world was resolved before, and nobody else holds the outcome by now.
+                let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
+                    return;
+                };
+                self.open.extend(routes.iter().map(|(key, _)| key.clone()));
+                resolved.statuses.routes.extend(routes);
+                if !revisions.is_empty() {
+                    resolved.revisions = revisions;
+                    self.note_revisions(agents);
+                }
+            }
+        }
+    }
+
+    fn note_revisions(&mut self, agents: &mut Agents) {
+        if let Some(resolved) = &self.resolved {
+            let gateways = agents.note_revisions(resolved, Moment::now());
+            self.touch(gateways);
+        }
+    }
+
+    fn put(&mut self, key: ObjectKey, stored: StoredStatus) {
+        let before = self.stored.get(&key);
+        // The answer to a write may overtake the watch.
+        if before.is_some_and(|before| before.number() > stored.number()) {
+            return;
+        }
+        // The status of an object that was changed is wrong until it is written: no pause for that.
+        if before.is_some_and(|before| before.generation != stored.generation) {
+            self.paces.remove(&key);
+        }
+        self.stored.insert(key.clone(), stored);
+        self.open.insert(key);
+    }
+
+    /// Opens the objects whose resolved status has changed.
+    fn open_differences(&mut self, new: &ResolvedStatuses) {
+        let Some(old) = &self.resolved else {
+            self.open.extend(self.stored.keys().cloned());
+            return;
+        };
+        let of = |kind| {
+            move |name: &NamespacedName| ObjectKey {
+                kind,
+                name: name.clone(),
+            }
+        };
+        let (before, after) = (&old.statuses, &new.statuses);
+        let classes = differences(&before.gateway_classes, &after.gateway_classes);
+        self.open.extend(classes.map(of(Kind::GatewayClass)));
+        let gateways = differences(&before.gateways, &after.gateways);
+        self.open.extend(gateways.map(of(Kind::Gateway)));
+        let sets = differences(&before.listener_sets, &after.listener_sets);
+        self.open.extend(sets.map(of(Kind::ListenerSet)));
+        self.open
+            .extend(differences(&before.routes, &after.routes).cloned());
+        let policies = differences(&before.backend_tls_policies, &after.backend_tls_policies);
+        self.open.extend(policies.map(of(Kind::BackendTlsPolicy)));
+        let unpublishable = differences(&old.unpublishable, &new.unpublishable);
+        self.open.extend(unpublishable.map(of(Kind::Gateway)));
+    }
+
+    /// Opens all objects of a kind.
+    pub(super) fn open_all(&mut self, kind: Kind) {
+        let keys = self.stored.keys().filter(|key| key.kind == kind).cloned();
+        self.open.extend(keys);
+    }
+
+    /// Opens the Gateways whose warnings about certificates have changed.
+    pub(super) fn open_expiring(&mut self, now: Timestamp) {
+        let Some(resolved) = &self.resolved else {
+            return;
+        };
+        let expiring: Expiring = resolved
+            .expiries
+            .keys()
+            .map(|gateway| (gateway.clone(), resolved.warnings(gateway, now)))
+            .filter(|(_, warnings)| !warnings.is_empty())
+            .collect();
+        let others = differences(&self.expiring, &expiring);
+        self.open.extend(others.map(|name| ObjectKey {
+            kind: Kind::Gateway,
+            name: name.clone(),
+        }));
+        self.expiring = expiring;
+    }
+
+    /// Opens objects whose reports have changed.
+    pub(super) fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
+        if let Some(resolved) = &self.resolved {
+            let sets = resolved
+                .statuses
+                .listener_sets
+                .iter()
+                .filter(|(_, status)| {
+                    keys.iter()
+                        .any(|key| key.kind == Kind::Gateway && key.name == status.gateway)
+                });
+            self.open.extend(sets.map(|(name, _)| ObjectKey {
+                kind: Kind::ListenerSet,
+                name: name.clone(),
+            }));
+        }
+        self.open.extend(keys);
+    }
+
+    /// Takes the outcome of a write.
+    pub(super) fn wrote(&mut self, key: ObjectKey, outcome: Outcome) {
+        self.writing.remove(&key);
+        match outcome {
+            Outcome::Stored { stored, change } => {
+                self.retries.remove(&key);
+                self.written
+                    .insert(key.clone(), (stored.version.clone(), change));
+                if self.stored.contains_key(&key) {
+                    self.put(key, stored);
+                }
+            }
+            Outcome::Gone => {}
+            // The watch brings the new version, or has already.
+            Outcome::Changed => {
+                let retry = Retry::soon(AGAIN, &PAUSES, Instant::now());
+                self.retries.insert(key, retry);
+            }
+            Outcome::Failed => {
+                let retry = Retry::after(self.retries.get(&key), &PAUSES, Instant::now());
+                self.retries.insert(key, retry);
+            }
+        }
+    }
+}
+
+/// Returns the keys of entries that are not in both maps, or differ.
+fn differences<'a, K: Ord, V: PartialEq>(
+    before: &'a BTreeMap<K, V>,
+    after: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = &'a K> {
+    // Both are in order, so no key is looked up.
+    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let order = match (before.peek(), after.peek()) {
+                (Some((old, _)), Some((new, _))) => old.cmp(new),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return None,
+            };
+            let old = order.is_le().then(|| before.next()).flatten();
+            let new = order.is_ge().then(|| after.next()).flatten();
+            match (old, new) {
+                (Some((_, old)), Some((_, new))) if old == new => {}
+                (old, new) => return new.or(old).map(|(key, _)| key),
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_new_or_other_differs_and_nothing_else() {
+        let map = |pairs: &[(u8, u8)]| pairs.iter().copied().collect::<BTreeMap<_, _>>();
+        let before = map(&[(1, 1), (2, 1), (4, 1), (6, 1)]);
+        let after = map(&[(0, 1), (2, 1), (4, 2), (5, 1), (6, 1), (9, 1)]);
+        let found: Vec<u8> = differences(&before, &after).copied().collect();
+        assert_eq!(found, [0, 1, 4, 5, 9]);
+        assert_eq!(differences(&after, &after).next(), None);
+        assert_eq!(differences(&before, &map(&[])).count(), 4);
+    }
+}

@@ -1,0 +1,149 @@
+//! Composes the status of one object: the outcome of resolution with what hosts, the publisher and the provisioner
+//! report. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::fleet::{FOREIGN_ADDRESS, FleetSummary};
+use crate::statuses::{GatewayProblems, ResolvedStatuses};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::Warning;
+use sesame_gateway_api::status::{
+    Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
+    ListenerSetStatus, PolicyStatus, Programmed, Reason, RouteStatus, program,
+    program_listener_set, refuse_rules,
+};
+use sesame_gateway_api::world::{Kind, ObjectKey};
+
+/// Number of expiring certificates that a condition names: its message has an end, and nobody reads more.
+const MAX_EXPIRING: usize = 20;
+
+/// Status of one of the kinds whose status the controller writes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Status {
+    Class(GatewayClassStatus),
+    Gateway(GatewayStatus),
+    ListenerSet(ListenerSetStatus),
+    Route(RouteStatus),
+    Policy(PolicyStatus),
+}
+
+/// Returns the status of the object; none if the object is not ours.
+pub(super) fn compose(
+    key: &ObjectKey,
+    resolved: &ResolvedStatuses,
+    fleets: &BTreeMap<NamespacedName, FleetSummary>,
+    failures: &GatewayProblems,
+    without_service: &GatewayProblems,
+    now: Timestamp,
+) -> Option<Status> {
+    match key.kind {
+        Kind::GatewayClass => {
+            let status = resolved.statuses.gateway_classes.get(&key.name)?;
+            Some(Status::Class(status.clone()))
+        }
+        Kind::Gateway => {
+            let mut status = resolved.statuses.gateways.get(&key.name)?.clone();
+            if let Some(fleet) = fleets.get(&key.name) {
+                program(&mut status, &programmed(fleet, key));
+            }
+            let unpublishable = resolved.unpublishable.get(&key.name);
+            if let Some(why) = unpublishable.or_else(|| failures.get(&key.name)) {
+                tell_unpublished(&mut status.conditions, why);
+            }
+            if let Some(why) = without_service.get(&key.name) {
+                tell_without_service(&mut status.conditions, why);
+            }
+            tell_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
+            Some(Status::Gateway(status))
+        }
+        Kind::ListenerSet => {
+            let mut status = resolved.statuses.listener_sets.get(&key.name)?.clone();
+            if let Some(fleet) = fleets.get(&status.gateway) {
+                program_listener_set(&mut status, &programmed(fleet, key));
+            }
+            Some(Status::ListenerSet(status))
+        }
+        Kind::BackendTlsPolicy => {
+            let status = resolved.statuses.backend_tls_policies.get(&key.name)?;
+            Some(Status::Policy(status.clone()))
+        }
+        _ => {
+            let mut status = resolved.statuses.routes.get(key)?.clone();
+            let name = key.to_string();
+            for (gateway, fleet) in fleets {
+                if let Some(refused) = fleet.refused.get(&name) {
+                    refuse_rules(&mut status, &key.name.namespace, gateway, refused);
+                }
+            }
+            Some(Status::Route(status))
+        }
+    }
+}
+
+/// Returns what the hosts of a Gateway report about this object, with remarks on some of them.
+fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
+    let FleetSummary {
+        programmed,
+        lost,
+        foreign_addresses,
+        refused: _,
+    } = fleet;
+    let mut notes = Vec::new();
+    if let [first, more @ ..] = lost.as_slice() {
+        let hosts = match more.len() {
+            0 => first.clone(),
+            more => format!("{first} and {more} more"),
+        };
+        notes.push(format!("nothing was heard for 3 minutes of {hosts}"));
+    }
+    if key.kind == Kind::Gateway && !foreign_addresses.is_empty() {
+        let all = foreign_addresses.join(", ");
+        notes.push(format!("left out are addresses {all}: {FOREIGN_ADDRESS}"));
+    }
+    Programmed {
+        notes,
+        ..programmed.of_object(key)
+    }
+}
+
+/// Adds the condition that the Gateway has no Service, which changes nothing of what it routes.
+fn tell_without_service(conditions: &mut Vec<Condition>, why: &str) {
+    let generation = conditions
+        .first()
+        .map_or(0, |first| first.observed_generation);
+    conditions.push(Condition::new(
+        ConditionType::GatewayService,
+        ConditionStatus::False,
+        Reason::NameTaken,
+        why,
+        generation,
+    ));
+}
+
+/// Adds the certificates that expire soon, or have expired. Expiry is no reason for the condition to be False.
+fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
+    let condition = conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == ConditionType::ResolvedRefs);
+    if let Some(condition) = condition {
+        for warning in warnings.iter().take(MAX_EXPIRING) {
+            condition.message.push_str("; ");
+            condition.message.push_str(&warning.message);
+        }
+    }
+}
+
+/// Replaces the condition Programmed of a Gateway that cannot be published.
+fn tell_unpublished(conditions: &mut [Condition], why: &str) {
+    let message = format!("cannot be published, what was published before is served: {why}");
+    let condition: Option<&mut Condition> = conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == ConditionType::Programmed);
+    if let Some(condition) = condition {
+        condition.status = ConditionStatus::False;
+        condition.reason = Reason::Invalid;
+        condition.message = message;
+    }
+}

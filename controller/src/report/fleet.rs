@@ -1,0 +1,396 @@
+//! The hosts of a Gateway, summed up from the reports of their agents. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
+use sesame_published::{GatewayAgent, GatewayAgentStatus, RefusedRule};
+
+/// Silence after which a host is lost.
+const LOST_AFTER: Duration = Duration::from_secs(3 * 60);
+/// Silence after which a host is forgotten.
+const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// Largest number of addresses that `status.addresses` holds.
+const MAX_ADDRESSES: usize = 16;
+/// Number of foreign addresses that a condition names.
+const MAX_FOREIGN: usize = 8;
+/// Reason for which reported addresses are left out.
+pub(super) const FOREIGN_ADDRESS: &str =
+    "they are neither of the host's Node nor in the controller's --host-addresses";
+/// Number of revisions of one generation that are remembered.
+const MAX_REVISIONS: usize = 256;
+/// Number of digits of a revision that agents report.
+const REPORTED_DIGITS: usize = 12;
+
+/// Reports of all hosts of one Gateway, summed up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FleetSummary {
+    /// Reports about the Gateway and its ListenerSets; listeners by provenance.
+    pub(super) programmed: Programmed,
+    /// Names of the hosts that are lost.
+    pub(super) lost: Vec<String>,
+    /// Addresses that are not the reporting host's, as `ADDRESS of HOST`.
+    pub(super) foreign_addresses: Vec<String>,
+    /// Refused parts of routes, by `HTTPRoute/namespace/name`.
+    pub(super) refused: BTreeMap<String, RefusedRules>,
+}
+
+/// Revisions since the Gateway itself was changed. A host that runs one of them runs the Gateway as it is; whatever
+/// else has changed since is on its way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Revisions {
+    generation: i64,
+    known: VecDeque<String>,
+}
+
+impl Revisions {
+    /// Adds the revision that is to be published now.
+    pub(super) fn note(&mut self, generation: i64, revision: &str) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.known.clear();
+        }
+        let reported: String = revision.chars().take(REPORTED_DIGITS).collect();
+        if self.known.back() != Some(&reported) {
+            self.known.retain(|known| *known != reported);
+            self.known.push_back(reported);
+        }
+        if self.known.len() > MAX_REVISIONS {
+            self.known.pop_front();
+        }
+    }
+
+    fn holds(&self, reported: &str) -> bool {
+        self.known.iter().any(|known| known == reported)
+    }
+}
+
+/// Sums up the agents of one Gateway, each with the time since its last report.
+pub(super) fn summarize<'a>(
+    agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
+    revisions: &Revisions,
+    allow: impl Fn(&str, IpAddr) -> bool,
+) -> FleetSummary {
+    let mut all = FleetSummary::default();
+    let mut addresses: Vec<Vec<IpAddr>> = Vec::new();
+    let mut listeners: Reasons<'_, String> = Reasons::default();
+    let mut unusable: Reasons<'_, String> = Reasons::default();
+    let mut routes: BTreeMap<&str, Refusals> = BTreeMap::new();
+    let mut heard = 0_u32;
+    for (agent, silence) in agents {
+        let host = agent.spec.host.as_str();
+        all.programmed.hosts += 1;
+        let Some(status) = &agent.status else {
+            continue;
+        };
+        if silence > LOST_AFTER {
+            all.lost.push(host.to_owned());
+            continue;
+        }
+        heard += 1;
+        if status.state != AgentState::Down && revisions.holds(&status.applied_revision) {
+            all.programmed.hosts_ready += 1;
+            // Anything else would have the API server refuse the whole status.
+            let parsed = status
+                .addresses
+                .iter()
+                .filter_map(|text| text.parse::<IpAddr>().ok());
+            let (own, foreign): (BTreeSet<_>, BTreeSet<_>) =
+                parsed.partition(|ip| allow(host, *ip));
+            addresses.push(own.into_iter().collect());
+            let foreign = foreign.into_iter().map(|ip| format!("{ip} of {host}"));
+            all.foreign_addresses
+                .extend(foreign.take(MAX_FOREIGN - all.foreign_addresses.len()));
+        }
+        note(status, host, &mut listeners, &mut unusable, &mut routes);
+    }
+    all.programmed.addresses = shared_out(&addresses)
+        .into_iter()
+        .map(|address| address.to_string())
+        .collect();
+    all.programmed.refused_listeners = listeners.describe(heard);
+    // An address that one host lacks may be another's.
+    unusable
+        .0
+        .retain(|_, reasons| reasons.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
+    all.programmed.unusable_addresses = unusable.describe(heard);
+    all.refused = routes
+        .into_iter()
+        .map(|(route, refusals)| (route.to_owned(), refusals.describe(heard)))
+        .collect();
+    all
+}
+
+/// Returns as many addresses as a status holds: the first of each host, then the second, so that no host takes all the
+/// room.
+fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
+    let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
+    let mut taken = BTreeSet::new();
+    for ip in (0..most).flat_map(|turn| of_hosts.iter().filter_map(move |all| all.get(turn))) {
+        if taken.len() == MAX_ADDRESSES {
+            break;
+        }
+        taken.insert(*ip);
+    }
+    taken
+}
+
+fn note<'a>(
+    status: &'a GatewayAgentStatus,
+    host: &'a str,
+    listeners: &mut Reasons<'a, String>,
+    unusable: &mut Reasons<'a, String>,
+    routes: &mut BTreeMap<&'a str, Refusals<'a>>,
+) {
+    for listener in &status.refused_listeners {
+        listeners.note(listener.name.clone(), &listener.reason, host);
+    }
+    for address in &status.unusable_addresses {
+        unusable.note(address.address.clone(), &address.reason, host);
+    }
+    for route in &status.refused_routes {
+        let refusals = routes.entry(&route.route).or_default();
+        for RefusedRule { rule, reason } in &route.rules {
+            refusals.rules.note(*rule, reason, host);
+        }
+        for RefusedRule { rule, reason } in &route.backends {
+            refusals.backends.note(*rule, reason, host);
+        }
+        refusals.works |= route.works;
+        refusals.hosts += 1;
+    }
+}
+
+/// Returns the agents that are to be forgotten: those of Gateways that are not ours, and those dead for a day.
+pub(super) fn stale<'a>(
+    agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
+    is_ours: impl Fn(&NamespacedName) -> bool,
+    silence: impl Fn(&str) -> Duration,
+) -> BTreeSet<String> {
+    agents
+        .filter(|(name, agent)| silence(name) > DEAD_AFTER || !is_ours(&gateway_of(agent)))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+/// Returns the Gateway that an agent reports about.
+pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
+    let text = agent.spec.gateway.as_str();
+    // What is no name is the name of nothing.
+    let (namespace, name) = text.split_once('/').unwrap_or(("", text));
+    NamespacedName::new(namespace, name)
+}
+
+/// Parts of one route that hosts refuse.
+#[derive(Default)]
+struct Refusals<'a> {
+    rules: Reasons<'a, usize>,
+    backends: Reasons<'a, usize>,
+    works: bool,
+    hosts: u32,
+}
+
+impl Refusals<'_> {
+    fn describe(self, heard: u32) -> RefusedRules {
+        RefusedRules {
+            rules: self.rules.describe(heard),
+            backends: self.backends.describe(heard),
+            // Hosts that do not name the route serve all of it.
+            works: self.works || self.hosts < heard,
+        }
+    }
+}
+
+/// Reasons by their subject, each with the hosts that give it.
+struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
+
+impl<K> Default for Reasons<'_, K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<'a, K: Ord> Reasons<'a, K> {
+    fn note(&mut self, about: K, reason: &'a str, host: &'a str) {
+        let reasons = self.0.entry(about).or_default();
+        reasons.entry(reason).or_default().insert(host);
+    }
+
+    /// Returns the reasons in words, with the hosts unless all of them give the same.
+    fn describe(self, heard: u32) -> BTreeMap<K, String> {
+        let describe = |reasons: BTreeMap<&str, BTreeSet<&str>>| {
+            let each: Vec<String> = reasons
+                .into_iter()
+                .map(|(reason, hosts)| {
+                    if hosts.len() == heard as usize {
+                        return reason.to_owned();
+                    }
+                    let shown: Vec<&str> = hosts.iter().copied().take(3).collect();
+                    let more = match hosts.len() - shown.len() {
+                        0 => String::new(),
+                        more => format!(" and {more} more"),
+                    };
+                    format!("on {}{more}: {reason}", shown.join(", "))
+                })
+                .collect();
+            each.join("; ")
+        };
+        self.0
+            .into_iter()
+            .map(|(about, reasons)| (about, describe(reasons)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sesame_published::{GatewayAgentSpec, RefusedListener, RefusedRoute};
+
+    fn agent(host: &str, revision: &str) -> GatewayAgent {
+        let mut agent = GatewayAgent::new(
+            host,
+            GatewayAgentSpec {
+                gateway: "ns/edge".to_owned(),
+                host: host.to_owned(),
+                fleet: "default".to_owned(),
+            },
+        );
+        agent.status = Some(GatewayAgentStatus {
+            state: AgentState::Serving,
+            applied_revision: revision.to_owned(),
+            addresses: vec![
+                format!("192.0.2.{}", host.len()),
+                "not an address".to_owned(),
+            ],
+            ..GatewayAgentStatus::default()
+        });
+        agent
+    }
+
+    fn heard<'a>(
+        agents: impl IntoIterator<Item = &'a GatewayAgent>,
+    ) -> impl Iterator<Item = (&'a GatewayAgent, Duration)> {
+        agents.into_iter().map(|agent| (agent, Duration::ZERO))
+    }
+
+    fn revisions(all: &[(i64, &str)]) -> Revisions {
+        let mut revisions = Revisions::default();
+        for (generation, revision) in all {
+            revisions.note(*generation, revision);
+        }
+        revisions
+    }
+
+    #[test]
+    fn a_host_is_ready_with_any_revision_of_the_gateways_generation_while_it_is_heard_of() {
+        let agents = [
+            (agent("a", "aaaaaaaaaaaa"), 10),
+            (agent("bb", "bbbbbbbbbbbb"), 10),
+            (agent("ccc", "bbbbbbbbbbbb"), 200),
+            (agent("dddd", "000000000000"), 10),
+        ];
+        let agents = agents
+            .iter()
+            .map(|(agent, silence)| (agent, Duration::from_secs(*silence)));
+        let known = revisions(&[
+            (1, "00000000000000"),
+            (2, "aaaaaaaaaaaaaa"),
+            (2, "bbbbbbbbbbbbbb"),
+        ]);
+        let summary = summarize(agents, &known, |_, _| true);
+        assert_eq!(
+            (summary.programmed.hosts_ready, summary.programmed.hosts),
+            (2, 4)
+        );
+        assert_eq!(summary.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
+        assert_eq!(summary.lost, ["ccc"]);
+    }
+
+    #[test]
+    fn reasons_of_some_hosts_name_them_and_those_of_all_do_not() {
+        let refused = |mut agent: GatewayAgent, reason: &str, works| {
+            let status = agent.status.as_mut().expect("a status");
+            status.refused_listeners = vec![RefusedListener {
+                name: "Gateway/ns/edge/listeners/http".to_owned(),
+                reason: reason.to_owned(),
+            }];
+            status.refused_routes = vec![RefusedRoute {
+                route: "HTTPRoute/ns/app".to_owned(),
+                rules: vec![RefusedRule {
+                    rule: 0,
+                    reason: "bad regex".to_owned(),
+                }],
+                works,
+                ..RefusedRoute::default()
+            }];
+            agent
+        };
+        let agents = [
+            refused(agent("a", "aaaaaaaaaaaa"), "port 80 is taken", false),
+            refused(agent("bb", "aaaaaaaaaaaa"), "no rights", false),
+        ];
+        let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
+        let both = summarize(heard(&agents), &known, |_, _| true);
+        let listeners = &both.programmed.refused_listeners;
+        let http = listeners.get("Gateway/ns/edge/listeners/http");
+        assert_eq!(
+            http.map(String::as_str),
+            Some("on bb: no rights; on a: port 80 is taken")
+        );
+        let route = &both.refused["HTTPRoute/ns/app"];
+        assert_eq!(route.rules[&0], "bad regex");
+        assert!(!route.works);
+
+        let well = agent("ccc", "aaaaaaaaaaaa");
+        let most = summarize(heard(&agents).chain(heard([&well])), &known, |_, _| true);
+        assert!(most.refused["HTTPRoute/ns/app"].works);
+        assert_eq!(
+            most.refused["HTTPRoute/ns/app"].rules[&0],
+            "on a, bb: bad regex"
+        );
+    }
+
+    #[test]
+    fn an_address_that_is_not_the_hosts_is_left_out_and_told() {
+        let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
+        let mut forger = agent("a", "aaaaaaaaaaaa");
+        let status = forger.status.as_mut().expect("a status");
+        status.addresses.push("203.0.113.66".to_owned());
+        let allow = |host: &str, ip: IpAddr| ip.to_string() == format!("192.0.2.{}", host.len());
+        let summary = summarize(
+            heard([&forger, &agent("bb", "aaaaaaaaaaaa")]),
+            &known,
+            allow,
+        );
+        assert_eq!(summary.programmed.addresses, ["192.0.2.1", "192.0.2.2"]);
+        assert_eq!(summary.foreign_addresses, ["203.0.113.66 of a"]);
+    }
+
+    #[test]
+    fn one_host_with_many_addresses_leaves_room_for_others() {
+        let many: Vec<IpAddr> = (1..=20).map(|i| IpAddr::from([192, 0, 2, i])).collect();
+        let one = vec![IpAddr::from([198, 51, 100, 1])];
+        let taken = shared_out(&[many, one.clone()]);
+        assert_eq!(taken.len(), MAX_ADDRESSES);
+        assert!(taken.contains(&one[0]));
+    }
+
+    #[test]
+    fn agents_of_no_gateway_of_ours_and_those_dead_for_a_day_are_stale() {
+        let mut foreign = agent("a", "a");
+        foreign.spec.gateway = "ns/other".to_owned();
+        let agents = BTreeMap::from([
+            ("foreign".to_owned(), foreign),
+            ("dead".to_owned(), agent("a", "a")),
+            ("lost".to_owned(), agent("a", "a")),
+        ]);
+        let is_ours = |gateway: &NamespacedName| gateway.name == "edge";
+        let silence =
+            |name: &str| Duration::from_secs(if name == "dead" { 90_000 } else { 80_000 });
+        let stale = stale(agents.iter(), is_ours, silence);
+        assert_eq!(stale.into_iter().collect::<Vec<_>>(), ["dead", "foreign"]);
+    }
+}

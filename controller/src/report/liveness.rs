@@ -1,0 +1,257 @@
+//! Tells living hosts from dead ones by the time since each was last heard of. Pure.
+//!
+//! The clocks of hosts and of this machine may be wrong, and jump, so no two of them are compared: a host lives as long as
+//! its reports change, and our own monotonic clock tells how long ago the last change was. For the time before we looked
+//! there is the API server's clock, which dates each write of an agent. Only a report without such a date is judged by
+//! the host's clock and ours, and only once.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use sesame_published::{GatewayAgent, STATUS_MANAGER};
+
+/// Moment by two clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Monotonic clock.
+    pub(super) steady: Instant,
+    /// Wall clock, as it is set.
+    pub(super) wall: Timestamp,
+}
+
+impl Moment {
+    /// Returns this moment by the clocks of this machine.
+    pub(super) fn now() -> Self {
+        Self {
+            steady: Instant::now(),
+            wall: Timestamp::now(),
+        }
+    }
+}
+
+/// Marks that tell one report of a host from the next: two times, which are compared for equality only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    heartbeat: Option<Timestamp>,
+    written: Option<Timestamp>,
+}
+
+/// Last report of one agent.
+#[derive(Clone, Copy, Debug)]
+struct LastReport {
+    mark: Mark,
+    /// Time at which it arrived.
+    since: Instant,
+    /// Silence of the agent before it arrived.
+    before: Duration,
+}
+
+/// Last reports of all agents, by name.
+#[derive(Debug, Default)]
+pub(super) struct AgentLiveness {
+    heard: BTreeMap<String, LastReport>,
+    /// Newest time that the API server noted, and the time at which we learned it.
+    server: Option<(Timestamp, Instant)>,
+}
+
+impl AgentLiveness {
+    /// Takes the reports of these agents. Those that come together are judged together.
+    pub(super) fn hear<'a>(
+        &mut self,
+        agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
+        now: Moment,
+    ) {
+        for (_, agent) in agents.clone() {
+            if let Some(written) = written(agent)
+                && self.server_time(now).is_none_or(|known| written > known)
+            {
+                self.server = Some((written, now.steady));
+            }
+        }
+        for (name, agent) in agents {
+            let mark = Mark {
+                heartbeat: agent.status.as_ref().and_then(|status| status.heartbeat),
+                written: written(agent),
+            };
+            let before = match self.heard.get(name) {
+                Some(heard) if heard.mark == mark => continue,
+                // An agent that has not written a status yet has not reported.
+                Some(heard) if heard.mark.heartbeat.is_some() => Duration::ZERO,
+                _ => self.before(mark, now),
+            };
+            let since = now.steady;
+            let heard = LastReport {
+                mark,
+                since,
+                before,
+            };
+            self.heard.insert(name.to_owned(), heard);
+        }
+    }
+
+    /// Forgets all agents that are not `there`.
+    pub(super) fn retain(&mut self, there: impl Fn(&str) -> bool) {
+        self.heard.retain(|name, _| there(name));
+    }
+
+    /// Returns the time since the agent was last heard of.
+    pub(super) fn of(&self, name: &str, now: Moment) -> Duration {
+        self.heard.get(name).map_or(Duration::ZERO, |heard| {
+            heard.before + now.steady.saturating_duration_since(heard.since)
+        })
+    }
+
+    /// Returns the silence of an agent that is seen for the first time.
+    fn before(&self, mark: Mark, now: Moment) -> Duration {
+        let silence = match (mark.written, mark.heartbeat) {
+            (Some(written), _) => self
+                .server_time(now)
+                .map(|server| server.duration_since(written)),
+            (None, Some(heartbeat)) => Some(now.wall.duration_since(heartbeat)),
+            (None, None) => None,
+        };
+        silence
+            .and_then(|silence| Duration::try_from(silence).ok())
+            .unwrap_or(Duration::ZERO)
+    }
+
+    /// Returns the API server's time as far as it is known: it may be later.
+    fn server_time(&self, now: Moment) -> Option<Timestamp> {
+        let (time, since) = self.server?;
+        let passed = now.steady.saturating_duration_since(since);
+        Some(time.checked_add(passed).unwrap_or(time))
+    }
+}
+
+/// Returns the time at which the agent wrote its status, by the API server's clock.
+fn written(agent: &GatewayAgent) -> Option<Timestamp> {
+    let fields = agent.metadata.managed_fields.iter().flatten();
+    let notes = fields.filter(|entry| entry.manager.as_deref() == Some(STATUS_MANAGER));
+    notes
+        .filter_map(|entry| entry.time.as_ref().map(|time| time.0))
+        .max()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
+    use proptest::prelude::*;
+
+    use super::*;
+    use sesame_published::{GatewayAgentSpec, GatewayAgentStatus};
+
+    const YEAR: i64 = 365 * 24 * 3600;
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    /// As it is after a write at `written` by the API server's clock, at `heartbeat` by its own.
+    fn agent(heartbeat: i64, written: Option<i64>) -> GatewayAgent {
+        let mut agent = GatewayAgent::new("a", GatewayAgentSpec::default());
+        agent.status = Some(GatewayAgentStatus {
+            heartbeat: Some(second(heartbeat)),
+            ..GatewayAgentStatus::default()
+        });
+        agent.metadata.managed_fields = written.map(|written| {
+            vec![ManagedFieldsEntry {
+                manager: Some(STATUS_MANAGER.to_owned()),
+                time: Some(Time(second(written))),
+                ..ManagedFieldsEntry::default()
+            }]
+        });
+        agent
+    }
+
+    fn hear(silences: &mut AgentLiveness, agents: &[(&str, GatewayAgent)], now: Moment) {
+        silences.hear(agents.iter().map(|(name, agent)| (*name, agent)), now);
+    }
+
+    fn seconds(silences: &AgentLiveness, name: &str, now: Moment) -> u64 {
+        silences.of(name, now).as_secs()
+    }
+
+    #[test]
+    fn at_the_first_sight_the_api_server_knows_who_was_silent() {
+        let now = Moment {
+            steady: Instant::now(),
+            wall: second(3 * YEAR),
+        };
+        let mut silences = AgentLiveness::default();
+        // Neither the clocks of the hosts nor ours are right.
+        let all = [
+            ("live", agent(YEAR, Some(10_000))),
+            ("dead", agent(9 * YEAR, Some(9_000))),
+            ("strange", agent(3 * YEAR - 600, None)),
+        ];
+        hear(&mut silences, &all, now);
+        assert_eq!(seconds(&silences, "live", now), 0);
+        assert_eq!(seconds(&silences, "dead", now), 1_000);
+        assert_eq!(seconds(&silences, "strange", now), 600);
+        assert_eq!(seconds(&silences, "unknown", now), 0);
+        // Whoever says something lives, and who is listed again has said nothing by it.
+        let later = Moment {
+            steady: now.steady + Duration::from_secs(100),
+            wall: second(1),
+        };
+        let again = [
+            ("live", agent(YEAR, Some(10_000))),
+            ("dead", agent(9 * YEAR + 1, Some(10_100))),
+            ("strange", agent(0, None)),
+        ];
+        hear(&mut silences, &again, later);
+        assert_eq!(seconds(&silences, "live", later), 100);
+        assert_eq!(seconds(&silences, "dead", later), 0);
+        assert_eq!(seconds(&silences, "strange", later), 0);
+    }
+
+    #[test]
+    fn one_that_comes_later_is_compared_with_what_the_api_server_said_last() {
+        let now = Moment {
+            steady: Instant::now(),
+            wall: second(0),
+        };
+        let mut silences = AgentLiveness::default();
+        hear(&mut silences, &[("a", agent(0, Some(1_000)))], now);
+        let later = Moment {
+            steady: now.steady + Duration::from_secs(60),
+            ..now
+        };
+        hear(&mut silences, &[("b", agent(0, Some(1_030)))], later);
+        assert_eq!(seconds(&silences, "b", later), 30);
+        silences.retain(|name| name == "b");
+        assert_eq!(seconds(&silences, "a", later), 0);
+    }
+
+    proptest! {
+        /// A host that writes every minute is never silent for longer, whatever its clock and ours do.
+        #[test]
+        fn a_host_that_writes_is_heard_whatever_the_clocks_say(
+            jumps in prop::collection::vec((-YEAR..YEAR, -YEAR..YEAR), 1..40)
+        ) {
+            let start = Instant::now();
+            let mut silences = AgentLiveness::default();
+            let mut host = 50 * YEAR;
+            let mut wall = 50 * YEAR;
+            for (minute, (host_jump, our_jump)) in (0_u64..).zip(jumps) {
+                host += 60 + host_jump;
+                wall += 60 + our_jump;
+                let passed = i64::try_from(minute * 60).expect("few");
+                let now = Moment {
+                    steady: start + Duration::from_secs(minute * 60),
+                    wall: second(wall),
+                };
+                hear(&mut silences, &[("a", agent(host, Some(1_000 + passed)))], now);
+                prop_assert_eq!(silences.of("a", now), Duration::ZERO);
+                let later = Moment {
+                    steady: now.steady + Duration::from_secs(59),
+                    wall: second(wall) + SignedDuration::from_hours(24 * 365),
+                };
+                prop_assert_eq!(silences.of("a", later), Duration::from_secs(59));
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Pauses between attempts at what failed.
+
+use std::time::Duration;
+
+use kube::runtime::utils::Backoff;
+use tokio::time::Instant;
+
+/// Pauses that double up to a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Pauses {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Pauses {
+    /// Returns pauses from `first` to `longest`.
+    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
+        Self {
+            first,
+            longest,
+            next: first,
+        }
+    }
+
+    /// Returns the pauses between attempts to read or watch: from a tenth of a second to ten seconds.
+    pub(crate) const fn of_reads() -> Self {
+        Self::new(Duration::from_millis(100), Duration::from_secs(10))
+    }
+
+    /// Returns the next pause.
+    pub(crate) fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(self.pause())
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+/// Next attempt at something that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Retry {
+    /// Time of the attempt.
+    pub(crate) at: Instant,
+    pauses: Pauses,
+}
+
+impl Retry {
+    /// Returns the attempt after a failure at `now`; `before` is the attempt that failed, if it was not the first.
+    pub(crate) fn after(before: Option<&Self>, pauses: &Pauses, now: Instant) -> Self {
+        let mut pauses = before.map_or(pauses, |before| &before.pauses).clone();
+        Self {
+            at: now + pauses.pause(),
+            pauses,
+        }
+    }
+
+    /// Returns an attempt this long after `now`, which lengthens no pause.
+    pub(crate) fn soon(pause: Duration, pauses: &Pauses, now: Instant) -> Self {
+        Self {
+            at: now + pause,
+            pauses: pauses.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_limit_and_begin_anew_after_a_reset() {
+        let seconds = Duration::from_secs;
+        let mut pauses = Pauses::new(seconds(1), seconds(3));
+        let taken = [pauses.pause(), pauses.pause(), pauses.pause()];
+        assert_eq!(taken, [seconds(1), seconds(2), seconds(3)]);
+        pauses.reset();
+        assert_eq!(pauses.pause(), seconds(1));
+    }
+}

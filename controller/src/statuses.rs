@@ -1,0 +1,63 @@
+//! Values that say how it is with Gateways, handed from those who find out to the reporter, who writes statuses.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::watch::StoredStatus;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::expiry::{Expiry, Warning};
+use sesame_gateway_api::status::{RouteStatus, Statuses};
+use sesame_gateway_api::world::ObjectKey;
+
+/// Gateways with a problem that resolution does not know of, and the reason in words.
+pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
+
+/// Change of what the reporter compares: the statuses in the cluster, and those that resolution gave.
+#[derive(Debug)]
+pub(crate) struct StatusChange {
+    /// Statuses as they are stored now; none for an object that is gone.
+    pub(crate) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
+    /// Outcome of a resolution, if there was one.
+    pub(crate) resolved: Option<Resolved>,
+}
+
+/// Outcome of a resolution.
+#[derive(Debug)]
+pub(crate) enum Resolved {
+    /// The whole world was resolved.
+    World(Arc<ResolvedStatuses>),
+    /// Some routes were resolved; nothing else has changed.
+    Routes(RouteStatusUpdate),
+}
+
+/// Statuses of all objects after one resolution, without what hosts report.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ResolvedStatuses {
+    /// Statuses of all objects of ours.
+    pub(crate) statuses: Statuses,
+    /// Revision that is to be published of each Gateway.
+    pub(crate) revisions: BTreeMap<NamespacedName, String>,
+    /// Gateways that cannot be published.
+    pub(crate) unpublishable: GatewayProblems,
+    /// Expiry of each Gateway's certificates.
+    pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
+}
+
+impl ResolvedStatuses {
+    /// Returns the warnings about a Gateway's certificates at this time.
+    pub(crate) fn warnings(&self, gateway: &NamespacedName, now: Timestamp) -> Vec<Warning> {
+        let expiries = self.expiries.get(gateway).into_iter().flatten();
+        expiries.filter_map(|expiry| expiry.warning(now)).collect()
+    }
+}
+
+/// Statuses of some routes that differ from those of the resolution before.
+#[derive(Debug, Default)]
+pub(crate) struct RouteStatusUpdate {
+    /// The statuses.
+    pub(crate) routes: Vec<(ObjectKey, RouteStatus)>,
+    /// Revision that is to be published of each Gateway now; empty if none has changed.
+    pub(crate) revisions: BTreeMap<NamespacedName, String>,
+}

@@ -1,0 +1,38 @@
+//! Events of the cluster as the engine takes them: one type for everything that can change the world.
+
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::world::{AnyObject, Kind, LastGoodKeys, ObjectKey};
+
+use super::{Answer, StoredStatus, WatchEvent};
+
+/// News of the cluster.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// Event of a watch.
+    Watched {
+        /// The kind that is watched.
+        kind: Kind,
+        /// The event.
+        event: WatchEvent<WatchedObject>,
+    },
+    /// Keys that were published last, read before anything that is referred to.
+    Published(LastGoodKeys),
+    /// Answer to the read of an object that is referred to.
+    Fetched {
+        /// The object.
+        key: ObjectKey,
+        /// The answer.
+        answer: Answer,
+    },
+}
+
+/// Object in a watch event, decoded.
+#[derive(Debug)]
+pub(crate) struct WatchedObject {
+    /// Namespace and name.
+    pub(crate) name: NamespacedName,
+    /// The object, or the reason why it cannot be decoded.
+    pub(crate) object: Result<AnyObject, String>,
+    /// Its status, if the controller writes statuses of this kind.
+    pub(crate) stored: Option<StoredStatus>,
+}

@@ -1,0 +1,71 @@
+//! The status of an object as the cluster has it.
+
+use serde_json::Value;
+
+use super::Received;
+use sesame_gateway_api::world::Kind;
+
+/// Status of one object, as text: most are never looked at again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredStatus {
+    /// `metadata.resourceVersion`.
+    pub(crate) version: Box<str>,
+    /// `metadata.generation`.
+    pub(crate) generation: i64,
+    /// The `apiVersion` that it was read in.
+    pub(crate) api_version: Box<str>,
+    /// `status`, as JSON; empty if there is none.
+    status: Box<str>,
+}
+
+impl StoredStatus {
+    /// Returns true for the kinds whose status the controller writes.
+    pub(crate) fn is_of(kind: Kind) -> bool {
+        match kind {
+            Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ListenerSet
+            | Kind::HttpRoute
+            | Kind::GrpcRoute
+            | Kind::TlsRoute
+            | Kind::TcpRoute
+            | Kind::UdpRoute
+            | Kind::BackendTlsPolicy => true,
+            Kind::ReferenceGrant
+            | Kind::Service
+            | Kind::EndpointSlice
+            | Kind::Secret
+            | Kind::ConfigMap
+            | Kind::Namespace => false,
+        }
+    }
+
+    /// Returns the status of an object; none if it is of a kind whose status the controller does not write.
+    pub(crate) fn of(kind: Kind, api_version: &str, received: &Received) -> Option<Self> {
+        Self::is_of(kind).then(|| Self {
+            version: received.version().into(),
+            generation: received
+                .value()
+                .pointer("/metadata/generation")
+                .and_then(Value::as_i64)
+                .unwrap_or(0),
+            api_version: api_version.into(),
+            status: received
+                .value()
+                .get("status")
+                .map(Value::to_string)
+                .unwrap_or_default()
+                .into(),
+        })
+    }
+
+    /// Returns the version as a number, which grows with every write.
+    pub(crate) fn number(&self) -> u64 {
+        self.version.parse().unwrap_or(0)
+    }
+
+    /// Returns the status; null if there is none.
+    pub(crate) fn status(&self) -> Value {
+        serde_json::from_str(&self.status).unwrap_or_default()
+    }
+}

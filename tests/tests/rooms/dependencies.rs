@@ -1,0 +1,70 @@
+//! Pure crates depend on nothing that opens files or sockets, starts processes or threads, or asks a clock.
+
+use std::process::Command;
+
+use crate::workspace;
+
+/// Crates that do IO.
+const REFUSED: [&str; 11] = [
+    "hyper",
+    "hyper-util",
+    "kube",
+    "mio",
+    "nix",
+    "notify",
+    "rustix",
+    "socket2",
+    "tempfile",
+    "tokio",
+    "tonic",
+];
+/// Pure crates, each with those of the refused that it has all the same.
+const PURE: [(&str, &[&str]); 3] = [
+    ("sesame-proto", &[]),
+    ("sesame-gateway-api", &[]),
+    // `envoy-types` brings the gRPC stubs of Envoy's services along; the crate's own `clippy.toml` refuses their use.
+    (
+        "sesame-render",
+        &["hyper", "hyper-util", "mio", "socket2", "tokio", "tonic"],
+    ),
+];
+
+#[test]
+fn pure_crates_depend_on_nothing_that_does_io() {
+    for (name, known) in PURE {
+        let found = dependencies(name);
+        let io: Vec<&str> = REFUSED
+            .into_iter()
+            .filter(|refused| found.iter().any(|f| f == refused))
+            .collect();
+        assert_eq!(io, known, "{name} depends on crates that do IO: it is pure");
+    }
+}
+
+/// Returns the names of all crates that become part of one.
+fn dependencies(name: &str) -> Vec<String> {
+    let cargo = std::env::var_os("CARGO").expect("cargo runs tests");
+    let tree = [
+        "tree",
+        "--offline",
+        "--locked",
+        "--edges",
+        "normal,no-proc-macro",
+    ];
+    let output = Command::new(cargo)
+        .current_dir(workspace())
+        .args(tree)
+        .args(["--prefix", "none", "--format", "{p}", "--package", name])
+        .output()
+        .expect("cargo can be run");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines()
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect()
+}

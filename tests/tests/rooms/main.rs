@@ -1,0 +1,226 @@
+//! The rooms of the house: what each may import is in the table of `ARCHITECTURE.md`, and nothing else is imported.
+//!
+//! A room is a crate's own file (`lib.rs`, `main.rs`), a module beside it, or a module with files of its own in
+//! `gateway-api/resolve`. Small modules share a room where a line of the table names several. Test code is in no room.
+//! `SESAME_SET_ROOMS=1` writes the imports that there are into the table, for somebody to judge. The vocabulary is
+//! checked in `words`, and the dependencies of the pure crates in `dependencies`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod dependencies;
+mod modules;
+mod table;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::modules::{ModulePath, Modules};
+use crate::table::Row;
+
+/// Crates by name, without `sesame-`, and where their sources are.
+const CRATES: [(&str, &str); 8] = [
+    ("agent", "agent/src"),
+    ("controller", "controller/src"),
+    ("files", "proto/files/src"),
+    ("gateway-api", "controller/gateway-api/src"),
+    ("http-server", "controller/http-server/src"),
+    ("proto", "proto/src"),
+    ("published", "controller/published/src"),
+    ("render", "agent/render/src"),
+];
+/// Module that is too large for one room: its child modules with files of their own are rooms.
+const DIVIDED: [&str; 2] = ["gateway-api", "resolve"];
+
+/// Returns the directory of the workspace.
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn modules() -> Modules {
+    let mut modules = Modules::default();
+    for (name, source) in CRATES {
+        modules.read(name, &workspace().join(source));
+    }
+    modules
+}
+
+/// Returns the names of the rooms that modules are in, by module.
+fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath, String> {
+    let of_path = |path: &ModulePath| {
+        let is_divided = path.len() > 2 && path[..2] == DIVIDED;
+        let depth = if is_divided && modules.has_children(&path[..3]) {
+            3
+        } else {
+            2
+        };
+        let own = path[..depth.min(path.len())].join("/");
+        let shared = rows.iter().find(|(_, row)| row.modules.contains(&own));
+        (path.clone(), shared.map_or(own, |(room, _)| room.clone()))
+    };
+    modules.0.keys().map(of_path).collect()
+}
+
+/// Returns the number of imports from each room to each other room and crate.
+fn arrows(
+    modules: &Modules,
+    rooms: &BTreeMap<ModulePath, String>,
+) -> BTreeMap<String, BTreeMap<String, usize>> {
+    let mut arrows: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for (path, module) in &modules.0 {
+        let from = rooms[path].clone();
+        let found = arrows.entry(from.clone()).or_default();
+        // What a crate or a divided module offers under its own name is in the room that it comes from.
+        let is_door = path.len() == 1 || path[..] == DIVIDED;
+        let exports = module.exports.values().filter(|_| !is_door);
+        for import in module.imports.iter().chain(exports) {
+            let Some(target) = modules.target(import) else {
+                continue;
+            };
+            let to = if target[0] == path[0] {
+                rooms[&target].clone()
+            } else {
+                format!("sesame-{}", target[0])
+            };
+            if to != from {
+                *found.entry(to).or_default() += 1;
+            }
+        }
+    }
+    arrows
+}
+
+/// Returns the arrows inside of crates that have to go so that no circle is left: of each circle the thinnest.
+fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(String, String)> {
+    let mut left: BTreeMap<String, BTreeSet<String>> = arrows
+        .iter()
+        .map(|(from, to)| (from.clone(), inside(to).cloned().collect()))
+        .collect();
+    let mut closing = BTreeSet::new();
+    while let Some(circle) = table::circles(&left).into_iter().next() {
+        let thinnest = circle
+            .iter()
+            .flat_map(|from| left[from].iter().map(move |to| (from, to)))
+            .filter(|(_, to)| circle.contains(*to))
+            .min_by_key(|(from, to)| arrows[*from][*to])
+            .map(|(from, to)| (from.clone(), to.clone()))
+            .expect("a circle has arrows");
+        left.get_mut(&thinnest.0)
+            .expect("a room of it")
+            .remove(&thinnest.1);
+        closing.insert(thinnest);
+    }
+    closing
+}
+
+/// Returns the imported rooms of the same crate: between crates Cargo sees to it that there is no circle.
+fn inside(imports: &BTreeMap<String, usize>) -> impl Iterator<Item = &String> {
+    imports.keys().filter(|to| !to.starts_with("sesame-"))
+}
+
+/// Returns a room's name as it is in the cells of its crate's rooms.
+fn short(room: &str) -> &str {
+    room.split_once('/').map_or_else(
+        || {
+            if room.starts_with("sesame-") {
+                room
+            } else {
+                "lib"
+            }
+        },
+        |(_, name)| name,
+    )
+}
+
+#[test]
+fn rooms_import_what_the_table_allows_and_nothing_goes_in_circles() {
+    let modules = modules();
+    let text = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let rows = table::read(&text);
+    let arrows = arrows(&modules, &rooms(&modules, &rows));
+
+    let mut problems = Vec::new();
+    for name in rows.values().flat_map(|row| &row.modules) {
+        let path: ModulePath = name.split('/').map(str::to_owned).collect();
+        if !modules.0.contains_key(&path) {
+            problems.push(format!("the table has {name}, which is no module"));
+        }
+    }
+    for (from, imports) in &arrows {
+        let Some(row) = rows.get(from) else {
+            problems.push(format!("{from} is not in the table"));
+            continue;
+        };
+        let Row {
+            modules: _,
+            purpose,
+            never,
+            may_import,
+        } = row;
+        if purpose.is_empty() || never.is_empty() {
+            problems.push(format!(
+                "{from}: say what it is for, and what it must never do"
+            ));
+        }
+        for to in imports
+            .keys()
+            .filter(|to| !may_import.contains_key(short(to)))
+        {
+            problems.push(format!("{from} imports {to}, which it may not"));
+        }
+        for (to, _) in may_import.iter().filter(|(_, circle)| **circle) {
+            if !imports.keys().any(|room| short(room) == to) {
+                problems.push(format!(
+                    "{from} imports {to} no more: take it and \"(circle)\" away"
+                ));
+            }
+        }
+    }
+    // What is marked is known to point the wrong way.
+    let marked = |from: &String, to: &str| {
+        rows.get(from)
+            .is_some_and(|row| row.may_import.get(short(to)) == Some(&true))
+    };
+    let unmarked = arrows
+        .iter()
+        .map(|(from, imports)| {
+            let right = inside(imports).filter(|to| !marked(from, to)).cloned();
+            (from.clone(), right.collect())
+        })
+        .collect();
+    for circle in table::circles(&unmarked) {
+        let rooms: Vec<String> = circle.into_iter().collect();
+        problems.push(format!(
+            "these import each other in a circle: {}",
+            rooms.join(", ")
+        ));
+    }
+
+    let now = true_table(&arrows, &rows);
+    if std::env::var_os("SESAME_SET_ROOMS").is_some() {
+        let text = text.replacen(table::text(&text), &now, 1);
+        std::fs::write(workspace().join("ARCHITECTURE.md"), text).unwrap();
+    }
+    if !problems.is_empty() {
+        println!("The table as it would have to be:\n\n{now}");
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+fn true_table(
+    arrows: &BTreeMap<String, BTreeMap<String, usize>>,
+    rows: &BTreeMap<String, Row>,
+) -> String {
+    let closing = closing(arrows);
+    let cells = arrows.iter().map(|(from, imports)| {
+        let cells = imports.keys().map(|to| {
+            let circle = closing.contains(&(from.clone(), to.clone()));
+            (short(to).to_owned(), circle)
+        });
+        (from.clone(), cells.collect())
+    });
+    table::write(&cells.collect(), rows)
+}
