@@ -11,7 +11,6 @@ use super::{
 };
 use crate::bounds;
 use crate::digest::{canonicalize, canonicalize_endpoints, sha256};
-use crate::dns_name::is_dns_label;
 use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 
 /// A configuration that is the one its manifest names.
@@ -67,7 +66,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
         .config
         .iter()
         .chain(&manifest.endpoints)
-        .find(|reference| !is_dns_label(&reference.name));
+        .find(|reference| !is_plain(&reference.name));
     match strange {
         Some(ShardRef { name, .. }) => Err(ShardError::Name { name: name.clone() }),
         None => Ok(()),
@@ -184,6 +183,11 @@ fn stored<'a, B: AsRef<[u8]>>(
             name: reference.name.clone(),
         }),
     }
+}
+
+/// Returns true if a shard's name can be part of a file's or an object's name.
+fn is_plain(name: &str) -> bool {
+    crate::dns_name::is_dns_label(name)
 }
 
 fn too_much(name: &str) -> ShardError {
