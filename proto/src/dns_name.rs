@@ -2,13 +2,47 @@
 
 /// Returns true for a DNS label: 1 to 63 characters of a-z, 0-9 and `-`, with no `-` at either end.
 pub fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_part(text)
+}
+
+/// Returns true for a DNS subdomain as Kubernetes has it: parts with `.` between them, at most 253 characters in all. A
+/// part is like a label, but may be longer.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+fn is_part(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
     let edge = |b: Option<&u8>| b.is_some_and(|b| *b != b'-');
-    bytes.len() <= 63 && bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
+    bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
 }
 
-/// Returns true for a DNS subdomain: labels with `.` between them, at most 253 characters in all.
-pub fn is_dns_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_dns_label)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_subdomains() {
+        let long = "a".repeat(64);
+        for (text, label, subdomain) in [
+            ("a-0", true, true),
+            ("a.b", false, true),
+            (&long, false, true),
+            ("", false, false),
+            ("a..b", false, false),
+            ("a.", false, false),
+            ("-a", false, false),
+            ("a-", false, false),
+            ("A", false, false),
+            ("a_b", false, false),
+            (&"a".repeat(254), false, false),
+        ] {
+            assert_eq!(
+                (is_dns_label(text), is_dns_subdomain(text)),
+                (label, subdomain),
+                "{text}"
+            );
+        }
+    }
 }

@@ -22,6 +22,7 @@ pub mod field_names;
 pub mod json;
 pub mod keys;
 pub mod provenance;
+pub mod refusal;
 pub mod schema;
 pub mod shard;
 pub mod signature;

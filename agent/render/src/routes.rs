@@ -11,6 +11,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     weighted_cluster::ClusterWeight,
 };
 use envoy_types::pb::google::protobuf::Any;
+use sesame_proto::refusal;
 use sesame_proto::schema::{
     Cors, DirectResponse, Forward, HeaderModifier, PathMatch, Route, UrlRewrite, WeightedBackend,
     route::Action,
@@ -131,7 +132,7 @@ pub(super) fn render(
             name,
             format!("{reason}; its requests are answered with 500"),
         ));
-        vec![with(route_match.clone(), answer(500))]
+        vec![with(route_match.clone(), answer(refusal::HTTP))]
     });
     if let Some(cors) = cors {
         routes = with_cors(name, routes, cors, &route_match, method);
@@ -183,7 +184,7 @@ fn answer(status: u32) -> route::Action {
         status: if (200..600).contains(&status) {
             status
         } else {
-            500
+            refusal::HTTP
         },
         ..Default::default()
     })
@@ -201,8 +202,8 @@ enum Refusal {
 impl Refusal {
     fn status(self) -> u32 {
         match self {
-            Self::Http => 500,
-            Self::Grpc => 503,
+            Self::Http => refusal::HTTP,
+            Self::Grpc => refusal::GRPC,
         }
     }
 

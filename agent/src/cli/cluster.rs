@@ -124,8 +124,7 @@ fn label(text: &str) -> Result<String, String> {
 
 /// Parses the name of a namespace.
 fn dns_label(text: &str) -> Result<String, String> {
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if !text.is_empty() && text.len() <= 63 && text.chars().all(legal) {
+    if sesame_proto::dns_name::is_dns_label(text) {
         Ok(text.to_owned())
     } else {
         Err(format!("{text:?}: not a valid name of a namespace"))

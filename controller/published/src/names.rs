@@ -149,19 +149,9 @@ fn stem(gateway: &NamespacedName) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use sesame_proto::dns_name::is_dns_subdomain;
 
-    fn legal(name: &str) -> bool {
-        name.len() <= 253
-            && name.split('.').all(|label| {
-                !label.is_empty()
-                    && !label.starts_with('-')
-                    && !label.ends_with('-')
-                    && label
-                        .bytes()
-                        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-            })
-    }
+    use super::*;
 
     #[test]
     fn names_are_legal_and_apart_whatever_the_gateway_and_the_host_are_called() {
@@ -189,7 +179,7 @@ mod tests {
                 agent_name(gateway, &"n".repeat(63)),
                 agent_name(gateway, &format!("{}.", "n".repeat(70))),
             ] {
-                assert!(legal(&name), "{name}");
+                assert!(is_dns_subdomain(&name), "{name}");
                 assert!(seen.insert(name.clone()), "{name} twice");
             }
         }

@@ -10,6 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use sesame_files::open::{self, Rule};
+use sesame_proto::dns_name::is_dns_label;
 use sesame_proto::signature::SigningKeys;
 
 use crate::engine::Mode;
@@ -156,7 +157,7 @@ impl Given {
             .or(file.namespace)
             .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
         ensure!(
-            is_label(&namespace),
+            is_dns_label(&namespace),
             "namespace {namespace:?}: expected at most 63 lower case letters, digits and `-`"
         );
         let defaults = Options::default();
@@ -236,14 +237,6 @@ fn parse(text: &str) -> Result<Given> {
     // A file with nothing but comments holds no document.
     let file: Option<Given> = serde_saphyr::from_str(text)?;
     Ok(file.unwrap_or_default())
-}
-
-fn is_label(text: &str) -> bool {
-    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    text.len() <= 63
-        && text.bytes().next().is_some_and(alphanumeric)
-        && text.bytes().next_back().is_some_and(alphanumeric)
-        && text.bytes().all(|byte| alphanumeric(byte) || byte == b'-')
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use sesame_gateway_api::api::{
     FrontendTls, Gateway, GatewayTls, Listener, NamespacedName, ObjectRef,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 /// Returns the objects that Gateways of `controller_name`, ListenerSets and policies refer to.
 pub(crate) fn references(world: &World, controller_name: &str) -> BTreeSet<ObjectKey> {
@@ -102,25 +103,15 @@ impl Referenced {
             _ => return,
         };
         let namespace = reference.namespace.as_deref().unwrap_or(from);
-        let plain = is_plain(namespace) && is_plain(&reference.name);
-        if plain && reference.group.as_deref().is_none_or(str::is_empty) {
+        // A name becomes part of the path of a request; others name nothing that exists.
+        let named = is_dns_label(namespace) && is_dns_subdomain(&reference.name);
+        if named && reference.group.as_deref().is_none_or(str::is_empty) {
             self.0.insert(ObjectKey {
                 kind,
                 name: NamespacedName::new(namespace, &reference.name),
             });
         }
     }
-}
-
-/// Returns true if the text can be a name: it becomes part of a request's path. Any other text names nothing that exists.
-fn is_plain(name: &str) -> bool {
-    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = name.as_bytes();
-    bytes.len() <= 253
-        && bytes.first().is_some_and(alphanumeric)
-        && bytes
-            .iter()
-            .all(|byte| alphanumeric(byte) || matches!(byte, b'-' | b'.'))
 }
 
 #[cfg(test)]

@@ -189,12 +189,7 @@ fn stored<'a, B: AsRef<[u8]>>(
 
 /// Returns true if a shard's name can be part of a file's or an object's name.
 fn is_plain(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !name.is_empty()
-        && name.len() <= 63
-        && name.bytes().all(plain)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
+    crate::dns_name::is_dns_label(name)
 }
 
 fn too_much(name: &str) -> ShardError {

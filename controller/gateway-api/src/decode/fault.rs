@@ -14,18 +14,18 @@ pub(super) struct Fault(Box<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    what: What,
+    what: FaultKind,
     place: Option<Place>,
 }
 
 #[derive(Debug)]
-enum What {
+enum FaultKind {
     /// A field that must be there.
     Missing(&'static str),
     /// The words for the value that is expected.
     Expected(String),
     /// The reason why the value is not valid, which may quote it.
-    Said(String),
+    Invalid(String),
 }
 
 #[derive(Debug)]
@@ -42,10 +42,10 @@ const MOST_OF_A_VALUE: usize = 64;
 
 impl Fault {
     pub(super) fn expected(expected: String) -> Self {
-        Self::new(What::Expected(expected))
+        Self::new(FaultKind::Expected(expected))
     }
 
-    fn new(what: What) -> Self {
+    fn new(what: FaultKind) -> Self {
         Self(Box::new(Inner { what, place: None }))
     }
 
@@ -74,10 +74,10 @@ impl Fault {
         }) = place
         else {
             let why = match what {
-                What::Missing(field) => return (None, Reason::missing(field)),
-                What::Expected(expected) => format!("expected {expected}"),
-                What::Said(_) if secret => super::yaml::WITHHELD.to_owned(),
-                What::Said(said) => said,
+                FaultKind::Missing(field) => return (None, Reason::missing(field)),
+                FaultKind::Expected(expected) => format!("expected {expected}"),
+                FaultKind::Invalid(_) if secret => super::yaml::WITHHELD.to_owned(),
+                FaultKind::Invalid(said) => said,
             };
             return (None, Reason::Invalid(why));
         };
@@ -86,15 +86,15 @@ impl Fault {
             "the value (which is not shown)".clone_into(&mut value);
         }
         let why = match what {
-            What::Missing(field) => {
+            FaultKind::Missing(field) => {
                 let mut steps = path.0.into_vec();
                 steps.push(Step::Field(field.into()));
                 let field = FieldPath(steps.into()).to_string();
                 return (Some(line), Reason::Missing { field });
             }
-            What::Expected(expected) => format!("is not {expected}"),
-            What::Said(_) if secret => "is not valid".to_owned(),
-            What::Said(said) => format!("is not valid: {said}"),
+            FaultKind::Expected(expected) => format!("is not {expected}"),
+            FaultKind::Invalid(_) if secret => "is not valid".to_owned(),
+            FaultKind::Invalid(said) => format!("is not valid: {said}"),
         };
         let reason = Reason::Field {
             field: path.to_string(),
@@ -134,7 +134,7 @@ impl std::error::Error for Fault {}
 
 impl Error for Fault {
     fn custom<T: fmt::Display>(said: T) -> Self {
-        Self::new(What::Said(said.to_string()))
+        Self::new(FaultKind::Invalid(said.to_string()))
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -150,6 +150,6 @@ impl Error for Fault {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(What::Missing(field))
+        Self::new(FaultKind::Missing(field))
     }
 }

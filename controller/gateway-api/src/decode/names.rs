@@ -1,5 +1,7 @@
 //! Names as an API server would accept them: they become parts of resource names, paths and metrics.
 
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
+
 use super::Reason;
 use crate::api::{Listener, RouteSpec};
 use crate::world::{AnyObject, Kind};
@@ -14,10 +16,15 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     let metadata = object.metadata();
     let name = metadata.name.as_str();
     if object.kind() == Kind::Namespace {
-        expect(is_label(name), || "metadata.name".to_owned(), name, LABEL)?;
+        expect(
+            is_dns_label(name),
+            || "metadata.name".to_owned(),
+            name,
+            LABEL,
+        )?;
     } else {
         expect(
-            is_subdomain(name),
+            is_dns_subdomain(name),
             || "metadata.name".to_owned(),
             name,
             SUBDOMAIN,
@@ -26,7 +33,7 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     if !metadata.namespace.is_empty() {
         let namespace = metadata.namespace.as_str();
         expect(
-            is_label(namespace),
+            is_dns_label(namespace),
             || "metadata.namespace".to_owned(),
             namespace,
             LABEL,
@@ -55,7 +62,7 @@ fn listeners(listeners: &[Listener]) -> Result<(), Reason> {
     for (index, listener) in listeners.iter().enumerate() {
         let field = || format!("spec.listeners[{index}].name");
         expect(
-            is_subdomain(&listener.name),
+            is_dns_subdomain(&listener.name),
             field,
             &listener.name,
             SUBDOMAIN,
@@ -68,7 +75,7 @@ fn rules<R>(spec: &RouteSpec<R>, name: impl Fn(&R) -> Option<&str>) -> Result<()
     for (index, rule) in spec.rules.iter().enumerate() {
         if let Some(name) = name(rule) {
             expect(
-                is_subdomain(name),
+                is_dns_subdomain(name),
                 || format!("spec.rules[{index}].name"),
                 name,
                 SUBDOMAIN,
@@ -96,24 +103,4 @@ fn expect(
         value: cut,
         expected,
     })
-}
-
-/// RFC 1123 subdomain as Kubernetes has it.
-fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_part)
-}
-
-/// RFC 1123 label.
-fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_part(text)
-}
-
-fn is_part(text: &str) -> bool {
-    let edge =
-        |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    edge(text.bytes().next())
-        && edge(text.bytes().next_back())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }

@@ -48,7 +48,7 @@ pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What an object is read as from a file and from an API server, and why not.
+/// FaultKind an object is read as from a file and from an API server, and why not.
 fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
     let told = |outcome: Result<Decoded, DecodeError>| match outcome {
         Ok(decoded) => Ok(decoded.object),

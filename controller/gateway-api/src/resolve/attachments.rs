@@ -2,7 +2,7 @@
 
 use super::gateways::CheckedGateway;
 use super::listeners::CheckedListener;
-use super::parents::listeners::Host;
+use super::parents::listeners::CommonHostname;
 use super::routes::Routes;
 
 /// A Gateway and its listeners, with the routes that attach to them.
@@ -25,7 +25,7 @@ pub(crate) struct Attachment<'a> {
     pub(crate) route: usize,
     /// Place among the route's parents of the one through which it attaches.
     pub(crate) parent: usize,
-    pub(crate) hosts: &'a [Host],
+    pub(crate) hosts: &'a [CommonHostname],
 }
 
 /// Attaches the accepted routes to the listeners that match their parentRefs.

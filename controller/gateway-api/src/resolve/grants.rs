@@ -19,7 +19,7 @@ pub(super) struct Referrer<'a> {
 
 /// The object that is referred to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target<'a> {
+pub(super) struct Referent<'a> {
     pub(super) group: &'a str,
     pub(super) kind: &'a str,
     pub(super) namespace: &'a str,
@@ -50,11 +50,11 @@ impl<'w> Grants<'w> {
     }
 
     /// Returns an error that says why, if the reference is not permitted.
-    pub(super) fn check(&self, from: Referrer<'_>, to: Target<'_>) -> Result<(), String> {
+    pub(super) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
         if self.permit(from, to) {
             return Ok(());
         }
-        let Target {
+        let Referent {
             group: _,
             kind,
             namespace,
@@ -68,7 +68,7 @@ impl<'w> Grants<'w> {
 
     /// Returns true if the reference stays within its namespace or a grant permits it. Within a grant, any `from` goes with
     /// any `to`; a `to` without a name means every object of the kind.
-    fn permit(&self, from: Referrer<'_>, to: Target<'_>) -> bool {
+    fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;
         }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_a_grant_permits() {
-        let service = Target {
+        let service = Referent {
             group: "",
             kind: "Service",
             namespace: "shop",
@@ -162,7 +162,7 @@ mod tests {
             (
                 None,
                 ROUTE,
-                Target {
+                Referent {
                     kind: "ConfigMap",
                     ..service
                 },
@@ -171,7 +171,7 @@ mod tests {
             (
                 None,
                 ROUTE,
-                Target {
+                Referent {
                     namespace: "pay",
                     ..service
                 },
@@ -180,7 +180,7 @@ mod tests {
             (
                 Some("pay"),
                 ROUTE,
-                Target {
+                Referent {
                     namespace: "web",
                     ..service
                 },

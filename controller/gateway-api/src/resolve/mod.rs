@@ -39,7 +39,7 @@ pub use self::snapshot::ResolvedGateway;
 use self::backends::Backends;
 use self::backends::tls_policies::Policies;
 use self::context::Context;
-use self::gateways::References;
+use self::gateways::ReferencedObjects;
 use self::gateways::classes::Classes;
 use self::syntax::regexes::Regexes;
 use self::tables::findings::Findings;
@@ -93,7 +93,7 @@ impl Resolver {
 
         let classes = Classes::check(world, options);
         let policies = Policies::check_all(&mut cx, &mut ca_bundles);
-        let mut references = References {
+        let mut references = ReferencedObjects {
             certificates: &mut certificates,
             ca_bundles: &mut ca_bundles,
         };

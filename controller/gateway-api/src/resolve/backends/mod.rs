@@ -52,11 +52,11 @@ pub(crate) struct Backends<'w> {
     slices: Slices<'w>,
     policies: Policies<'w>,
     ports: HashMap<(&'w str, &'w str, i32, Traffic), FoundPort>,
-    entries: Vec<Entry<'w>>,
+    entries: Vec<BackendEntry<'w>>,
     by_name: HashMap<String, usize>,
 }
 
-struct Entry<'w> {
+struct BackendEntry<'w> {
     backend: Backend,
     service: &'w Metadata,
     port: &'w ServicePort,
@@ -166,7 +166,7 @@ impl<'w> Backends<'w> {
         }
         let index = self.entries.len();
         self.by_name.insert(backend.name.clone(), index);
-        self.entries.push(Entry {
+        self.entries.push(BackendEntry {
             backend,
             service: &service.metadata,
             port,
@@ -182,7 +182,7 @@ impl<'w> Backends<'w> {
         cx: &mut Context<'w, '_>,
     ) -> Option<(&Backend, &EndpointSet)> {
         let entry = self.entries.get_mut(*self.by_name.get(name)?)?;
-        let Entry {
+        let BackendEntry {
             backend,
             service,
             port,

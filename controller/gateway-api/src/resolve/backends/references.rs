@@ -5,7 +5,7 @@ use super::traffic::Traffic;
 use crate::api::{BackendRef, NamespacedName, Service, ServicePort, ServiceSpec};
 use crate::resolve::context::Context;
 use crate::resolve::endpoints;
-use crate::resolve::grants::{Referrer, Target};
+use crate::resolve::grants::{Referent, Referrer};
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 
@@ -46,7 +46,7 @@ pub(super) fn service_of<'w>(
         );
     }
     let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
-    let target = Target {
+    let target = Referent {
         group: "",
         kind: "Service",
         namespace,

@@ -37,15 +37,15 @@ pub(crate) struct Policy<'w> {
 }
 
 /// A port of a Service by name; none for all of it.
-type Section<'w> = Option<&'w str>;
+type PolicySection<'w> = Option<&'w str>;
 
 /// The policies for one Service.
 #[derive(Default)]
 struct ServicePolicies<'w> {
     /// Place of each policy, with the part of the Service that it is for; oldest first.
-    all: Vec<(usize, Section<'w>)>,
+    all: Vec<(usize, PolicySection<'w>)>,
     /// Place of the oldest policy for each part.
-    winners: HashMap<Section<'w>, usize>,
+    winners: HashMap<PolicySection<'w>, usize>,
 }
 
 /// The effect of the policies on the traffic to a Service port.
@@ -120,7 +120,7 @@ impl<'w> Policies<'w> {
         };
         let (namespace, name) = service;
         let object = world.services.get(namespace, name);
-        let judge = |(policy, section): &(usize, Section<'w>)| {
+        let judge = |(policy, section): &(usize, PolicySection<'w>)| {
             let at = match section {
                 Some(section) => format!("port {section:?} of Service {namespace}/{name}"),
                 None => format!("Service {namespace}/{name}"),
@@ -168,7 +168,7 @@ fn is_service(target: &PolicyTargetRef) -> bool {
     target.group.is_empty() && target.kind == "Service"
 }
 
-fn section(target: &PolicyTargetRef) -> Section<'_> {
+fn section(target: &PolicyTargetRef) -> PolicySection<'_> {
     target
         .section_name
         .as_deref()

@@ -1,5 +1,7 @@
 //! Kinds of traffic: protocol towards the backend, and the answer where a backend is invalid.
 
+use sesame_proto::refusal;
+
 /// The kind of traffic that a route sends to its backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Traffic {
@@ -7,28 +9,28 @@ pub(crate) enum Traffic {
     Http,
     /// Requests of GRPCRoutes.
     Grpc,
-    /// Of TLSRoutes where TLS is passed through.
+    /// Connections of TLSRoutes where TLS is passed through.
     Connections,
-    /// Of TCPRoutes: the client's own bytes, over TLS where a policy says so.
+    /// Connections of TCPRoutes: the client's own bytes, over TLS where a policy says so.
     Bytes,
-    /// Of TLSRoutes where TLS ends: to the backend, TLS is what a policy says.
+    /// Connections of TLSRoutes where a listener terminates TLS; a policy decides on TLS to the backend.
     Terminated,
-    /// Of UDPRoutes.
+    /// Datagrams of UDPRoutes.
     Datagrams,
 }
 
 impl Traffic {
-    /// The status of a request whose backend is invalid. A gRPC client reads 503 as UNAVAILABLE.
+    /// Returns the status of the answer to a request whose backend is invalid.
     pub(crate) fn refusal(self) -> u32 {
         match self {
-            Self::Grpc => 503,
+            Self::Grpc => refusal::GRPC,
             Self::Http | Self::Connections | Self::Bytes | Self::Terminated | Self::Datagrams => {
-                500
+                refusal::HTTP
             }
         }
     }
 
-    /// As Services name it.
+    /// Returns the transport protocol as Services name it.
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Http | Self::Grpc | Self::Connections | Self::Bytes | Self::Terminated => "TCP",

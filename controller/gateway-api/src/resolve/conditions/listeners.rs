@@ -2,7 +2,7 @@
 
 use super::WAITING;
 use crate::resolve::attachments::AttachedListener;
-use crate::resolve::listeners::protocols;
+use crate::resolve::listeners::{CheckedListener, protocols};
 use crate::status::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason, Verdict};
 
 /// Returns the status of a listener. `generation` is that of its owner, `gateway` the verdict on the Gateway as a whole.
@@ -12,59 +12,6 @@ pub(super) fn status(
     gateway: &Verdict,
 ) -> ListenerStatus {
     let listener = attached.listener;
-    let condition = |type_, status, reason, message: &str| {
-        Condition::new(type_, status, reason, message, generation)
-    };
-    let programmed = match (
-        listener.accepted.fault(),
-        listener.resolved.fault(),
-        gateway.fault(),
-    ) {
-        (Some((_, message)), ..) => {
-            let reason = listener
-                .conflict
-                .as_ref()
-                .map_or(Reason::Invalid, |(reason, _)| *reason);
-            condition(
-                ConditionType::Programmed,
-                ConditionStatus::False,
-                reason,
-                message,
-            )
-        }
-        (None, Some((_, message)), _) if listener.lacks_certificate => condition(
-            ConditionType::Programmed,
-            ConditionStatus::False,
-            Reason::Invalid,
-            &format!("the listener has no usable certificate: {message}"),
-        ),
-        (.., Some((_, message))) => condition(
-            ConditionType::Programmed,
-            ConditionStatus::False,
-            Reason::Invalid,
-            &format!("the Gateway is not served: {message}"),
-        ),
-        _ => condition(
-            ConditionType::Programmed,
-            ConditionStatus::Unknown,
-            Reason::Pending,
-            WAITING,
-        ),
-    };
-    let conflicted = match &listener.conflict {
-        Some((reason, message)) => condition(
-            ConditionType::Conflicted,
-            ConditionStatus::True,
-            *reason,
-            message,
-        ),
-        None => condition(
-            ConditionType::Conflicted,
-            ConditionStatus::False,
-            Reason::NoConflicts,
-            "no other listener conflicts",
-        ),
-    };
     let mut conditions = vec![
         listener.accepted.condition(
             ConditionType::Accepted,
@@ -72,26 +19,27 @@ pub(super) fn status(
             &listener.accepted_message,
             generation,
         ),
-        programmed,
+        programmed(listener, generation, gateway),
         listener.resolved.condition(
             ConditionType::ResolvedRefs,
             Reason::ResolvedRefs,
             "all references are resolved",
             generation,
         ),
-        conflicted,
+        conflicted(listener, generation),
     ];
     if !listener.overlaps.is_empty() {
-        conditions.push(condition(
-                ConditionType::OverlappingTlsConfig,
-                ConditionStatus::True,
-                Reason::OverlappingHostnames,
-                &format!(
-                    "the hostname overlaps with that of listeners {} on the same port; requests on a reused \
-                     connection that belong there are answered with 421",
-                    listener.overlaps.join(", ")
-                ),
-            ));
+        conditions.push(Condition::new(
+            ConditionType::OverlappingTlsConfig,
+            ConditionStatus::True,
+            Reason::OverlappingHostnames,
+            &format!(
+                "the hostname overlaps with that of listeners {} on the same port; requests on a reused \
+                 connection that belong there are answered with 421",
+                listener.overlaps.join(", ")
+            ),
+            generation,
+        ));
     }
     ListenerStatus {
         name: listener.spec.name.clone(),
@@ -103,4 +51,59 @@ pub(super) fn status(
         attached_routes: i32::try_from(attached.attachments.len()).unwrap_or(i32::MAX),
         conditions,
     }
+}
+
+fn programmed(listener: &CheckedListener<'_>, generation: i64, gateway: &Verdict) -> Condition {
+    let not = |reason, message: &str| {
+        Condition::new(
+            ConditionType::Programmed,
+            ConditionStatus::False,
+            reason,
+            message,
+            generation,
+        )
+    };
+    match (
+        listener.accepted.fault(),
+        listener.resolved.fault(),
+        gateway.fault(),
+    ) {
+        (Some((_, message)), ..) => {
+            let conflict = listener.conflict.as_ref();
+            not(conflict.map_or(Reason::Invalid, |it| it.0), message)
+        }
+        (None, Some((_, message)), _) if listener.lacks_certificate => not(
+            Reason::Invalid,
+            &format!("the listener has no usable certificate: {message}"),
+        ),
+        (.., Some((_, message))) => not(
+            Reason::Invalid,
+            &format!("the Gateway is not served: {message}"),
+        ),
+        _ => Condition::new(
+            ConditionType::Programmed,
+            ConditionStatus::Unknown,
+            Reason::Pending,
+            WAITING,
+            generation,
+        ),
+    }
+}
+
+fn conflicted(listener: &CheckedListener<'_>, generation: i64) -> Condition {
+    let (status, reason, message) = match &listener.conflict {
+        Some((reason, message)) => (ConditionStatus::True, *reason, message.as_str()),
+        None => (
+            ConditionStatus::False,
+            Reason::NoConflicts,
+            "no other listener conflicts",
+        ),
+    };
+    Condition::new(
+        ConditionType::Conflicted,
+        status,
+        reason,
+        message,
+        generation,
+    )
 }

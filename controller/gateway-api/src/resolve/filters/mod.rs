@@ -7,7 +7,7 @@ pub(crate) mod cors;
 pub(crate) mod headers;
 pub(crate) mod rewrites;
 
-use sesame_proto::schema;
+use sesame_proto::{refusal, schema};
 
 use self::rewrites::RedirectTo;
 use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
@@ -143,7 +143,8 @@ pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
                     .unwrap_or_default();
                 found.unserved.get_or_insert(Unserved::Extension(format!(
                     "filters[{i}].extensionRef: {kind} {name:?} is not a filter that is supported; requests are \
-                     answered with 500"
+                     answered with {}",
+                    refusal::HTTP
                 )));
             }
             FilterType::ExternalAuth | FilterType::Other(_) => {

@@ -1,4 +1,4 @@
-//! Addresses that a Gateway asks for (`GatewaySpec.addresses`).
+//! GatewayAddresses that a Gateway asks for (`GatewaySpec.addresses`).
 //!
 //! A type that is not supported refuses the Gateway; a value that is no address is left out, and refuses nothing else.
 
@@ -12,7 +12,7 @@ const MAX_ADDRESSES: usize = 16;
 
 /// The addresses of one Gateway.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses {
+pub(crate) struct GatewayAddresses {
     /// IPs in the object's order; empty leaves the choice to the host.
     pub(crate) usable: Vec<String>,
     /// Verdict on the values that are no IP.
@@ -21,7 +21,7 @@ pub(crate) struct Addresses {
     any: bool,
 }
 
-impl Addresses {
+impl GatewayAddresses {
     /// Reads the addresses; faults that refuse the whole Gateway go to `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
         if addresses.len() > MAX_ADDRESSES {
@@ -81,7 +81,7 @@ impl Addresses {
 mod tests {
     use super::*;
 
-    fn read(values: &[&str]) -> (Addresses, Verdict) {
+    fn read(values: &[&str]) -> (GatewayAddresses, Verdict) {
         let addresses: Vec<GatewayAddress> = values
             .iter()
             .map(|value| GatewayAddress {
@@ -90,7 +90,7 @@ mod tests {
             })
             .collect();
         let mut accepted = Verdict::default();
-        (Addresses::read(&addresses, &mut accepted), accepted)
+        (GatewayAddresses::read(&addresses, &mut accepted), accepted)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use sesame_proto::schema;
 
-use self::addresses::Addresses;
+use self::addresses::GatewayAddresses;
 use self::classes::Classes;
 use crate::api::{
     Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, Listener, ListenerSet,
@@ -16,7 +16,7 @@ use crate::api::{
 };
 use crate::resolve::context::Context;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
-use crate::resolve::listeners::{self, CheckedListener, Owner, invalid, termination};
+use crate::resolve::listeners::{self, CheckedListener, ListenerOwner, invalid, termination};
 use crate::resolve::syntax::names;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificates::Certificates;
@@ -31,7 +31,7 @@ const MAX_FRONTEND_PORTS: usize = 64;
 
 /// A Gateway of ours with everything that is known of it before routes attach.
 pub(crate) struct CheckedGateway<'w> {
-    pub(crate) owner: Owner<'w>,
+    pub(crate) owner: ListenerOwner<'w>,
     /// Its own listeners, then those of its ListenerSets.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
     /// Its ListenerSets in their order of precedence.
@@ -41,7 +41,7 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) accepted: Verdict,
     /// Verdict on the references that belong to no listener.
     pub(crate) resolved: Verdict,
-    pub(crate) addresses: Addresses,
+    pub(crate) addresses: GatewayAddresses,
     pub(crate) frontend: FrontendValidation,
     /// Name of the key that it shows to backends.
     pub(crate) client_key: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) struct CheckedGateway<'w> {
 
 /// The listeners of one parent of routes: of a Gateway itself or of one of its ListenerSets.
 pub(crate) struct ParentListeners<'g, 'w> {
-    pub(crate) owner: &'g Owner<'w>,
+    pub(crate) owner: &'g ListenerOwner<'w>,
     /// The reason why the parent has no listeners on the Gateway, if that is so.
     pub(crate) refused: &'g Verdict,
     start: usize,
@@ -68,7 +68,7 @@ impl<'g, 'w> ParentListeners<'g, 'w> {
 }
 
 /// The objects that Gateways refer to, each read once.
-pub(crate) struct References<'a, 'w, 'c> {
+pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct References<'a, 'w, 'c> {
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     cx: &mut Context<'w, '_>,
-    references: &mut References<'_, 'w, '_>,
+    references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Vec<CheckedGateway<'w>> {
     let world = cx.world;
     let sets = sets::by_gateway(world);
@@ -100,7 +100,7 @@ fn check<'w>(
     class: &Verdict,
     sets: &[&'w ListenerSet],
     cx: &mut Context<'w, '_>,
-    references: &mut References<'_, 'w, '_>,
+    references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> CheckedGateway<'w> {
     let GatewaySpec {
         gateway_class_name,
@@ -111,7 +111,7 @@ fn check<'w>(
         tls,
         default_scope,
     } = &gateway.spec;
-    let owner = Owner {
+    let owner = ListenerOwner {
         kind: Kind::Gateway,
         namespace: &gateway.metadata.namespace,
         name: &gateway.metadata.name,
@@ -131,7 +131,7 @@ fn check<'w>(
         );
     }
     let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
-    let addresses = Addresses::read(addresses, &mut accepted);
+    let addresses = GatewayAddresses::read(addresses, &mut accepted);
     if default_scope
         .as_deref()
         .is_some_and(|scope| scope != "None")
@@ -193,7 +193,12 @@ fn up_to(listeners: &[Listener], most: usize) -> &[Listener] {
 }
 
 /// Checks what no field of the specification says: unknown fields, the name and the class.
-fn check_object(owner: &Owner<'_>, class_name: &str, class: &Verdict, accepted: &mut Verdict) {
+fn check_object(
+    owner: &ListenerOwner<'_>,
+    class_name: &str,
+    class: &Verdict,
+    accepted: &mut Verdict,
+) {
     if let Some(why) = owner.unknown.refusal("listeners") {
         accepted.refuse(Reason::UnsupportedValue, why);
     }
@@ -229,11 +234,11 @@ fn check_infrastructure(infrastructure: Option<&Infrastructure>, accepted: &mut 
 
 /// Returns the name of the key that the Gateway shows to backends; a bad reference is told in `resolved`.
 fn client_key<'w>(
-    owner: &Owner<'w>,
+    owner: &ListenerOwner<'w>,
     backend: Option<&'w GatewayBackendTls>,
     resolved: &mut Verdict,
     cx: &Context<'w, '_>,
-    references: &mut References<'_, 'w, '_>,
+    references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Option<String> {
     let GatewayBackendTls {
         client_certificate_ref,

@@ -2,20 +2,24 @@
 
 use std::collections::HashMap;
 
-use super::listener::{CheckedListener, Owner};
+use sesame_proto::dns_name::is_dns_subdomain;
+use sesame_proto::schema;
+
+use super::listener::{CheckedListener, ListenerOwner};
 use super::namespaces::NamespaceRule;
 use super::{protocols, termination};
-use crate::api::{AllowedRoutes, Listener, Protocol};
+use crate::api::{AllowedRoutes, Listener, Protocol, RouteGroupKind};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
 use crate::status::{Reason, Verdict};
+use crate::world::Kind;
 
 /// Most entries of `allowedRoutes.kinds` that the API's schema allows.
 const MAX_KINDS: usize = 8;
 
 /// Checks the listeners of one object, each by itself. `rank` is that of the object.
 pub(crate) fn check<'w>(
-    owner: &Owner<'w>,
+    owner: &ListenerOwner<'w>,
     rank: usize,
     listeners: &'w [Listener],
 ) -> Vec<CheckedListener<'w>> {
@@ -34,7 +38,7 @@ pub(crate) fn check<'w>(
 }
 
 fn check_one<'w>(
-    owner: &Owner<'w>,
+    owner: &ListenerOwner<'w>,
     rank: usize,
     index: usize,
     spec: &'w Listener,
@@ -55,7 +59,7 @@ fn check_one<'w>(
     if let Some(why) = owner.unknown.refusal_of("listeners", index) {
         unsupported(why);
     }
-    if !names::is_dns_subdomain(name) {
+    if !is_dns_subdomain(name) {
         unsupported(format!(
             "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'; rename the listener"
         ));
@@ -94,11 +98,44 @@ fn check_one<'w>(
             unsupported(why);
             NamespaceRule::Nothing
         });
+    let (protocol, kinds) = check_kinds(protocol, asked, &mut accepted, &mut resolved);
+
+    CheckedListener {
+        spec,
+        rank,
+        provenance: format!("{}/listeners/{name}", owner.key()),
+        protocol,
+        port: number,
+        hostname: host,
+        kinds,
+        namespaces,
+        accepted,
+        accepted_message: owner
+            .unknown
+            .beside("the listener is valid", "listeners", Some(index)),
+        conflict: None,
+        resolved,
+        overlaps: Vec::new(),
+        tls: None,
+        lacks_certificate: false,
+    }
+}
+
+/// Returns the protocol, if any kind of route is supported on it, and the kinds that may attach.
+fn check_kinds(
+    protocol: &Protocol,
+    asked: &[RouteGroupKind],
+    accepted: &mut Verdict,
+    resolved: &mut Verdict,
+) -> (Option<schema::Protocol>, Vec<Kind>) {
     if asked.len() > MAX_KINDS {
-        unsupported(format!(
-            "allowedRoutes.kinds has {} entries; at most {MAX_KINDS} are allowed",
-            asked.len()
-        ));
+        accepted.refuse(
+            Reason::UnsupportedValue,
+            format!(
+                "allowedRoutes.kinds has {} entries; at most {MAX_KINDS} are allowed",
+                asked.len()
+            ),
+        );
     }
     let served = protocols::of_protocol(protocol);
     if served.is_none() {
@@ -124,26 +161,7 @@ fn check_one<'w>(
             ),
         );
     }
-
-    CheckedListener {
-        spec,
-        rank,
-        provenance: format!("{}/listeners/{name}", owner.key()),
-        protocol: served.map(|(protocol, _)| protocol),
-        port: number,
-        hostname: host,
-        kinds,
-        namespaces,
-        accepted,
-        accepted_message: owner
-            .unknown
-            .beside("the listener is valid", "listeners", Some(index)),
-        conflict: None,
-        resolved,
-        overlaps: Vec::new(),
-        tls: None,
-        lacks_certificate: false,
-    }
+    (served.map(|(protocol, _)| protocol), kinds)
 }
 
 static DEFAULT_ALLOWED_ROUTES: AllowedRoutes = AllowedRoutes {

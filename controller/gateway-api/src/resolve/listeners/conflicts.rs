@@ -50,7 +50,7 @@ fn port_key(claim: &Claim<'_>) -> PortKey {
 
 /// Returns the conflict of each claim, in their order.
 pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
-    let mut held: BTreeMap<PortKey, Held<'_>> = BTreeMap::new();
+    let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
     for of_one_object in claims.chunk_by(|a, b| a.rank == b.rank) {
         let lost: Vec<Option<Conflict>> = of_one_object
@@ -83,12 +83,12 @@ pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
 
 /// The claims on one port of objects that take precedence.
 #[derive(Default)]
-struct Held<'a> {
+struct PortClaims<'a> {
     families: BTreeSet<Family>,
     hostnames: HashSet<&'a str>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> PortClaims<'a> {
     fn add(&mut self, claim: &Claim<'a>) {
         self.families.insert(family(claim.protocol));
         self.hostnames.insert(claim.hostname.as_str());

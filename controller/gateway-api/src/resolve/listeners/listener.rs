@@ -14,7 +14,7 @@ use crate::world::{Kind, ObjectKey};
 
 /// The Gateway or ListenerSet that has a listener.
 #[derive(Clone, Debug)]
-pub(crate) struct Owner<'w> {
+pub(crate) struct ListenerOwner<'w> {
     pub(crate) kind: Kind,
     pub(crate) namespace: &'w str,
     pub(crate) name: &'w str,
@@ -22,7 +22,7 @@ pub(crate) struct Owner<'w> {
     pub(crate) unknown: &'w UnknownFields,
 }
 
-impl<'w> Owner<'w> {
+impl<'w> ListenerOwner<'w> {
     pub(crate) fn key(&self) -> ObjectKey {
         ObjectKey {
             kind: self.kind,

@@ -16,4 +16,4 @@ pub(crate) mod termination;
 
 pub(crate) use self::check::check;
 pub(crate) use self::compare::compare;
-pub(crate) use self::listener::{CheckedListener, Owner, invalid};
+pub(crate) use self::listener::{CheckedListener, ListenerOwner, invalid};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::check::check as check_listeners;
-use super::listener::{CheckedListener, Owner};
+use super::listener::{CheckedListener, ListenerOwner};
 use super::namespaces::NamespaceRule;
 use crate::api::{AllowedListeners, GATEWAY_GROUP, ListenerSet, ListenerSetSpec, ObjectRef};
 use crate::resolve::context::Context;
@@ -20,7 +20,7 @@ const MAX_LISTENERS: usize = 64;
 
 /// A ListenerSet of a Gateway of ours.
 pub(crate) struct CheckedListenerSet<'w> {
-    pub(crate) owner: Owner<'w>,
+    pub(crate) owner: ListenerOwner<'w>,
     /// The reason why it has no listeners on the Gateway, if that is so.
     pub(crate) refused: Verdict,
     /// Places of its listeners among all of the Gateway.
@@ -57,7 +57,7 @@ pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
 
 /// Checks the ListenerSets of one Gateway, and appends their listeners to `all`.
 pub(crate) fn check<'w>(
-    gateway: &Owner<'w>,
+    gateway: &ListenerOwner<'w>,
     allowed: Option<&'w AllowedListeners>,
     sets: &[&'w ListenerSet],
     all: &mut Vec<CheckedListener<'w>>,
@@ -78,7 +78,7 @@ pub(crate) fn check<'w>(
             parent_ref: _,
             listeners,
         } = &set.spec;
-        let owner = Owner {
+        let owner = ListenerOwner {
             kind: Kind::ListenerSet,
             namespace: &set.metadata.namespace,
             name: &set.metadata.name,

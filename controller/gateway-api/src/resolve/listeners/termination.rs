@@ -2,7 +2,7 @@
 
 use sesame_proto::schema;
 
-use super::listener::{CheckedListener, Owner};
+use super::listener::{CheckedListener, ListenerOwner};
 use crate::api::{ListenerTls, Protocol, TlsMode};
 use crate::resolve::context::Context;
 use crate::resolve::tls::certificates::{Certificates, Usable};
@@ -57,7 +57,7 @@ pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<()
 
 /// Sets the TLS termination of a listener: its certificates, and the validation of its clients.
 pub(crate) fn resolve<'w>(
-    owner: &Owner<'w>,
+    owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
     frontend: &FrontendValidation,
     cx: &mut Context<'w, '_>,

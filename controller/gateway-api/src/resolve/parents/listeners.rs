@@ -10,7 +10,7 @@ use crate::world::ObjectKey;
 
 /// One hostname that a route has on a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Host {
+pub(crate) struct CommonHostname {
     /// The hosts that listener and route have in common.
     pub(crate) domain: Hostname,
     /// Specificity of the route's own hostname.
@@ -31,7 +31,7 @@ pub(crate) fn matching(
     route: &ObjectKey,
     hostnames: &[Hostname],
     cx: &Context<'_, '_>,
-) -> Result<Vec<(usize, Vec<Host>)>, Detached> {
+) -> Result<Vec<(usize, Vec<CommonHostname>)>, Detached> {
     let parent = gateway.parent_listeners(set);
     if let Some((_, why)) = parent.refused.fault() {
         return Err((
@@ -151,9 +151,9 @@ fn section_name(reference: &ParentRef) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-fn intersect(own: &Hostname, hostnames: &[Hostname]) -> Vec<Host> {
+fn intersect(own: &Hostname, hostnames: &[Hostname]) -> Vec<CommonHostname> {
     if hostnames.is_empty() {
-        return vec![Host {
+        return vec![CommonHostname {
             domain: own.clone(),
             rank: Hostname::any().specificity(),
         }];
@@ -161,7 +161,7 @@ fn intersect(own: &Hostname, hostnames: &[Hostname]) -> Vec<Host> {
     hostnames
         .iter()
         .filter_map(|hostname| {
-            Some(Host {
+            Some(CommonHostname {
                 domain: own.intersect(hostname)?,
                 rank: hostname.specificity(),
             })

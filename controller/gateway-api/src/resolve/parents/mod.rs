@@ -4,7 +4,7 @@ pub(crate) mod listeners;
 
 use std::collections::HashMap;
 
-use self::listeners::{Detached, Host};
+use self::listeners::{CommonHostname, Detached};
 use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::sets;
@@ -25,7 +25,7 @@ pub(crate) struct RouteParent<'w> {
     pub(crate) parent: Parent,
     /// The listeners that match, by place among those of the Gateway, each with the hostnames in common; or the reason
     /// why none matches.
-    pub(crate) listeners: Result<Vec<(usize, Vec<Host>)>, Detached>,
+    pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Detached>,
 }
 
 /// The Gateways and ListenerSets of ours, by kind, namespace and name.

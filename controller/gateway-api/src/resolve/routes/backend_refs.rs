@@ -2,7 +2,7 @@
 
 use sesame_proto::schema;
 
-use super::rules::{References, RuleContext};
+use super::rules::{RuleContext, RuleReferences};
 use crate::api::BackendRef;
 use crate::resolve::backends::{BackendTarget, RefFault, ResolvedRef, Traffic};
 use crate::resolve::filters::{self, RuleFault};
@@ -16,7 +16,7 @@ const MAX_BACKENDS: usize = 16;
 pub(crate) struct BackendShares<'w> {
     /// A reference that is invalid, or refused, has a share without a name.
     pub(crate) backends: Vec<schema::WeightedBackend>,
-    pub(crate) references: References<'w>,
+    pub(crate) references: RuleReferences<'w>,
     /// Messages about filters of references that are not supported.
     pub(crate) unsupported: Vec<String>,
 }
@@ -87,7 +87,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         at: impl Fn() -> String,
         reference: &'w BackendRef,
         traffic: Traffic,
-        references: &mut References<'w>,
+        references: &mut RuleReferences<'w>,
     ) -> Result<Option<String>, RefFault> {
         let ResolvedRef { policed, target } =
             self.backends

@@ -7,7 +7,7 @@ use sesame_proto::schema::path_match::Kind as PathKind;
 
 use super::matches::{self, Grpc, RouteMatch};
 use super::request_rules::{RequestRule, RequestTimeouts};
-use super::rules::{CheckedRule, Rule, RuleContext, RuleOutcome, Rules};
+use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
 use crate::api::{Filter, FilterType, GrpcMatch, GrpcMethodMatch, GrpcRule, StringMatchType};
 use crate::resolve::filters::{self, RuleFault, Unserved};
 use crate::resolve::syntax::regexes::Regexes;
@@ -15,7 +15,7 @@ use crate::resolve::syntax::regexes::Regexes;
 /// Pattern for every service, or every method.
 const ANY: &str = "[^/]+";
 
-impl Rule for GrpcRule {
+impl RouteRule for GrpcRule {
     type Checked = CheckedRule;
 
     /// No rule, so that nothing is served.

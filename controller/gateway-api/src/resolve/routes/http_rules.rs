@@ -5,13 +5,13 @@ use sesame_proto::schema::path_match::Kind as PathKind;
 
 use super::matches::{self, RouteMatch};
 use super::request_rules::{RequestRule, RequestTimeouts};
-use super::rules::{CheckedRule, Rule, RuleContext, RuleOutcome, Rules};
+use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
 use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
 use crate::resolve::filters::{self, RuleFault};
 use crate::resolve::syntax::durations;
 use crate::resolve::syntax::regexes::Regexes;
 
-impl Rule for HttpRule {
+impl RouteRule for HttpRule {
     type Checked = CheckedRule;
 
     /// One rule that takes every path and has no backend.

@@ -63,13 +63,13 @@ pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
 }
 
 /// Numbers of entries that the schema of a kind allows, and the traffic that its backends get.
-pub(crate) struct Limits {
+pub(crate) struct RouteLimits {
     pub(crate) hostnames: RangeInclusive<usize>,
     pub(crate) rules: RangeInclusive<usize>,
     pub(crate) traffic: Traffic,
 }
 
-impl Limits {
+impl RouteLimits {
     pub(crate) fn of(kind: Kind) -> Self {
         let (hostnames, rules, traffic) = match kind {
             Kind::GrpcRoute => (0..=16, 0..=16, Traffic::Grpc),

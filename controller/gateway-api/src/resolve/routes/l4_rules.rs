@@ -3,7 +3,7 @@
 //! The matches, filters and timeouts of other routes do not exist here; without filters nothing is unsupported.
 
 use super::backend_refs::read_weights;
-use super::rules::{Rule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
+use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
 use crate::api::L4Rule;
 use crate::resolve::backends::Traffic;
 use crate::resolve::filters::RuleFault;
@@ -11,7 +11,7 @@ use crate::resolve::filters::RuleFault;
 /// The problem of a UDPRoute with several backends.
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several backends of a weight: Envoy shares datagrams out with a matcher that it calls a work in progress, not covered by its threat model; give a listener that is open to everybody one backend";
 
-impl Rule for L4Rule {
+impl RouteRule for L4Rule {
     type Checked = Shares;
 
     /// No rule: the schema demands one.

@@ -28,14 +28,14 @@ pub(crate) struct RouteMatch {
 /// Rank of the service and method of a GRPCRoute's match; less is more specific.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Grpc {
-    service: Part,
-    method: Part,
+    service: GrpcPartRank,
+    method: GrpcPartRank,
 }
 
 /// Rank of the service or the method. The specification compares their lengths and leaves regular expressions open: here
 /// they come after every exact value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Part {
+enum GrpcPartRank {
     Exact(Reverse<usize>),
     Regex(Reverse<usize>),
     #[default]
@@ -45,8 +45,8 @@ enum Part {
 impl Grpc {
     pub(crate) fn exact(service: &str, method: &str) -> Self {
         let part = |text: &str| match text.len() {
-            0 => Part::Any,
-            length => Part::Exact(Reverse(length)),
+            0 => GrpcPartRank::Any,
+            length => GrpcPartRank::Exact(Reverse(length)),
         };
         Self {
             service: part(service),
@@ -56,8 +56,8 @@ impl Grpc {
 
     pub(crate) fn regex(service: &str, method: &str) -> Self {
         let part = |text: &str| match text.len() {
-            0 => Part::Any,
-            length => Part::Regex(Reverse(length)),
+            0 => GrpcPartRank::Any,
+            length => GrpcPartRank::Regex(Reverse(length)),
         };
         Self {
             service: part(service),

@@ -14,15 +14,15 @@ mod request_rules;
 mod rule_list;
 pub(crate) mod rules;
 
-use self::kinds::{Limits, Route, Spec, oldest_first};
+use self::kinds::{Route, RouteLimits, Spec, oldest_first};
 use self::rule_list::CheckedRules;
-use self::rules::{Rule, RuleContext, Rules};
+use self::rules::{RouteRule, RuleContext, Rules};
 use super::backends::Backends;
 use super::backends::tls_policies::ServiceName;
 use super::context::Context;
 use super::gateways::CheckedGateway;
 use super::grants::Referrer;
-use super::parents::listeners::Host;
+use super::parents::listeners::CommonHostname;
 use super::parents::{self, Parent, RouteParent};
 use super::syntax::hostnames::Hostname;
 use super::syntax::names;
@@ -57,7 +57,7 @@ pub(crate) struct CheckedRoute<'w> {
 }
 
 /// A Gateway, by place, and the listeners there that a route attaches to, by place, with the hostnames in common.
-pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<Host>)]);
+pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
     /// Returns the listeners that the route attaches to, with the place of the parent through which it does; nothing if
@@ -134,7 +134,7 @@ pub(crate) fn check_all<'w>(
 }
 
 /// Checks one route, and finds the listeners of its parents that match.
-fn check<'w, R: Rule>(
+fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
     route: &Route<'w>,
     parents: Vec<(&'w ParentRef, Parent)>,
@@ -145,7 +145,7 @@ fn check<'w, R: Rule>(
         kind: route.kind,
         name: metadata.key(),
     };
-    let limits = Limits::of(object.kind);
+    let limits = RouteLimits::of(object.kind);
     let mut accepted = check_limits(spec, &object, metadata, &limits);
     let hostnames = read_hostnames(&spec.hostnames, *limits.hostnames.end(), &mut accepted);
     if spec
@@ -224,11 +224,11 @@ fn check<'w, R: Rule>(
 }
 
 /// Checks the object itself, and the numbers of entries in its lists.
-fn check_limits<R: Rule>(
+fn check_limits<R: RouteRule>(
     spec: &RouteSpec<R>,
     object: &ObjectKey,
     metadata: &Metadata,
-    limits: &Limits,
+    limits: &RouteLimits,
 ) -> Verdict {
     let RouteSpec {
         parent_refs,
@@ -245,7 +245,7 @@ fn check_limits<R: Rule>(
     if let Err(why) = names::check_object(&object.name.namespace, &object.name.name) {
         unsupported(format!("metadata: {why}"));
     }
-    let matches = rules.iter().map(Rule::matches).sum();
+    let matches = rules.iter().map(RouteRule::matches).sum();
     for (field, count, allowed) in [
         ("parentRefs", parent_refs.len(), &(0..=MAX_PARENTS)),
         ("hostnames", hostnames.len(), &limits.hostnames),

@@ -1,10 +1,10 @@
 //! The action of a rule of an HTTPRoute or GRPCRoute: forward, redirect, or answer with an error.
 
-use sesame_proto::schema;
+use sesame_proto::{refusal, schema};
 
 use super::backend_refs::{BackendShares, read_weights};
 use super::matches::RouteMatch;
-use super::rules::{Action, CheckedRule, References, RuleContext, RuleOutcome, Unsupported};
+use super::rules::{Action, CheckedRule, RuleContext, RuleOutcome, RuleReferences, Unsupported};
 use crate::api::{BackendRef, SessionPersistence};
 use crate::resolve::filters::{MirrorTo, RuleFault, RuleFilters, Unserved};
 use crate::resolve::sessions;
@@ -90,11 +90,11 @@ impl<'w> RuleContext<'_, 'w, '_> {
             (Some(Unserved::Extension(message)), _) => {
                 let message = format!("rules[{index}].{message}");
                 references.faults.push((Reason::InvalidKind, message));
-                Action::Respond(500)
+                Action::Respond(refusal::HTTP)
             }
             (Some(Unserved::Type(message)), _) => {
                 faults = vec![message];
-                Action::Respond(500)
+                Action::Respond(refusal::HTTP)
             }
             (None, Some(redirect)) => Action::Redirect(redirect),
             (None, None) if !servable => Action::Respond(self.traffic.refusal()),
@@ -119,7 +119,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     self.traffic.refusal()
                 )
             } else {
-                "; its requests are answered with 500".to_owned()
+                format!("; its requests are answered with {}", refusal::HTTP)
             },
         });
         Ok(RuleOutcome {
@@ -140,7 +140,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         &mut self,
         index: usize,
         mirrors: &[MirrorTo<'w>],
-        references: &mut References<'w>,
+        references: &mut RuleReferences<'w>,
     ) -> Vec<schema::Mirror> {
         let mut found = Vec::new();
         for mirror in mirrors {

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::rules::{Rule, RuleContext, RuleOutcome, Rules, Unsupported};
+use sesame_proto::dns_name::is_dns_subdomain;
+
+use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Unsupported};
 use crate::api::Metadata;
 use crate::resolve::backends::tls_policies::ServiceName;
 use crate::resolve::filters::RuleFault;
-use crate::resolve::syntax::names;
 use crate::status::{Reason, Verdict};
 
 /// The rules of one route, and the verdicts on them.
@@ -23,7 +24,7 @@ pub(super) struct CheckedRules<'w> {
 }
 
 /// Checks all rules of a route.
-pub(super) fn check<'w, R: Rule>(
+pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -111,7 +112,7 @@ pub(super) fn check<'w, R: Rule>(
 fn name_fault<'r>(name: &'r str, names: &mut HashSet<&'r str>) -> Option<String> {
     if name.is_empty() {
         None
-    } else if !names::is_dns_subdomain(name) {
+    } else if !is_dns_subdomain(name) {
         Some(format!(
             "name {name:?} is not a DNS name of a-z, 0-9, '-' and '.'"
         ))

@@ -21,7 +21,7 @@ use crate::status::{Reason, Verdict};
 use crate::world::ObjectKey;
 
 /// The rule of a route of some kind.
-pub(crate) trait Rule: Sized + 'static {
+pub(crate) trait RouteRule: Sized + 'static {
     /// The rule once everything is checked.
     type Checked;
 
@@ -51,19 +51,19 @@ pub(crate) trait Rule: Sized + 'static {
 pub(crate) struct RuleOutcome<'w, C> {
     pub(crate) checked: C,
     pub(crate) unsupported: Option<Unsupported>,
-    pub(crate) references: References<'w>,
+    pub(crate) references: RuleReferences<'w>,
 }
 
 /// Observations on the references of a rule.
 #[derive(Debug, Default)]
-pub(crate) struct References<'w> {
+pub(crate) struct RuleReferences<'w> {
     /// Reasons and messages of the references that are invalid.
     pub(crate) faults: Vec<(Reason, String)>,
     /// Services with policies that the traffic heeds.
     pub(crate) policed: BTreeSet<ServiceName<'w>>,
 }
 
-impl References<'_> {
+impl RuleReferences<'_> {
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = Verdict::default();
         for (reason, message) in &self.faults {

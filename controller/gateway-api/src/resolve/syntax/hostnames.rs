@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::names;
+use sesame_proto::dns_name::is_dns_label;
 
 /// A set of hosts in lower case: all, those below a suffix, or exactly one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,7 +113,7 @@ fn check(name: &str, original: &str) -> Result<(), String> {
             "{original:?} has upper-case letters; write it in lower case"
         ));
     }
-    if !names::is_dns_subdomain(name) {
+    if name.len() > 253 || !name.split('.').all(is_dns_label) {
         return Err(format!(
             "{original:?} is not a DNS name (labels of a-z, 0-9 and '-', at most 253 characters; a \
              wildcard only as the whole first label)"

@@ -2,10 +2,7 @@
 //!
 //! On a host there is no API server, so nothing here may be taken as already checked.
 
-/// `^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.…)*$`, at most 253 characters, labels at most 63.
-pub(crate) fn is_dns_subdomain(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 253 && text.split('.').all(is_dns_label)
-}
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 /// Checks the namespace and name of an object. Names become provenance, so no name may look like a part of another.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
@@ -29,13 +26,6 @@ pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     } else {
         format!("{group}/{kind}")
     }
-}
-
-fn is_dns_label(label: &str) -> bool {
-    let bytes = label.as_bytes();
-    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
-    let edge = |b: Option<&u8>| b.is_some_and(|b| *b != b'-');
-    bytes.len() <= 63 && bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
 }
 
 /// Returns true for the name of a header or query parameter: a token of RFC 9110 of at most 256 characters.

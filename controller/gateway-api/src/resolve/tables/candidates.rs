@@ -14,13 +14,13 @@ use crate::resolve::routes::rules::{Action, CheckedRule};
 
 /// One match of one rule of one route, for one virtual host.
 #[derive(Clone, Copy)]
-pub(crate) struct Candidate<'a> {
+pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
     pub(super) rule: &'a CheckedRule,
     pub(crate) route_match: &'a RouteMatch,
 }
 
-impl Candidate<'_> {
+impl MatchCandidate<'_> {
     /// Returns the route of the snapshot; `match_` is the place of the match in its rule.
     pub(super) fn to_schema(self, match_: usize, listener: &PlacedListener<'_>) -> schema::Route {
         let RouteMatch {
@@ -66,13 +66,15 @@ impl Candidate<'_> {
 
 /// Returns the routes whose expressions have no room in a virtual host beside those of older ones, each with its cost and
 /// the cost of those that have room. A route is left out as a whole: without some of its matches it would be another route.
-pub(super) fn unaffordable(candidates: &[(Order, Candidate<'_>)]) -> BTreeMap<usize, (u64, u64)> {
+pub(super) fn unaffordable(
+    candidates: &[(Order, MatchCandidate<'_>)],
+) -> BTreeMap<usize, (u64, u64)> {
     let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
     // A route may have a match for two hostnames that cover the domain: it is there once.
     let mut seen: HashSet<(usize, usize, usize)> = HashSet::new();
     for (
         order,
-        Candidate {
+        MatchCandidate {
             rule, route_match, ..
         },
     ) in candidates

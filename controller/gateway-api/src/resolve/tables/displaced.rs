@@ -11,11 +11,11 @@ use crate::status::Reason;
 const MAX_SHOWN: usize = 4;
 
 /// The place of a route among all, and that of one of its parents.
-type Place = (usize, usize);
+type ParentPlace = (usize, usize);
 
 /// The losses of routes through each of their parents.
 #[derive(Debug, Default)]
-pub(crate) struct Displaced(BTreeMap<Place, BTreeSet<(Reason, String)>>);
+pub(crate) struct Displaced(BTreeMap<ParentPlace, BTreeSet<(Reason, String)>>);
 
 impl Displaced {
     /// Adds a loss of the route through one of its parents.
@@ -31,7 +31,7 @@ impl Displaced {
     }
 
     /// Returns one reason and one message for each parent of a route that has losses.
-    pub(crate) fn messages(&self) -> BTreeMap<Place, (Reason, String)> {
+    pub(crate) fn messages(&self) -> BTreeMap<ParentPlace, (Reason, String)> {
         let one = |losses: &BTreeSet<(Reason, String)>| {
             let (reason, _) = losses.first()?;
             let messages: Vec<&str> = losses.iter().map(|(_, message)| message.as_str()).collect();

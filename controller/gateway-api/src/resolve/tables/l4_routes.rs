@@ -11,7 +11,7 @@ use sesame_proto::schema;
 
 use super::displaced::{self, Displaced};
 use crate::resolve::attachments::Attachment;
-use crate::resolve::parents::listeners::Host;
+use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
@@ -26,13 +26,13 @@ pub(crate) fn by_server_name(
     owns: impl Fn(&Hostname) -> bool,
     displaced: &mut Displaced,
 ) -> Vec<schema::L4Route> {
-    let mut hosts: Vec<(&Attachment<'_>, &Host)> = attachments
+    let mut hosts: Vec<(&Attachment<'_>, &CommonHostname)> = attachments
         .iter()
         .flat_map(|attachment| attachment.hosts.iter().map(move |host| (attachment, host)))
         .filter(|(_, host)| owns(&host.domain))
         .collect();
     hosts.sort_by_key(|(attachment, host)| (Reverse(host.rank), attachment.route));
-    let mut taken: HashMap<&str, (usize, &Host)> = HashMap::new();
+    let mut taken: HashMap<&str, (usize, &CommonHostname)> = HashMap::new();
     let mut by_route: BTreeMap<usize, Vec<&Hostname>> = BTreeMap::new();
     for (attachment, host) in hosts {
         let Attachment { route, parent, .. } = attachment;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::candidates::Candidate;
+use super::candidates::MatchCandidate;
 use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::matches::RouteMatch;
@@ -14,13 +14,13 @@ use crate::world::ObjectKey;
 
 /// The place of a match: its route, its rule in the route, and its place in the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct MatchPlace {
     route: usize,
     rule: usize,
     match_: usize,
 }
 
-impl Place {
+impl MatchPlace {
     fn of(order: &Order) -> Self {
         let Order {
             hostname: _,
@@ -40,9 +40,9 @@ impl Place {
 /// The matches that were seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
-    reached: Vec<Place>,
+    reached: Vec<MatchPlace>,
     /// Each hidden match with the match that comes first.
-    hidden: BTreeMap<Place, Place>,
+    hidden: BTreeMap<MatchPlace, MatchPlace>,
     by_host: Option<ByHost>,
 }
 
@@ -52,7 +52,7 @@ struct ByHost {
     /// Number of virtual hosts before this one.
     host: usize,
     /// Number of the virtual host, the hidden match, and the match that hides it.
-    hidden: Vec<(usize, Place, Place)>,
+    hidden: Vec<(usize, MatchPlace, MatchPlace)>,
 }
 
 /// A match by its route, the place of its rule, and its place in the rule.
@@ -80,12 +80,12 @@ impl Shadowed {
     }
 
     /// Adds a match that requests can reach.
-    fn reached(&mut self, place: Place) {
+    fn reached(&mut self, place: MatchPlace) {
         self.reached.push(place);
     }
 
     /// Adds a match of which all requests go to `winner` in this virtual host.
-    fn hidden(&mut self, place: Place, winner: Place) {
+    fn hidden(&mut self, place: MatchPlace, winner: MatchPlace) {
         self.hidden.entry(place).or_insert(winner);
         if let Some(ByHost { host, hidden }) = &mut self.by_host {
             hidden.push((*host, place, winner));
@@ -94,7 +94,7 @@ impl Shadowed {
 
     /// Returns the hidden matches of each virtual host, if they were kept.
     pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
-        let of = |place: Place| {
+        let of = |place: MatchPlace| {
             let route = routes.get(place.route)?;
             Some((route.object.clone(), place.rule, place.match_))
         };
@@ -115,8 +115,8 @@ impl Shadowed {
         if hidden.is_empty() {
             return;
         }
-        let reached: HashSet<Place> = reached.into_iter().collect();
-        let mut by_route: BTreeMap<usize, Vec<(Place, Place)>> = BTreeMap::new();
+        let reached: HashSet<MatchPlace> = reached.into_iter().collect();
+        let mut by_route: BTreeMap<usize, Vec<(MatchPlace, MatchPlace)>> = BTreeMap::new();
         for (place, winner) in hidden {
             if !reached.contains(&place) {
                 by_route
@@ -132,7 +132,7 @@ impl Shadowed {
             let Some(before) = routes.get(winner.route) else {
                 continue;
             };
-            let Place { rule, match_, .. } = winner;
+            let MatchPlace { rule, match_, .. } = winner;
             let who = if winner.route == route {
                 format!("rules[{rule}].matches[{match_}] of this route")
             } else if before.object.name.namespace == loser.object.name.namespace {
@@ -141,7 +141,7 @@ impl Shadowed {
                 // The routes of one namespace are not for the authors of another to know.
                 "a route of another namespace".to_owned()
             };
-            let Place { rule, match_, .. } = first;
+            let MatchPlace { rule, match_, .. } = first;
             let others = match lost.len() {
                 1 => String::new(),
                 count => format!("; nor are {} other matches of the route", count - 1),
@@ -159,17 +159,17 @@ impl Shadowed {
 /// Returns the sorted candidates without those that an earlier one hides completely: equal matches, all of GRPCRoutes after
 /// one that takes every gRPC request, and all after one that takes every request.
 pub(crate) fn reachable<'a>(
-    candidates: Vec<(Order, Candidate<'a>)>,
+    candidates: Vec<(Order, MatchCandidate<'a>)>,
     shadowed: &mut Shadowed,
-) -> Vec<(Order, Candidate<'a>)> {
-    let mut seen: HashMap<&RouteMatch, Place> = HashMap::new();
-    let mut takes_all: Option<Place> = None;
-    let mut takes_all_grpc: Option<Place> = None;
+) -> Vec<(Order, MatchCandidate<'a>)> {
+    let mut seen: HashMap<&RouteMatch, MatchPlace> = HashMap::new();
+    let mut takes_all: Option<MatchPlace> = None;
+    let mut takes_all_grpc: Option<MatchPlace> = None;
     let several = candidates.len() > 1;
     shadowed.next_host();
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
-        let place = Place::of(&order);
+        let place = MatchPlace::of(&order);
         let grpc = candidate.route_match.grpc.is_some();
         let before = takes_all
             .or(takes_all_grpc.filter(|_| grpc))

@@ -9,12 +9,13 @@ use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
 use sesame_proto::schema;
 use sesame_proto::schema::route::Action as RouteAction;
 
-use super::candidates::{Candidate, unaffordable};
+use super::candidates::{MatchCandidate, unaffordable};
+use super::displaced::Displaced;
 use super::findings::Findings;
 use super::placed::{HostnameOwners, PlacedListener};
 use super::shadowed;
 use crate::resolve::attachments::Attachment;
-use crate::resolve::parents::listeners::Host;
+use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchRank, Order};
@@ -64,7 +65,7 @@ impl VirtualHosts {
         routes: &Routes<'_>,
         findings: &mut Findings,
     ) {
-        let mut by_domain: HashMap<&str, Vec<(&Host, &Attachment)>> = HashMap::new();
+        let mut by_domain: HashMap<&str, Vec<(&CommonHostname, &Attachment<'_>)>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
         domains.insert(listener.hostname.key(), listener.hostname);
         for attachment in listener.attachments {
@@ -84,54 +85,8 @@ impl VirtualHosts {
                 .covering_keys()
                 .filter_map(|key| by_domain.get(key))
                 .flatten();
-            let mut candidates = Vec::new();
-            for (host, attachment) in covering {
-                let Some(route) = routes.get(attachment.route) else {
-                    continue;
-                };
-                let Rules::Requests(rules) = &route.rules else {
-                    continue;
-                };
-                for rule in rules {
-                    for (i, route_match) in rule.matches.iter().enumerate() {
-                        let order = Order {
-                            hostname: Reverse(host.rank),
-                            rank: MatchRank::of(route_match),
-                            route: attachment.route,
-                            rule: rule.index,
-                            match_: i,
-                        };
-                        candidates.push((
-                            order,
-                            Candidate {
-                                route,
-                                rule,
-                                route_match,
-                            },
-                        ));
-                    }
-                }
-            }
-            candidates.sort_unstable_by_key(|(order, _)| *order);
-            let unaffordable = unaffordable(&candidates);
-            if !unaffordable.is_empty() {
-                candidates.retain(|(order, _)| !unaffordable.contains_key(&order.route));
-                let (port, attachments) = (listener.port, listener.attachments);
-                for (route, (own, before)) in unaffordable {
-                    let at = attachments.iter().find(|it| it.route == route);
-                    findings.displaced.add(
-                        route,
-                        at.map(|it| it.parent),
-                        Reason::TooManyExpressions,
-                        format!(
-                            "none of its matches is served for hostname {:?} on port {port}: its regular expressions \
-                             have {own} instructions once compiled, those of older routes there {before}; together at \
-                             most {MOST_OF_VIRTUAL_HOST} are allowed",
-                            domain.domain()
-                        ),
-                    );
-                }
-            }
+            let mut candidates = candidates(covering, routes);
+            refuse_unaffordable(&mut candidates, domain, listener, &mut findings.displaced);
             let reachable = shadowed::reachable(candidates, &mut findings.shadowed);
             let routes = reachable
                 .iter()
@@ -175,6 +130,72 @@ impl VirtualHosts {
             name,
             virtual_hosts: self.0.into_values().collect(),
         }
+    }
+}
+
+/// Returns the matches of the routes of a domain, in their order of precedence.
+fn candidates<'a>(
+    attachments: impl Iterator<Item = &'a (&'a CommonHostname, &'a Attachment<'a>)>,
+    routes: &'a Routes<'_>,
+) -> Vec<(Order, MatchCandidate<'a>)> {
+    let mut candidates = Vec::new();
+    for (host, attachment) in attachments {
+        let Some(route) = routes.get(attachment.route) else {
+            continue;
+        };
+        let Rules::Requests(rules) = &route.rules else {
+            continue;
+        };
+        for rule in rules {
+            for (i, route_match) in rule.matches.iter().enumerate() {
+                let order = Order {
+                    hostname: Reverse(host.rank),
+                    rank: MatchRank::of(route_match),
+                    route: attachment.route,
+                    rule: rule.index,
+                    match_: i,
+                };
+                candidates.push((
+                    order,
+                    MatchCandidate {
+                        route,
+                        rule,
+                        route_match,
+                    },
+                ));
+            }
+        }
+    }
+    candidates.sort_unstable_by_key(|(order, _)| *order);
+    candidates
+}
+
+/// Removes the routes whose expressions have no room in the virtual host, and adds the loss to `displaced`.
+fn refuse_unaffordable(
+    candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
+    domain: &Hostname,
+    listener: &PlacedListener<'_>,
+    displaced: &mut Displaced,
+) {
+    let unaffordable = unaffordable(candidates);
+    if unaffordable.is_empty() {
+        return;
+    }
+    candidates.retain(|(order, _)| !unaffordable.contains_key(&order.route));
+    let (port, attachments) = (listener.port, listener.attachments);
+    for (route, (own, before)) in unaffordable {
+        let at = attachments.iter().find(|it| it.route == route);
+        displaced.add(
+            route,
+            at.map(|it| it.parent),
+            Reason::TooManyExpressions,
+            format!(
+                "none of its matches is served for hostname {:?} on port {port}: its regular expressions \
+                 have {own} instructions once compiled, those of older routes there {before}; together at \
+                 most {MOST_OF_VIRTUAL_HOST} are allowed",
+                domain.domain()
+            ),
+        );
     }
 }
 

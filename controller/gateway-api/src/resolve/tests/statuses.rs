@@ -1,4 +1,4 @@
-//! What statuses say of classes, Gateways, listeners and routes.
+//! Statuses of classes, Gateways, listeners and routes.
 
 use super::{HTTP, Said, gateway, resolved, route, said};
 use crate::status::{ConditionType, Reason};
@@ -35,6 +35,17 @@ fn a_good_gateway_waits_for_an_agent() {
     let route = resolution.statuses.routes.values().next().expect("a route");
     assert_eq!(route.parents[0].parent_ref.name, "gw");
     assert_eq!(route.parents[0].parent_ref.group, None);
+}
+
+#[test]
+fn a_name_may_be_longer_than_a_dns_label() {
+    let (long, too_long) = ("r".repeat(253), "r".repeat(254));
+    for (name, accepted) in [(&long, true), (&too_long, false)] {
+        let resolution = resolved(&(gateway(HTTP) + &route(name, R)));
+        let conditions = resolution.route_conditions(name);
+        let condition = said(conditions, ConditionType::Accepted);
+        assert_eq!(condition == Said::True, accepted, "{}", name.len());
+    }
 }
 
 #[test]

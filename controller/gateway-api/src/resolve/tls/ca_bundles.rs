@@ -10,15 +10,15 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use crate::api::{ConfigMap, NamespacedName, ObjectRef};
 use crate::resolve::context::Context;
-use crate::resolve::grants::{Referrer, Target};
+use crate::resolve::grants::{Referent, Referrer};
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 
 /// The certificates, each as canonical PEM, or the fault of the ConfigMap.
-type Parsed = Result<Arc<[String]>, String>;
+type ParsedConfigMap = Result<Arc<[String]>, String>;
 
 /// The source of the certificates, and the certificates; or the fault of the reference.
-type Found = Result<(String, Arc<[String]>), (Reason, String)>;
+type FoundCertificates = Result<(String, Arc<[String]>), (Reason, String)>;
 
 /// The bundle of several references together.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) enum Reach {
 
 /// The bundles that were read so far.
 #[derive(Default)]
-pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str), Parsed>);
+pub(crate) struct CaBundles<'w>(HashMap<(&'w str, &'w str), ParsedConfigMap>);
 
 impl<'w> CaBundles<'w> {
     /// Returns the certificates of all references, each once, in their order. The bundle is named after their sources, so that
@@ -98,7 +98,7 @@ impl<'w> CaBundles<'w> {
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
         cx: &Context<'w, '_>,
-    ) -> Found {
+    ) -> FoundCertificates {
         let ObjectRef {
             group,
             kind,
@@ -117,7 +117,7 @@ impl<'w> CaBundles<'w> {
             ));
         }
         let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
-        let target = Target {
+        let target = Referent {
             group: "",
             kind: "ConfigMap",
             namespace,
@@ -144,7 +144,7 @@ impl<'w> CaBundles<'w> {
 }
 
 /// Reads and checks one ConfigMap. The error completes the sentence "ConfigMap x ...".
-fn parse(map: &ConfigMap) -> Parsed {
+fn parse(map: &ConfigMap) -> ParsedConfigMap {
     let text = map.data.get("ca.crt").ok_or("has no key ca.crt")?;
     let certificates = pem::certificates(text.as_bytes()).map_err(|why| format!("ca.crt {why}"))?;
     let one = |(i, certificate): (usize, &CertificateDer<'_>)| {

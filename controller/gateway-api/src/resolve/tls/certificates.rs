@@ -16,7 +16,7 @@ use super::pem;
 use super::private_keys::{self, PrivateKey};
 use crate::api::{NamespacedName, ObjectRef, Secret};
 use crate::resolve::context::Context;
-use crate::resolve::grants::{Referrer, Target};
+use crate::resolve::grants::{Referent, Referrer};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
 use crate::world::LastGoodKeys;
@@ -54,29 +54,29 @@ impl Certificate {
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
     /// The fault of the Secret, where this is the last good key pair of it.
-    pub(crate) fault: Option<Fault>,
+    pub(crate) fault: Option<KeyPairFault>,
 }
 
 /// The fault of a reference to a key pair.
 #[derive(Clone, Debug)]
-pub(crate) struct Fault {
+pub(crate) struct KeyPairFault {
     pub(crate) not_permitted: bool,
     pub(crate) message: String,
 }
 
-type Parsed = Result<Arc<Certificate>, String>;
+type ParsedSecret = Result<Arc<Certificate>, String>;
 
 /// Key pairs that were parsed before, for a Resolver that is used again. The same Secret gives the same result without them.
 /// Those that a resolution does not use are forgotten after it.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateCache {
-    entries: HashMap<NamespacedName, (Arc<Secret>, Parsed)>,
+    entries: HashMap<NamespacedName, (Arc<Secret>, ParsedSecret)>,
 }
 
 /// The key pairs of one resolution.
 pub(crate) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
-    seen: HashMap<(&'w str, &'w str), Parsed>,
+    seen: HashMap<(&'w str, &'w str), ParsedSecret>,
     /// The last good pairs of Secrets that are broken; none where there is no pair that is still valid.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
@@ -99,14 +99,14 @@ impl<'w, 'c> Certificates<'w, 'c> {
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
         cx: &Context<'w, '_>,
-    ) -> Result<Usable, Fault> {
+    ) -> Result<Usable, KeyPairFault> {
         let ObjectRef {
             group,
             kind,
             name,
             namespace,
         } = reference;
-        let invalid = |message: String| Fault {
+        let invalid = |message: String| KeyPairFault {
             not_permitted: false,
             message,
         };
@@ -119,16 +119,18 @@ impl<'w, 'c> Certificates<'w, 'c> {
             )));
         }
         let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
-        let target = Target {
+        let target = Referent {
             group: "",
             kind: "Secret",
             namespace,
             name,
         };
-        cx.grants.check(referrer, target).map_err(|message| Fault {
-            not_permitted: true,
-            message,
-        })?;
+        cx.grants
+            .check(referrer, target)
+            .map_err(|message| KeyPairFault {
+                not_permitted: true,
+                message,
+            })?;
         names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);
         let why = match cx.world.secrets.get(namespace, name) {
@@ -177,7 +179,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         kept
     }
 
-    fn parse(&mut self, key: &NamespacedName, secret: &'w Arc<Secret>) -> Parsed {
+    fn parse(&mut self, key: &NamespacedName, secret: &'w Arc<Secret>) -> ParsedSecret {
         let name = (
             secret.metadata.namespace.as_str(),
             secret.metadata.name.as_str(),

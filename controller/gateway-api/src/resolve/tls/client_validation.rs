@@ -18,15 +18,15 @@ use crate::status::{Reason, Verdict};
 /// The validation on each port.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendValidation {
-    default: Outcome,
-    ports: HashMap<u16, Outcome>,
+    default: PortValidation,
+    ports: HashMap<u16, PortValidation>,
     /// True if some port lets clients in without a valid certificate.
     pub(crate) insecure: bool,
 }
 
 /// One validation, with its references looked up.
 #[derive(Debug, Default)]
-struct Outcome {
+struct PortValidation {
     unsupported: Option<String>,
     faults: Vec<(Reason, String)>,
     /// None if clients are not validated, or if no reference is valid.
@@ -45,15 +45,16 @@ impl FrontendValidation {
         let Some(FrontendTls { default, per_port }) = frontend else {
             return Self::default();
         };
-        let default = Outcome::resolve("spec.tls.frontend.default", referrer, default, bundles, cx);
-        let mut ports: HashMap<u16, Outcome> = HashMap::new();
+        let default =
+            PortValidation::resolve("spec.tls.frontend.default", referrer, default, bundles, cx);
+        let mut ports: HashMap<u16, PortValidation> = HashMap::new();
         for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
             let at = format!("spec.tls.frontend.perPort[{i}]");
             // A port out of range has no listener either.
             let Ok(port) = u16::try_from(*port) else {
                 continue;
             };
-            let outcome = Outcome::resolve(&at, referrer, tls, bundles, cx);
+            let outcome = PortValidation::resolve(&at, referrer, tls, bundles, cx);
             ports
                 .entry(port)
                 .and_modify(|first| {
@@ -78,7 +79,7 @@ impl FrontendValidation {
         resolved: &mut Verdict,
         termination: &mut TlsTermination,
     ) {
-        let Outcome {
+        let PortValidation {
             unsupported,
             faults,
             bundle,
@@ -121,7 +122,7 @@ impl FrontendValidation {
     }
 }
 
-impl Outcome {
+impl PortValidation {
     fn resolve<'w>(
         at: &str,
         referrer: Referrer<'w>,

@@ -1,0 +1,7 @@
+//! Statuses of answers to requests that cannot be forwarded, because their rule or their backend is invalid.
+
+/// Status for HTTP requests.
+pub const HTTP: u32 = 500;
+
+/// Status for gRPC requests: Envoy tells gRPC clients of a 503 as UNAVAILABLE, but of a 500 as UNKNOWN.
+pub const GRPC: u32 = 503;
