@@ -93,7 +93,8 @@ soak: $(ENVOY) ## The long form of all tests under load, and a table of their fi
 	export SESAME_SOAK=1 SESAME_FIGURES=$(FIGURES); \
 	$(CARGO) test --locked --no-fail-fast --package sesame-tests $(SOAK:%=--test %) -- --nocapture --test-threads 1 \
 	  || status=$$?; \
-	$(CARGO) test --locked --no-fail-fast --package sesame-agent --lib --test quarantine -- --test-threads 1 state:: culprits \
+	$(CARGO) test --locked --no-fail-fast --package sesame-agent --package sesame-tests --lib --test quarantine \
+	  -- --test-threads 1 state:: culprits \
 	  || status=$$?; \
 	echo; cat $(FIGURES); exit $$status
 

@@ -28,8 +28,10 @@ const LONGEST: Duration = Duration::from_secs(3600);
 pub struct Plan {
     /// Sent round and round.
     pub requests: Vec<Request>,
-    /// Workers that keep a connection for each of the requests.
+    /// Workers that keep a connection for each of the requests, or one for all of them if they share it.
     pub keep_alive: usize,
+    /// Says that all requests go to one address over the same protocol, so that one connection is enough.
+    pub share: bool,
     /// Workers that open a connection for each request.
     pub fresh: usize,
     /// Whether an answer is as expected.
@@ -42,6 +44,7 @@ impl Plan {
         Self {
             requests,
             keep_alive: 2,
+            share: false,
             fresh: 2,
             good: |reply| reply.status == 200,
         }
@@ -228,14 +231,16 @@ impl Worker {
         let mut seen = Worked::default();
         let mut last_good = Instant::now();
         // One for each request: they may differ in server name and protocol.
-        let mut kept: Vec<Option<Connection>> = self.plan.requests.iter().map(|_| None).collect();
-        for index in (0..kept.len()).cycle() {
+        let Plan {
+            requests, share, ..
+        } = &self.plan;
+        let slots = if *share { 1 } else { requests.len() };
+        let mut kept: Vec<Option<Connection>> = (0..slots).map(|_| None).collect();
+        for index in (0..requests.len()).cycle() {
             if self.stop.load(Ordering::Relaxed) || self.start.elapsed() > LONGEST {
                 break;
             }
-            let result = self
-                .once(&mut kept[index], &self.plan.requests[index])
-                .await;
+            let result = self.once(&mut kept[index % slots], &requests[index]).await;
             self.sent.fetch_add(1, Ordering::Relaxed);
             let cause = match result {
                 Ok(reply) if (self.plan.good)(&reply) => {

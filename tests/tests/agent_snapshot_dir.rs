@@ -18,7 +18,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, path, rule_to, served, yaml,
 };
-use sesame_tests::published::one;
+use sesame_tests::publications::one;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

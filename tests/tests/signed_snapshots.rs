@@ -19,7 +19,7 @@ use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
 use sesame_tests::envoy::workspace;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::network;
-use sesame_tests::published::{config_map_path, one};
+use sesame_tests::publications::{config_map_path, one};
 use sesame_tests::wait::eventually;
 
 const OLD: [&str; 2] = [

@@ -105,7 +105,7 @@ impl Request {
         self
     }
 
-    /// How long connecting and answering may take; 10 seconds unless said.
+    /// How long connecting and answering may take; 20 seconds unless said.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

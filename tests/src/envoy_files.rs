@@ -1,18 +1,11 @@
-//! One real Envoy with hand-made resources, backends to route to and clients to complain.
-
-#![allow(dead_code, reason = "each test binary uses its part of the kit")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "all of it is test code"
-)]
+//! One real Envoy with hand-made resources, for tests of what lies below `sesame-agent run`: applying, supervising, leaving out
+//! what is refused.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use envoy_types::pb::envoy::config::bootstrap::v3::{Admin as AdminConfig, Bootstrap, bootstrap};
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
@@ -43,19 +36,23 @@ use sesame_agent::envoy::process::Process;
 use sesame_agent::envoy::{Admin, State, Supervisor, SupervisorConfig};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 
-/// How long anything that should happen may take on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+use crate::agent::SOON;
+use crate::backend::Backend;
+use crate::client::Request;
+use crate::envoy::envoy_binary;
+use crate::load::{Load, Plan};
+use crate::wait::eventually;
 
-/// The directories of one Envoy, short enough for a socket path.
-pub(crate) struct Host {
-    pub(crate) directory: tempfile::TempDir,
-    pub(crate) layout: XdsLayout,
+/// Holds the directories of one Envoy, short enough for a socket path.
+pub struct Host {
+    /// Directory of all the others.
+    pub directory: tempfile::TempDir,
+    /// Files that Envoy watches.
+    pub layout: XdsLayout,
 }
 
-/// An Envoy outlives whoever dropped its supervisor, but not its test.
+/// Ends the Envoy: it outlives its supervisor, but not its test.
 impl Drop for Host {
     fn drop(&mut self) {
         let run = self.directory.path().join("run");
@@ -68,23 +65,31 @@ impl Drop for Host {
     }
 }
 
-impl Host {
-    /// An agent in another process works in this one's directories: the environment says where.
-    pub(crate) const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
+impl Default for Host {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
-    pub(crate) fn new() -> Self {
+impl Host {
+    /// Variable that tells an agent in another process to work in this one's directories.
+    pub const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
+
+    /// Makes new directories.
+    pub fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("sx").tempdir().unwrap();
         let layout = XdsLayout::new(directory.path().join("xds"));
         Self { directory, layout }
     }
 
-    pub(crate) fn admin_socket(&self) -> PathBuf {
+    /// Returns the path of the admin socket.
+    pub fn admin_socket(&self) -> PathBuf {
         self.directory.path().join("admin.sock")
     }
 
-    pub(crate) fn config(&self) -> SupervisorConfig {
-        let binary = sesame_agent::envoy::locate::locate(None)
-            .expect("these tests need a real Envoy: set $ENVOY or put `envoy` into PATH");
+    /// Returns a configuration with short waits.
+    pub fn config(&self) -> SupervisorConfig {
+        let binary = envoy_binary();
         let mut config = SupervisorConfig::new(
             binary,
             self.directory.path().join("run"),
@@ -99,8 +104,8 @@ impl Host {
         config
     }
 
-    /// Files first, then Envoy, then proof.
-    pub(crate) async fn start(&self, rendered: &Rendered) -> (Applier, Supervisor) {
+    /// Writes the files, then starts Envoy, then waits until it is live.
+    pub async fn start(&self, rendered: &Rendered) -> (Applier, Supervisor) {
         let config = self.config();
         let (mut applier, _) = Applier::open(self.layout.clone(), config.log(), None)
             .await
@@ -112,11 +117,8 @@ impl Host {
     }
 }
 
-pub(crate) async fn apply(
-    applier: &mut Applier,
-    rendered: &Rendered,
-    envoy: Option<&Admin>,
-) -> Report {
+/// Applies the resources as one transaction.
+pub async fn apply(applier: &mut Applier, rendered: &Rendered, envoy: Option<&Admin>) -> Report {
     let wanted = Wanted {
         rendered,
         serials: &BTreeMap::new(),
@@ -125,11 +127,8 @@ pub(crate) async fn apply(
     applier.apply(wanted, envoy).await.unwrap()
 }
 
-/// Waits for a condition on the supervisor's state.
-pub(crate) async fn until_state(
-    supervisor: &Supervisor,
-    wanted: impl FnMut(&State) -> bool,
-) -> State {
+/// Waits until the supervisor's state is as wanted, and returns it.
+pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> bool) -> State {
     let mut state = supervisor.state();
     let seen = tokio::time::timeout(SOON, state.wait_for(wanted)).await;
     seen.expect("the state was not reached in time")
@@ -137,7 +136,8 @@ pub(crate) async fn until_state(
         .clone()
 }
 
-pub(crate) fn live_pid(state: &State) -> u32 {
+/// Returns the process of a live Envoy.
+pub fn live_pid(state: &State) -> u32 {
     match state {
         State::Live { pid, .. } => *pid,
         other => panic!("not live: {other:?}"),
@@ -183,7 +183,8 @@ fn socket(address: SocketAddr) -> Address {
     }
 }
 
-pub(crate) fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
+/// Returns a bootstrap with an admin socket and files of listeners and clusters.
+pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     Bootstrap {
         node: Some(Node {
             id: "test".to_owned(),
@@ -209,8 +210,8 @@ pub(crate) fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// To be appended to a bootstrap, which merges: a static cluster that Envoy refuses.
-pub(crate) fn static_cluster_without_eds(name: &str) -> Vec<u8> {
+/// Returns a static cluster that Envoy refuses, to be appended to a bootstrap: encoded messages merge.
+pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     Bootstrap {
         static_resources: Some(bootstrap::StaticResources {
             clusters: vec![Cluster {
@@ -227,8 +228,8 @@ pub(crate) fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// A cluster with its endpoints in a file.
-pub(crate) fn cluster(layout: &XdsLayout, name: &str) -> Resource {
+/// Returns a cluster with its endpoints in a file.
+pub fn cluster(layout: &XdsLayout, name: &str) -> Resource {
     let message = Cluster {
         name: name.to_owned(),
         cluster_discovery_type: Some(cluster::ClusterDiscoveryType::Type(
@@ -247,7 +248,8 @@ pub(crate) fn cluster(layout: &XdsLayout, name: &str) -> Resource {
     resource(name, &message)
 }
 
-pub(crate) fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
+/// Returns the endpoints of a cluster.
+pub fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
     let message = ClusterLoadAssignment {
         cluster_name: name.to_owned(),
         endpoints: vec![LocalityLbEndpoints {
@@ -269,8 +271,8 @@ pub(crate) fn endpoints(name: &str, addresses: &[SocketAddr]) -> Resource {
     resource(name, &message)
 }
 
-/// A route table that sends everything to one cluster.
-pub(crate) fn route_table(name: &str, cluster: &str) -> Resource {
+/// Returns a route table that sends everything to one cluster.
+pub fn route_table(name: &str, cluster: &str) -> Resource {
     let message = RouteConfiguration {
         name: name.to_owned(),
         virtual_hosts: vec![VirtualHost {
@@ -296,13 +298,8 @@ pub(crate) fn route_table(name: &str, cluster: &str) -> Resource {
     resource(name, &message)
 }
 
-/// A listener that gets its route table, and with `key` its certificate, by file.
-pub(crate) fn listener(
-    layout: &XdsLayout,
-    at: SocketAddr,
-    table: &str,
-    key: Option<&str>,
-) -> Resource {
+/// Returns a listener that gets its route table, and with `key` its certificate, by file.
+pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&str>) -> Resource {
     let name = at.to_string();
     let hcm = HttpConnectionManager {
         stat_prefix: format!("http:{}", at.port()),
@@ -348,8 +345,8 @@ pub(crate) fn listener(
     resource(&name, &message)
 }
 
-/// A listener whose HTTP configuration Envoy refuses.
-pub(crate) fn bad_listener(at: SocketAddr) -> Resource {
+/// Returns a listener whose HTTP configuration Envoy refuses.
+pub fn bad_listener(at: SocketAddr) -> Resource {
     let name = at.to_string();
     let message = Listener {
         name: name.clone(),
@@ -369,8 +366,8 @@ pub(crate) fn bad_listener(at: SocketAddr) -> Resource {
     resource(&name, &message)
 }
 
-/// A self-signed pair as a secret, with the serial number of its certificate in hexadecimal.
-pub(crate) fn key_pair(name: &str, number: u8) -> (Resource, String) {
+/// Returns a self-signed pair as a secret, and the serial number of its certificate in hexadecimal.
+pub fn key_pair(name: &str, number: u8) -> (Resource, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).unwrap();
     params.serial_number = Some(rcgen::SerialNumber::from(vec![0x4e, number]));
@@ -379,7 +376,8 @@ pub(crate) fn key_pair(name: &str, number: u8) -> (Resource, String) {
     (secret, format!("4E:{number:02X}"))
 }
 
-pub(crate) fn pair_secret(name: &str, certificate: &str, key: &str) -> Resource {
+/// Returns a certificate and its key as a secret.
+pub fn pair_secret(name: &str, certificate: &str, key: &str) -> Resource {
     use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
     let inline = |text: &str| {
         Some(DataSource {
@@ -398,216 +396,74 @@ pub(crate) fn pair_secret(name: &str, certificate: &str, key: &str) -> Resource 
     resource(name, &message)
 }
 
-/// A port of an address that no other process has: a port of 127.0.0.1 that was let go may be somebody's connection's
-/// the moment after, and what listens there is copied into every process that is being started.
-pub(crate) fn free_address() -> SocketAddr {
+/// Returns a port of an address that no other process has: a port of 127.0.0.1 that was let go may be somebody's
+/// connection's the moment after, and what listens there is copied into every process that is being started.
+pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let own = Ipv4Addr::new(127, 64 | (a & 63), b, c);
     (own, NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
-/// An HTTP/1 server that answers everything with its name.
-pub(crate) async fn backend(name: &'static str) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut buffer = Vec::new();
-                let mut chunk = [0; 4096];
-                while let Ok(len @ 1..) = stream.read(&mut chunk).await {
-                    buffer.extend_from_slice(&chunk[..len]);
-                    while let Some(end) = find(&buffer, b"\r\n\r\n") {
-                        buffer.drain(..end + 4);
-                        let answer = format!(
-                            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{name}",
-                            name.len()
-                        );
-                        if stream.write_all(answer.as_bytes()).await.is_err() {
-                            return;
-                        }
-                    }
-                }
-            });
-        }
-    });
+/// Starts a backend that serves until the test ends, and returns its address.
+pub async fn backend(name: &str) -> SocketAddr {
+    let backend = Backend::start(name).await;
+    let address = backend.address();
+    // It would end with its value.
+    std::mem::forget(backend);
     address
 }
 
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|w| w == needle)
+/// Returns a GET of this path.
+pub fn request(address: SocketAddr, path: &str) -> Request {
+    Request::get(address, "example.com", path)
 }
 
-/// One request on a connection of its own: status and body.
-pub(crate) async fn get(address: SocketAddr) -> std::io::Result<(u16, String)> {
-    get_path(address, "/").await
+/// Sends one request on a connection of its own; returns the status, and the backend's name or the body.
+pub async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
+    let reply = request(address, path).send().await?;
+    let body = || String::from_utf8_lossy(&reply.body).into_owned();
+    Ok((reply.status, reply.backend().unwrap_or_else(body)))
 }
 
-/// The same for a path.
-pub(crate) async fn get_path(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
-    let mut client = Client::connect(address).await?;
-    client.get(path).await
-}
-
-/// Waits until a path is answered like this. Envoy's workers have a moment later what it says to have taken.
-pub(crate) async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
+/// Waits until a path is answered like this: Envoy's workers have a moment later what it says to have taken.
+pub async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
     until_answer(address, path, |status, body| (status, body) == expected).await;
 }
 
-/// The same, whatever is said beside the status.
-pub(crate) async fn until_status(address: SocketAddr, path: &str, expected: u16) {
+/// Waits until a path is answered with this status.
+pub async fn until_status(address: SocketAddr, path: &str, expected: u16) {
     until_answer(address, path, |status, _| status == expected).await;
 }
 
 async fn until_answer(address: SocketAddr, path: &str, good: impl Fn(u16, &str) -> bool) {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let answer = get_path(address, path).await;
-        if answer
-            .as_ref()
-            .is_ok_and(|(status, body)| good(*status, body))
-        {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{address}{path}: {answer:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually(path, SOON, async || match get(address, path).await {
+        Ok((status, body)) if good(status, &body) => Ok(()),
+        answer => Err(format!("{answer:?}")),
+    })
+    .await;
 }
 
-/// A keep-alive connection.
-pub(crate) struct Client {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-    pub(crate) closing: bool,
+/// Starts clients that keep a connection each and ask for one path after the other.
+pub fn load_of(address: SocketAddr, clients: usize, paths: &[String]) -> Load {
+    let requests = paths.iter().map(|path| request(address, path)).collect();
+    Load::start(&Plan {
+        keep_alive: clients,
+        share: true,
+        fresh: 0,
+        ..Plan::new(requests)
+    })
 }
 
-impl Client {
-    pub(crate) async fn connect(address: SocketAddr) -> std::io::Result<Self> {
-        Ok(Self {
-            stream: TcpStream::connect(address).await?,
-            buffer: Vec::new(),
-            closing: false,
-        })
-    }
-
-    pub(crate) async fn get(&mut self, path: &str) -> std::io::Result<(u16, String)> {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: example.com\r\n\r\n");
-        self.stream.write_all(request.as_bytes()).await?;
-        let head_end = loop {
-            if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
-                break end;
-            }
-            self.fill().await?;
-        };
-        let head = String::from_utf8_lossy(&self.buffer[..head_end]).to_lowercase();
-        self.buffer.drain(..head_end + 4);
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        self.closing = head.contains("\r\nconnection: close");
-        let length: usize = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "))
-            .map_or(0, |length| length.trim().parse().unwrap());
-        while self.buffer.len() < length {
-            self.fill().await?;
-        }
-        let body = String::from_utf8_lossy(&self.buffer[..length]).into_owned();
-        self.buffer.drain(..length);
-        Ok((status, body))
-    }
-
-    async fn fill(&mut self) -> std::io::Result<()> {
-        let mut chunk = [0; 4096];
-        let len = self.stream.read(&mut chunk).await?;
-        if len == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        self.buffer.extend_from_slice(&chunk[..len]);
-        Ok(())
-    }
-}
-
-/// Clients in a tight loop, and what went wrong for them.
-pub(crate) struct Load {
-    stop: Arc<AtomicBool>,
-    requests: Arc<AtomicU64>,
-    clients: Vec<tokio::task::JoinHandle<Vec<String>>>,
-}
-
-impl Load {
-    pub(crate) fn start(address: SocketAddr, clients: usize) -> Self {
-        Self::over(address, clients, &["/".to_owned()])
-    }
-
-    /// Each client asks for one path after the other.
-    pub(crate) fn over(address: SocketAddr, clients: usize, paths: &[String]) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let requests = Arc::new(AtomicU64::new(0));
-        let clients = (0..clients)
-            .map(|_| {
-                let (stop, requests) = (Arc::clone(&stop), Arc::clone(&requests));
-                let paths = paths.to_vec();
-                tokio::spawn(async move {
-                    let mut paths = paths.iter().cycle();
-                    let mut failures = Vec::new();
-                    let mut client = None;
-                    while !stop.load(Ordering::Relaxed) {
-                        let mut open = match client.take() {
-                            Some(open) => open,
-                            None => match Client::connect(address).await {
-                                Ok(open) => open,
-                                Err(error) => {
-                                    failures.push(format!("connect: {error}"));
-                                    continue;
-                                }
-                            },
-                        };
-                        requests.fetch_add(1, Ordering::Relaxed);
-                        match open.get(paths.next().unwrap()).await {
-                            Ok((200, _)) if open.closing => {}
-                            Ok((200, _)) => client = Some(open),
-                            Ok((status, body)) => failures.push(format!("{status} {body}")),
-                            Err(error) => failures.push(error.to_string()),
-                        }
-                    }
-                    failures
-                })
-            })
-            .collect();
-        Self {
-            stop,
-            requests,
-            clients,
-        }
-    }
-
-    /// How many requests were sent so far.
-    pub(crate) fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
-    }
-
-    /// Waits until more requests have been sent.
-    pub(crate) async fn more(&self, count: u64) {
-        let wanted = self.requests() + count;
-        until("requests are sent", || self.requests() >= wanted).await;
-    }
-
-    /// Ends it; what failed.
-    pub(crate) async fn finish(self) -> Vec<String> {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut failures = Vec::new();
-        for client in self.clients {
-            failures.extend(client.await.unwrap());
-        }
-        failures
-    }
+/// Starts load of one path.
+pub fn load(address: SocketAddr, clients: usize) -> Load {
+    load_of(address, clients, &["/".to_owned()])
 }
 
 /// Waits for a condition, with a deadline that fails the test.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    eventually(what, SOON, async || {
+        condition().then_some(()).ok_or_else(String::new)
+    })
+    .await;
 }
