@@ -23,7 +23,7 @@ const KEPT: usize = 200;
 /// Load ends by itself after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What load is made of.
+/// Holds the requests of a load and the number of its workers.
 #[derive(Clone)]
 pub struct Plan {
     /// Sent round and round.
@@ -34,7 +34,7 @@ pub struct Plan {
     pub share: bool,
     /// Workers that open a connection for each request.
     pub fresh: usize,
-    /// Whether an answer is as expected.
+    /// True if an answer is as expected.
     pub good: fn(&Reply) -> bool,
 }
 
@@ -66,16 +66,16 @@ pub struct Failure {
     pub at: Duration,
     /// `keep-alive` or `fresh`.
     pub worker: &'static str,
-    /// What went wrong.
+    /// Cause of the failure.
     pub cause: String,
 }
 
-/// What load has seen.
+/// Holds the figures of a load.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
-    /// How many requests were sent.
+    /// Number of requests that were sent.
     pub requests: u64,
-    /// How many of them failed.
+    /// Number of requests that failed.
     pub failed: usize,
     /// The first failures, by time.
     pub failures: Vec<Failure>,
@@ -83,7 +83,7 @@ pub struct LoadReport {
     pub longest_gap: Duration,
 }
 
-/// What one worker has seen.
+/// Holds the figures of one worker.
 #[derive(Default)]
 struct Worked {
     failures: Vec<Failure>,
@@ -115,7 +115,7 @@ impl Load {
         }
     }
 
-    /// How many requests were sent so far.
+    /// Returns the number of requests that were sent so far.
     pub fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -293,7 +293,7 @@ impl Worker {
     }
 }
 
-/// Whether the connection was found closed before a byte of the request was written.
+/// Returns whether the connection was found closed before a byte of the request was written.
 fn never_sent(error: &Error) -> bool {
     error
         .downcast_ref::<hyper::Error>()

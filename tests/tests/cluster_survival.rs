@@ -17,7 +17,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, se
 use sesame_tests::publications::{self, HOST, Published, one, wait_told};
 use sesame_tests::wait::eventually;
 
-/// How long an API server is away.
+/// Time for which an API server is away.
 const AWAY: Duration = Duration::from_secs(60);
 
 /// A silent API server is asked within 25 s, and has 10 s to answer.

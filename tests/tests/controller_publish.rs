@@ -1,4 +1,4 @@
-//! What a cluster holds is published as an agent reads it: whole, in pieces, keys apart, and nothing is rewritten or
+//! Publishing: everything is there as an agent reads it, whole, in pieces, keys apart, and nothing is rewritten or
 //! withdrawn without need.
 #![allow(clippy::expect_used, reason = "a test says what it expects")]
 

@@ -47,7 +47,7 @@ fn write(path: &Path, text: &str) {
     std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
 }
 
-/// What an agent says of its first Gateway.
+/// Returns whether an agent says this of its first Gateway.
 fn says(status: &Value, state: &str, words: &[&str]) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -72,7 +72,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// What is left of an object for somebody to write it once more.
+/// Returns an object without the fields that the API server sets, to be written once more.
 fn again(mut object: Value) -> Value {
     object["metadata"]
         .as_object_mut()

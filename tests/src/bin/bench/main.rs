@@ -24,13 +24,13 @@ use times::{Times, pick};
 /// Measures Sesame on this machine.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How many HTTPRoutes; repeatable.
+    /// Number of HTTPRoutes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1000, 5000])]
     routes: Vec<usize>,
-    /// How many changes of each sort.
+    /// Number of changes of each sort.
     #[arg(long, default_value_t = 60)]
     changes: usize,
-    /// Where the figures go as JSON.
+    /// File for the figures as JSON.
     #[arg(long, default_value = "target/bench.json")]
     json: std::path::PathBuf,
 }
