@@ -29,7 +29,7 @@ pub use setup::Setup;
 /// The temporary files of agents are here; a Unix socket's path may only have 107 bytes.
 const ROOT: &str = "/tmp";
 
-/// How long anything that should happen may take on a busy machine.
+/// Longest time that anything that should happen may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// Every file that an Envoy watches counts against one limit of the user (128 unless raised), and an agent may
@@ -72,17 +72,17 @@ impl AgentUnderTest {
         self.directory.path().join("m")
     }
 
-    /// Where the agent keeps sockets and what Envoy watches.
+    /// Returns the directory of sockets and of the files that Envoy watches.
     pub fn runtime(&self) -> PathBuf {
         self.directory.path().join("r")
     }
 
-    /// Where the agent keeps what outlives a reboot.
+    /// Returns the directory of everything that outlives a reboot.
     pub fn state(&self) -> PathBuf {
         self.directory.path().join("s")
     }
 
-    /// Where a Gateway's port really is.
+    /// Returns the address that a Gateway's port is mapped to.
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
         let (_, port) =
@@ -212,7 +212,7 @@ impl AgentUnderTest {
         }
     }
 
-    /// How the agent ended, if it has: a code, or a signal as a negative number.
+    /// Returns the agent's exit code if it has ended, or its signal as a negative number.
     pub fn ended(&mut self) -> Option<i32> {
         let status = self
             .child

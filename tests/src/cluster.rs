@@ -23,13 +23,13 @@ use self::identity::{Credentials, Identity};
 use self::servers::Servers;
 use crate::wait::eventually;
 
-/// How long anything that the API server does by itself may take on a busy machine.
+/// Longest time that anything that the API server does by itself may take on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long a `ServiceAccount`'s token is valid: longer than any test, and than the conformance suite.
+/// Lifetime of a `ServiceAccount`'s token: longer than any test, and than the conformance suite.
 const TOKEN_SECONDS: u64 = 6 * 3600;
 
-/// Who talks to the API server.
+/// Names a client of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
     /// A member of `system:masters`, known by a client certificate.

@@ -29,10 +29,10 @@ use crate::envoy::workspace;
 use crate::ports::free_port;
 use crate::wait::eventually;
 
-/// Where the controller publishes.
+/// Namespace that the controller publishes in.
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 
-/// How long anything that should happen may take on a busy machine.
+/// Longest time that anything that should happen may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// Applies everything of `controller/deploy`, in the order of its kustomization, and waits until it is in force.
@@ -289,7 +289,7 @@ fn binary() -> PathBuf {
     })
 }
 
-/// What is published of one Gateway, as an agent reads it.
+/// Holds everything that is published of one Gateway, as an agent reads it.
 #[derive(Debug)]
 pub struct Publication {
     /// The ConfigMap of the manifest.
@@ -327,7 +327,7 @@ pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> 
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
-/// What is published of the Gateway now, or what is missing of it.
+/// Returns everything that is published of the Gateway now, or an error that names what is missing.
 pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Publication, String> {
     let config_maps: BTreeMap<String, Value> = objects(admin, "configmaps", gateway)
         .await

@@ -38,7 +38,7 @@ impl DatagramBackend {
         Self { address, task }
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

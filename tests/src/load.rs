@@ -23,16 +23,18 @@ const KEPT: usize = 200;
 /// Load ends by itself after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What load is made of.
+/// Holds the requests of a load and the number of its workers.
 #[derive(Clone)]
 pub struct Plan {
     /// Sent round and round.
     pub requests: Vec<Request>,
-    /// Workers that keep a connection for each of the requests.
+    /// Workers that keep a connection for each of the requests, or one for all of them if they share it.
     pub keep_alive: usize,
+    /// Says that all requests go to one address over the same protocol, so that one connection is enough.
+    pub share: bool,
     /// Workers that open a connection for each request.
     pub fresh: usize,
-    /// Whether an answer is as expected.
+    /// True if an answer is as expected.
     pub good: fn(&Reply) -> bool,
 }
 
@@ -42,6 +44,7 @@ impl Plan {
         Self {
             requests,
             keep_alive: 2,
+            share: false,
             fresh: 2,
             good: |reply| reply.status == 200,
         }
@@ -63,16 +66,16 @@ pub struct Failure {
     pub at: Duration,
     /// `keep-alive` or `fresh`.
     pub worker: &'static str,
-    /// What went wrong.
+    /// Cause of the failure.
     pub cause: String,
 }
 
-/// What load has seen.
+/// Holds the figures of a load.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
-    /// How many requests were sent.
+    /// Number of requests that were sent.
     pub requests: u64,
-    /// How many of them failed.
+    /// Number of requests that failed.
     pub failed: usize,
     /// The first failures, by time.
     pub failures: Vec<Failure>,
@@ -80,7 +83,7 @@ pub struct LoadReport {
     pub longest_gap: Duration,
 }
 
-/// What one worker has seen.
+/// Holds the figures of one worker.
 #[derive(Default)]
 struct Worked {
     failures: Vec<Failure>,
@@ -112,7 +115,7 @@ impl Load {
         }
     }
 
-    /// How many requests were sent so far.
+    /// Returns the number of requests that were sent so far.
     pub fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -228,14 +231,16 @@ impl Worker {
         let mut seen = Worked::default();
         let mut last_good = Instant::now();
         // One for each request: they may differ in server name and protocol.
-        let mut kept: Vec<Option<Connection>> = self.plan.requests.iter().map(|_| None).collect();
-        for index in (0..kept.len()).cycle() {
+        let Plan {
+            requests, share, ..
+        } = &self.plan;
+        let slots = if *share { 1 } else { requests.len() };
+        let mut kept: Vec<Option<Connection>> = (0..slots).map(|_| None).collect();
+        for index in (0..requests.len()).cycle() {
             if self.stop.load(Ordering::Relaxed) || self.start.elapsed() > LONGEST {
                 break;
             }
-            let result = self
-                .once(&mut kept[index], &self.plan.requests[index])
-                .await;
+            let result = self.once(&mut kept[index % slots], &requests[index]).await;
             self.sent.fetch_add(1, Ordering::Relaxed);
             let cause = match result {
                 Ok(reply) if (self.plan.good)(&reply) => {
@@ -288,7 +293,7 @@ impl Worker {
     }
 }
 
-/// Whether the connection was found closed before a byte of the request was written.
+/// Returns whether the connection was found closed before a byte of the request was written.
 fn never_sent(error: &Error) -> bool {
     error
         .downcast_ref::<hyper::Error>()

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-/// Where every object of a test is, unless it says otherwise.
+/// Namespace of every object of a test, unless it names another.
 pub const NAMESPACE: &str = "default";
 
 /// The controller that tests' classes name.

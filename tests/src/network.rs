@@ -10,7 +10,7 @@ pub const BACKENDS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 
 const INSIDE: &str = "SESAME_TEST_OWN_NETWORK";
 
-/// Whether the test of this name runs in a network of its own already. If not it is run again in one, in a process of
+/// Returns whether the test of this name runs in a network of its own already. If not it is run again in one, in a process of
 /// its own, and has passed when this returns.
 pub fn inside_own(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {

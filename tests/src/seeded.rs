@@ -1,4 +1,4 @@
-//! How long tests are, and the moments that they choose at random.
+//! Length of tests, and the moments that they choose at random.
 
 /// `short`, or `full` with `$SESAME_SOAK`, or what the variable `name` says.
 pub fn count(name: &str, short: usize, full: usize) -> usize {

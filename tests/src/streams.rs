@@ -206,12 +206,12 @@ pub struct LongStream {
     task: JoinHandle<StreamReport>,
 }
 
-/// What became of it.
+/// Outcome of it.
 #[derive(Debug)]
 pub struct StreamReport {
-    /// Which kind.
+    /// Kind of it.
     pub kind: String,
-    /// When each was opened, and when it was cut.
+    /// Times at which each was opened and cut.
     pub lives: Vec<(Instant, Instant)>,
     /// Openings that failed, with the reason.
     pub failures: Vec<(Instant, String)>,

@@ -17,7 +17,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     edge, gateway, gateway_class, http_listener, http_route, https_listener, path, rule_to, served,
 };
-use sesame_tests::published::{
+use sesame_tests::publications::{
     self, HOST, Published, agent_path, apply, config_map_path, one, resolved, wait_told,
 };
 use sesame_tests::wait::eventually;
@@ -88,7 +88,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     let backend = Backend::start("a").await;
     let cluster = TestCluster::start().await;
     let edge = edge_name();
-    let user = published::prepare(&cluster, &[&edge]).await;
+    let user = publications::prepare(&cluster, &[&edge]).await;
     let first = published(backend.address(), "/one");
     first.publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
@@ -187,7 +187,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     let backend = Backend::start("a").await;
     let cluster = TestCluster::start().await;
     let edge = edge_name();
-    let user = published::prepare(&cluster, &[&edge]).await;
+    let user = publications::prepare(&cluster, &[&edge]).await;
     let first = published(backend.address(), "/one");
     follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
     // The agent comes before the Gateway.
@@ -263,7 +263,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
     let backend = Backend::start("a").await;
     let mut cluster = TestCluster::start().await;
     let edge = edge_name();
-    let user = published::prepare(&cluster, &[&edge]).await;
+    let user = publications::prepare(&cluster, &[&edge]).await;
     let first = published(backend.address(), "/one");
     first.publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
@@ -338,7 +338,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
     let backend = Backend::start("a").await;
     let cluster = TestCluster::start().await;
     let edge = edge_name();
-    let user = published::prepare(&cluster, &[&edge]).await;
+    let user = publications::prepare(&cluster, &[&edge]).await;
     let first = published(backend.address(), "/one");
     first.publish(cluster.admin()).await;
     // The way to the cluster comes later than the agent.
@@ -364,11 +364,11 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
 
     let binding = format!(
         "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings/agent",
-        published::NAMESPACE
+        publications::NAMESPACE
     );
     cluster.admin().delete(&binding).await.unwrap();
     let may = cluster.client(&user).await;
-    may.wait_allowed(false, "list", "configmaps", published::NAMESPACE)
+    may.wait_allowed(false, "list", "configmaps", publications::NAMESPACE)
         .await;
     agent.restart();
     agent
@@ -379,7 +379,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
     wait(&agent, "/one").await;
     let second = published(backend.address(), "/two");
     second.publish(cluster.admin()).await;
-    published::prepare(&cluster, &[&edge]).await;
+    publications::prepare(&cluster, &[&edge]).await;
     wait(&agent, "/two").await;
     load.stop().await.assert_clean();
 }
@@ -401,7 +401,7 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
         objects.push(route);
     }
     let cluster = TestCluster::start().await;
-    let user = published::prepare(&cluster, &[&names[0]]).await;
+    let user = publications::prepare(&cluster, &[&names[0]]).await;
     for gateway in resolved(&objects) {
         Published::of(&gateway).publish(cluster.admin()).await;
     }
@@ -437,7 +437,7 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
     assert!(!agent.log().contains("PRIVATE KEY"));
 
     // When it may, it does.
-    published::prepare(&cluster, &[&names[0], &names[1]]).await;
+    publications::prepare(&cluster, &[&names[0], &names[1]]).await;
     let request = agent
         .get(444, "other.test", "/")
         .tls("other.test", &authority.trust());
@@ -463,7 +463,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     let mut agent = prepare(&[80]);
     let cluster = TestCluster::start().await;
     let edge = edge_name();
-    let user = published::prepare(&cluster, &[&edge]).await;
+    let user = publications::prepare(&cluster, &[&edge]).await;
     let backends = [Backend::start("a").await, Backend::start("b").await];
     let versions = backends.each_ref().map(|b| published(b.address(), "/one"));
     assert_eq!(versions[0].revision, versions[1].revision);

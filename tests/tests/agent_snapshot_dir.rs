@@ -16,9 +16,9 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge, http_listener, http_route, https_listener, path, rule_to, served, yaml,
+    edge, http_listener, http_route, https_listener, path, rule_to, served,
 };
-use sesame_tests::published::one;
+use sesame_tests::publications::one;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -364,104 +364,5 @@ async fn a_snapshot_cannot_make_a_body_the_next_request() {
         .wait_status("what was left out is told", |status| {
             status.to_string().contains("Content-Length")
         })
-        .await;
-}
-
-/// Writes signed snapshots with `sesame-agent render`, as whoever publishes them would.
-struct Renderer {
-    root: tempfile::TempDir,
-}
-
-impl Renderer {
-    /// Makes two key pairs, `ours` and `theirs`, and a directory for manifests.
-    fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        for name in ["ours", "theirs"] {
-            let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-            let (private, public) = (
-                root.path().join(name),
-                root.path().join(format!("{name}.pub")),
-            );
-            std::fs::write(&private, pair.serialize_pem()).unwrap();
-            std::fs::set_permissions(&private, Permissions::from_mode(0o600)).unwrap();
-            std::fs::write(public, pair.public_key_pem()).unwrap();
-        }
-        std::fs::create_dir(root.path().join("manifests")).unwrap();
-        Self { root }
-    }
-
-    fn at(&self, name: &str) -> String {
-        self.root.path().join(name).to_string_lossy().into_owned()
-    }
-
-    /// Writes a snapshot of a Gateway whose route has this path, signed unless `key` is empty.
-    fn render(&self, backend: &Backend, prefix: &str, key: &str) {
-        let mut objects = edge(&[http_listener("http", 80, "")]);
-        objects.extend(served("app", &[backend.address()]));
-        let rule = rule_to("app", &[path("PathPrefix", prefix)]);
-        objects.push(http_route("app", &["dir.test"], &[rule]));
-        std::fs::write(self.at("manifests/all.yaml"), yaml(&objects)).unwrap();
-        let mut command = std::process::Command::new(agent_binary());
-        command.args(["render", "--allow-local-endpoints"]);
-        command.args(["--manifests", &self.at("manifests")]);
-        command.args(["--snapshot-dir", &self.at("snapshots")]);
-        if !key.is_empty() {
-            command.args(["--signing-key", &self.at(key)]);
-        }
-        let output = command.output().unwrap();
-        let log = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{log}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn only_directories_that_a_trusted_key_has_signed_are_taken() {
-    let backend = Backend::start("a").await;
-    let renderer = Renderer::new();
-    let dir = renderer.root.path().join("snapshots/default.edge");
-    renderer.render(&backend, "/one", "ours");
-    let kept = renderer.root.path().join("kept");
-    let copy = |from: &Path, to: &Path| {
-        std::fs::create_dir_all(to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap().flatten() {
-            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-        }
-    };
-    copy(&dir, &kept);
-    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
-    agent.add_flags(&["--snapshot-dir", &renderer.at("snapshots")]);
-    agent.add_flags(&["--trusted-key", &renderer.at("ours.pub")]);
-    agent.restart();
-    wait(&agent, "/one").await;
-    renderer.render(&backend, "/two", "ours");
-    wait(&agent, "/two").await;
-
-    let refused = async |why: &'static str| {
-        let degraded = move |status: &Value| is_degraded(status, why);
-        agent.wait_status(why, degraded).await;
-        wait(&agent, "/two").await;
-    };
-    // Signed by somebody else, not signed at all, and altered after it was signed.
-    renderer.render(&backend, "/three", "theirs");
-    refused("none of them is trusted here").await;
-    renderer.render(&backend, "/three", "");
-    refused("is not signed").await;
-    renderer.render(&backend, "/three", "ours");
-    wait(&agent, "/three").await;
-    renderer.render(&backend, "/two", "ours");
-    wait(&agent, "/two").await;
-    let mut manifest = directory::read_manifest(&dir).unwrap();
-    "0".repeat(64).clone_into(&mut manifest.revision);
-    let altered = prost::Message::encode_to_vec(&manifest);
-    std::fs::write(dir.join(directory::MANIFEST), altered).unwrap();
-    refused("is of other content").await;
-    // An older one was true once.
-    copy(&kept, &dir);
-    refused("is older than what was taken before").await;
-
-    renderer.render(&backend, "/four", "ours");
-    wait(&agent, "/four").await;
-    agent
-        .wait_status("healthy again", |status| status["healthy"] == true)
         .await;
 }

@@ -15,7 +15,7 @@ use sesame_tests::manifests::{
     rule_to, served, service, tls_listener, verified_by, yaml,
 };
 
-/// How often a policy changes.
+/// Number of changes of a policy.
 const CHANGES: usize = 40;
 
 fn host(name: &str) -> String {

@@ -48,7 +48,7 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
         .await;
 }
 
-/// Whether some value in here names this file and one of these lines, apart or as `file:line`.
+/// Returns whether some value in here names this file and one of these lines, apart or as `file:line`.
 fn names(value: &Value, file: &str, lines: &[u64]) -> bool {
     match value {
         Value::String(text) => lines

@@ -55,7 +55,7 @@ fn well(status: &Value) -> bool {
     status["healthy"] == true && status["gateways"][0]["envoy"]["state"] == "Live"
 }
 
-/// Whether a time that is shown is of the clock that is so many seconds ahead.
+/// Returns whether a time that is shown is of the clock that is so many seconds ahead.
 fn of_clock(shown: &Value, ahead: i64) -> bool {
     let shown: Option<Timestamp> = shown.as_str().and_then(|text| text.parse().ok());
     let off = shown.map(|shown| shown.as_second() - Timestamp::now().as_second() - ahead);

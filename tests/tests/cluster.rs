@@ -13,7 +13,7 @@ use sesame_tests::wait::eventually;
 const CLASSES: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// How long RBAC may take to notice a new binding.
+/// Longest time that RBAC may take to notice a new binding.
 const SOON: Duration = Duration::from_secs(60);
 
 fn refusal(result: Result<Value, Failure>) -> (u16, String) {

@@ -14,7 +14,7 @@ use sesame_tests::envoy::workspace;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::network;
-use sesame_tests::published::config_map_path;
+use sesame_tests::publications::config_map_path;
 use sesame_tests::reports::allow_hosts;
 use sesame_tests::wait::eventually;
 

@@ -14,10 +14,10 @@ use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{TestCluster, User};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served};
-use sesame_tests::published::{self, HOST, Published, one, wait_told};
+use sesame_tests::publications::{self, HOST, Published, one, wait_told};
 use sesame_tests::wait::eventually;
 
-/// How long an API server is away.
+/// Time for which an API server is away.
 const AWAY: Duration = Duration::from_secs(60);
 
 /// A silent API server is asked within 25 s, and has 10 s to answer.
@@ -37,7 +37,7 @@ impl Host {
         let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
         let backend = Backend::start("a").await;
         let cluster = TestCluster::start().await;
-        let user = published::prepare(&cluster, &[&edge_name()]).await;
+        let user = publications::prepare(&cluster, &[&edge_name()]).await;
         let first = published(backend.address(), "/one");
         first.publish(cluster.admin()).await;
         let config = cluster.kubeconfig(&user).await;

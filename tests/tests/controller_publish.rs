@@ -1,7 +1,11 @@
-//! What a cluster holds is published as an agent reads it: whole, in pieces, keys apart, and nothing is rewritten or
+//! Publishing: everything is there as an agent reads it, whole, in pieces, keys apart, and nothing is rewritten or
 //! withdrawn without need.
 #![allow(clippy::expect_used, reason = "a test says what it expects")]
 
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Trial};
 use prost::Message as _;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -16,6 +20,7 @@ use sesame_tests::manifests::{
     self, endpoint_slices, gateway, http_listener, http_route, https_listener, path, rule_to,
 };
 use sesame_tests::wait::eventually;
+use tokio::sync::Mutex;
 
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
@@ -66,56 +71,113 @@ fn has_domain(publication: &Publication, domain: &str) -> bool {
         .any(|host| host.domain == domain)
 }
 
-#[tokio::test]
-async fn a_cluster_is_published_and_only_what_changed_is_written() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Experimental).await;
-    deploy(&cluster).await;
-    let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
-    controller.wait_ready().await;
+/// Holds the API server and the controller that all properties share: both take seconds to start.
+struct Shared {
+    cluster: TestCluster,
+    controller: ControllerUnderTest,
+}
 
-    let mut all = manifests::edge(&[http_listener("http", 80, "")]);
-    all.extend(app("10.0.0.1:8080"));
-    let route = http_route(
+impl Shared {
+    async fn start() -> Self {
+        let cluster = TestCluster::start().await;
+        cluster.install_crds(Channel::Experimental).await;
+        deploy(&cluster).await;
+        let controller = ControllerUnderTest::start(&cluster, &[]).await;
+        controller.wait_ready().await;
+        Self {
+            cluster,
+            controller,
+        }
+    }
+
+    /// Publishes the Gateway that every property begins with.
+    async fn base(&self) -> Publication {
+        let mut all = manifests::edge(&[http_listener("http", 80, "")]);
+        all.extend(app("10.0.0.1:8080"));
+        all.push(base_route());
+        self.cluster
+            .apply(&manifests::yaml(&all))
+            .await
+            .expect("objects");
+        published(
+            &self.cluster,
+            &edge(),
+            "the Gateway is published",
+            |publication| {
+                has_domain(publication, "app.example.com")
+                    && publication.endpoints() == ["10.0.0.1:8080"]
+                    && publication.snapshot.keys.is_empty()
+            },
+        )
+        .await
+    }
+}
+
+fn base_route() -> Value {
+    http_route(
         "app",
         &["app.example.com"],
-        &[rule_to("app", &[path("PathPrefix", "/")])],
-    );
-    all.push(route.clone());
-    cluster
-        .apply(&manifests::yaml(&all))
-        .await
-        .expect("objects");
-    let first = published(
-        &cluster,
-        &edge(),
-        "the Gateway is published",
-        |publication| {
-            has_domain(publication, "app.example.com")
-                && publication.endpoints() == ["10.0.0.1:8080"]
-        },
+        &[rule_to("app", &[path_root()])],
     )
-    .await;
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let shared: Arc<Mutex<Option<Shared>>> = Arc::default();
+    macro_rules! property {
+        ($name:ident) => {{
+            let (runtime, shared) = (runtime.handle().clone(), Arc::clone(&shared));
+            Trial::test(stringify!($name), move || {
+                runtime.block_on(async {
+                    let mut shared = shared.lock().await;
+                    if shared.is_none() {
+                        *shared = Some(Shared::start().await);
+                    }
+                    let shared = shared.as_mut().expect("it was started");
+                    let first = shared.base().await;
+                    $name(shared, &first).await;
+                    let log = shared.controller.log();
+                    assert!(
+                        !log.contains("forbidden"),
+                        "{}",
+                        shared.controller.log_tail()
+                    );
+                });
+                Ok(())
+            })
+        }};
+    }
+    let properties = vec![
+        property!(a_manifest_says_what_it_is_of),
+        property!(endpoints_change_no_manifest),
+        property!(the_last_endpoint_goes),
+        property!(a_backend_that_goes_is_there_until_the_manifest_is_new),
+        property!(a_bad_object_is_skipped),
+        property!(two_gateways_of_one_name_are_apart),
+        property!(keys_are_apart),
+        property!(what_is_damaged_is_mended),
+        property!(what_another_has_written_is_left_alone),
+        property!(nothing_is_written_after_a_restart),
+        property!(a_gateway_that_is_deleted_is_withdrawn_and_comes_back),
+    ];
+    let mut arguments = Arguments::from_args();
+    // They change the same Gateway.
+    arguments.test_threads = Some(1);
+    let code = libtest_mimic::run(&arguments, properties).exit_code();
+    runtime.block_on(async { drop(shared.lock().await.take()) });
+    code
+}
+
+async fn a_manifest_says_what_it_is_of(_: &mut Shared, first: &Publication) {
     let summary = &first.manifest_object["data"];
     assert_eq!(summary["gateway"], "Gateway/default/edge");
     assert_eq!(summary["fleet"], "default");
     assert_eq!(summary["keySecrets"], "0");
     assert_eq!(summary["revision"], first.manifest.revision);
-
-    endpoints_change_no_manifest(&cluster, &first).await;
-    a_backend_that_goes_is_there_until_the_manifest_is_new(&cluster, &route).await;
-    a_bad_object_is_skipped(&cluster, &controller, &route).await;
-    two_gateways_of_one_name(&cluster).await;
-    keys_are_apart(&cluster, &controller).await;
-    what_is_damaged_is_mended(&cluster).await;
-    what_another_has_written_is_left_alone(&cluster).await;
-    nothing_is_written_after_a_restart(&cluster, &mut controller).await;
-    deletion_and_return(&cluster).await;
-    let log = controller.log();
-    assert!(!log.contains("forbidden"), "{}", controller.log_tail());
 }
 
-async fn endpoints_change_no_manifest(cluster: &TestCluster, first: &Publication) {
+async fn endpoints_change_no_manifest(shared: &mut Shared, first: &Publication) {
+    let cluster = &shared.cluster;
     let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
     cluster
         .apply(&manifests::yaml(&slices))
@@ -134,11 +196,16 @@ async fn endpoints_change_no_manifest(cluster: &TestCluster, first: &Publication
         .collect();
     assert_eq!(changed.len(), 1, "{changed:?}");
     assert!(changed[0].contains(".endpoints-"), "{changed:?}");
-    the_last_endpoint_goes(cluster, &slices).await;
 }
 
 /// As kube-controller-manager writes it: with null in place of what is empty.
-async fn the_last_endpoint_goes(cluster: &TestCluster, slices: &[Value]) {
+async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
+    let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
+    cluster
+        .apply(&manifests::yaml(&slices))
+        .await
+        .expect("a slice");
     let admin = cluster.admin();
     let path = admin.path_of(&slices[0]).await.expect("a path");
     let empty = json!({"endpoints": null, "ports": null});
@@ -153,7 +220,7 @@ async fn the_last_endpoint_goes(cluster: &TestCluster, slices: &[Value]) {
     })
     .await;
     cluster
-        .apply(&manifests::yaml(slices))
+        .apply(&manifests::yaml(&slices))
         .await
         .expect("a slice");
     published(cluster, &edge(), "the endpoint again", |publication| {
@@ -164,15 +231,16 @@ async fn the_last_endpoint_goes(cluster: &TestCluster, slices: &[Value]) {
 
 /// The endpoints of a backend that a change drops are not taken from readers of the manifest before.
 async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
-    cluster: &TestCluster,
-    route: &Value,
+    shared: &mut Shared,
+    _: &Publication,
 ) {
+    let cluster = &shared.cluster;
     let other = manifests::served("other", &["10.0.0.9:8080".parse().expect("an address")]);
     cluster
         .apply(&manifests::yaml(&other))
         .await
         .expect("a Service");
-    let mut moved = route.clone();
+    let mut moved = base_route();
     moved["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("other");
     let before = publication(cluster.admin(), &edge())
         .await
@@ -207,11 +275,11 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     }
 }
 
-async fn a_bad_object_is_skipped(
-    cluster: &TestCluster,
-    controller: &ControllerUnderTest,
-    route: &Value,
-) {
+async fn a_bad_object_is_skipped(shared: &mut Shared, _: &Publication) {
+    let Shared {
+        cluster,
+        controller,
+    } = shared;
     // What the API server takes and no number of ours holds.
     let mut bad = http_route(
         "bad",
@@ -219,7 +287,7 @@ async fn a_bad_object_is_skipped(
         &[rule_to("app", &[path("Exact", "/")])],
     );
     bad["spec"]["rules"][0]["retry"] = json!({"attempts": 5_000_000_000_u64});
-    let mut good = route.clone();
+    let mut good = base_route();
     good["metadata"]["name"] = json!("good");
     good["spec"]["hostnames"] = json!(["good.example.com"]);
     cluster
@@ -240,14 +308,14 @@ async fn a_bad_object_is_skipped(
         }
     })
     .await;
-    cluster
-        .admin()
-        .delete(&format!("{ROUTES}/bad"))
-        .await
-        .expect("deleted");
+    for name in ["bad", "good"] {
+        let path = format!("{ROUTES}/{name}");
+        cluster.admin().delete(&path).await.expect("deleted");
+    }
 }
 
-async fn two_gateways_of_one_name(cluster: &TestCluster) {
+async fn two_gateways_of_one_name_are_apart(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     let mut twin = gateway("edge", &[http_listener("http", 8080, "")]);
     twin["metadata"]["namespace"] = json!("other");
@@ -283,7 +351,11 @@ async fn two_gateways_of_one_name(cluster: &TestCluster) {
         .expect("still published");
 }
 
-async fn keys_are_apart(cluster: &TestCluster, controller: &ControllerUnderTest) {
+async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
+    let Shared {
+        cluster,
+        controller,
+    } = shared;
     let authority = Authority::new("test");
     let mut revisions = Vec::new();
     for round in 0..2 {
@@ -365,15 +437,16 @@ fn body(pem: &str) -> String {
         .collect()
 }
 
-async fn what_is_damaged_is_mended(cluster: &TestCluster) {
+async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
     let before = publication(cluster.admin(), &edge())
         .await
         .expect("published");
     let namespace = "/api/v1/namespaces/sesame-system";
-    let shard = format!("default.edge.{}", before.manifest.config[0].name);
+    let lost = format!("default.edge.{}", before.manifest.config[0].name);
     cluster
         .admin()
-        .delete(&format!("{namespace}/configmaps/{shard}"))
+        .delete(&format!("{namespace}/configmaps/{lost}"))
         .await
         .expect("deleted");
     let manifest = format!("{namespace}/configmaps/default.edge.manifest");
@@ -391,7 +464,8 @@ async fn what_is_damaged_is_mended(cluster: &TestCluster) {
 }
 
 /// Neither a copy with all our labels nor one with a name that we want is replaced or deleted.
-async fn what_another_has_written_is_left_alone(cluster: &TestCluster) {
+async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
+    let cluster = &shared.cluster;
     let admin = cluster.admin();
     let publication = published(cluster, &edge(), "it is published", |_| true).await;
     let labels = &publication.manifest_object["metadata"]["labels"];
@@ -434,10 +508,11 @@ async fn what_another_has_written_is_left_alone(cluster: &TestCluster) {
     withdrawn(cluster, &squat).await;
 }
 
-async fn nothing_is_written_after_a_restart(
-    cluster: &TestCluster,
-    controller: &mut ControllerUnderTest,
-) {
+async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication) {
+    let Shared {
+        cluster,
+        controller,
+    } = shared;
     let before = publication(cluster.admin(), &edge())
         .await
         .expect("published");
@@ -496,13 +571,19 @@ async fn nothing_is_written_after_a_restart(
         condition(&status["status"]["conditions"], "Accepted"),
         condition(&gateway["status"]["conditions"], "Accepted")
     );
+    let path = format!("{ROUTES}/later");
+    cluster.admin().delete(&path).await.expect("deleted");
 }
 
 fn path_root() -> Value {
     path("PathPrefix", "/")
 }
 
-async fn deletion_and_return(cluster: &TestCluster) {
+async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
+    shared: &mut Shared,
+    _: &Publication,
+) {
+    let cluster = &shared.cluster;
     let gateway = cluster
         .admin()
         .get(&format!("{GATEWAYS}/edge"))
@@ -525,7 +606,7 @@ async fn deletion_and_return(cluster: &TestCluster) {
         .await
         .expect("a Gateway");
     published(cluster, &edge(), "the Gateway is back", |publication| {
-        has_domain(publication, "later.example.com")
+        has_domain(publication, "app.example.com")
     })
     .await;
 }

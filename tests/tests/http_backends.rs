@@ -111,7 +111,7 @@ async fn timeouts(agent: &AgentUnderTest, checks: &mut Checks) {
         .await;
 }
 
-/// How many of 300 requests had which backend or status.
+/// Returns the number of requests, of 300, by the backend or status that answered.
 async fn shares(
     agent: &AgentUnderTest,
     checks: &mut Checks,

@@ -20,7 +20,7 @@ fn another(name: &str) -> String {
     yaml(&[gateway])
 }
 
-/// Where each Gateway listens.
+/// Returns the address that each Gateway listens on.
 async fn wait_addresses(agent: &AgentUnderTest, expected: &[(&str, &str)]) {
     let expected: BTreeMap<String, Value> = expected
         .iter()

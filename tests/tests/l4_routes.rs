@@ -19,7 +19,7 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// How often a route changes its backend.
+/// Number of times that a route changes its backend.
 const SWITCHES: usize = 40;
 
 /// Enough that no share is missed by chance.
@@ -43,7 +43,7 @@ fn on(
     on_listener(route(kind, name, hostnames, &[to(backends)]), listener)
 }
 
-/// How many of the requests, each on a connection of its own, which backend answered.
+/// Returns the number of requests, each on a connection of its own, by the backend that answered.
 async fn tally(request: &Request) -> BTreeMap<String, u32> {
     let mut seen = BTreeMap::new();
     for _ in 0..TRIES {

@@ -14,7 +14,7 @@ use sesame_tests::manifests::{
     route, rule_to, served, yaml,
 };
 
-/// How often a set comes and goes.
+/// Number of times that a set comes and goes.
 const CHANGES: usize = 20;
 
 /// The class and Gateway, which lets ListenerSets of its own namespace add to it.

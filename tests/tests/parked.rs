@@ -58,7 +58,7 @@ async fn wait_served(agent: &AgentUnderTest, port: u16) {
         .await;
 }
 
-/// How many sockets listen at a port.
+/// Returns the number of sockets that listen at a port.
 fn listening(agent: &AgentUnderTest, port: u16) -> usize {
     let local = format!(":{:04X}", agent.address(port).port());
     let table = std::fs::read_to_string("/proc/self/net/tcp").expect("the kernel's table");

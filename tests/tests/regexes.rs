@@ -134,7 +134,7 @@ async fn what_is_taken_envoy_takes_and_what_is_refused_re2_refuses() {
     checks.finish();
 }
 
-/// Whether a route with this expression is accepted.
+/// Returns whether a route with this expression is accepted.
 fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for (i, pattern) in patterns.iter().enumerate() {
@@ -167,7 +167,7 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
         .collect()
 }
 
-/// Whether Envoy takes a route table with this expression. What we would leave out is put in afterwards.
+/// Returns whether Envoy takes a route table with this expression. What we would leave out is put in afterwards.
 async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     let placeholder = "q".repeat(pattern.len());
     let route = Route {
@@ -344,7 +344,7 @@ fn made_up(moments: &mut Moments, depth: u64) -> String {
     }
 }
 
-/// What RE2 counts, as Envoy warns of it.
+/// Returns the size that RE2 counts, as Envoy warns of it.
 async fn program_sizes(patterns: &[String]) -> Vec<u64> {
     let routes: Vec<_> = patterns
         .iter()

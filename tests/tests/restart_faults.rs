@@ -123,7 +123,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
     }
 }
 
-/// Whether a process takes connections at a port of 127.0.0.1.
+/// Returns whether a process takes connections at a port of 127.0.0.1.
 fn listens(pid: i32, port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
     let local = format!("0100007F:{port:04X}");

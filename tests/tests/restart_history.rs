@@ -1,4 +1,4 @@
-//! What is held, let through, gone back to and followed again.
+//! Revisions that are held, let through, gone back to and followed again.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};

@@ -1,4 +1,4 @@
-//! A controller that signs and an agent that believes nobody else: who may write ConfigMaps decides nothing.
+//! Signed snapshots, from a controller or `sesame-agent render`: an agent that trusts a key takes nothing else, whoever may write.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -8,18 +8,19 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use sesame_files::directory;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::{Endpoint, EndpointSet, Snapshot};
 use sesame_proto::shard;
 use sesame_published::names::{SHARD_ENTRY, manifest_name};
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
 use sesame_tests::envoy::workspace;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::network;
-use sesame_tests::published::{config_map_path, one};
+use sesame_tests::publications::{config_map_path, one};
 use sesame_tests::wait::eventually;
 
 const OLD: [&str; 2] = [
@@ -46,7 +47,7 @@ fn write(path: &Path, text: &str) {
     std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
 }
 
-/// What an agent says of its first Gateway.
+/// Returns whether an agent says this of its first Gateway.
 fn says(status: &Value, state: &str, words: &[&str]) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -71,7 +72,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// What is left of an object for somebody to write it once more.
+/// Returns an object without the fields that the API server sets, to be written once more.
 fn again(mut object: Value) -> Value {
     object["metadata"]
         .as_object_mut()
@@ -222,4 +223,101 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
         })
         .await;
     wait(&agent, &a).await;
+}
+
+/// Writes signed snapshots with `sesame-agent render`, as whoever publishes them would.
+struct Renderer {
+    root: tempfile::TempDir,
+}
+
+impl Renderer {
+    /// Makes two key pairs, `ours` and `theirs`, and a directory for manifests.
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["ours", "theirs"] {
+            let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+            let (private, public) = (
+                root.path().join(name),
+                root.path().join(format!("{name}.pub")),
+            );
+            write(&private, &pair.serialize_pem());
+            std::fs::write(public, pair.public_key_pem()).unwrap();
+        }
+        std::fs::create_dir(root.path().join("manifests")).unwrap();
+        Self { root }
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.root.path().join(name).to_string_lossy().into_owned()
+    }
+
+    /// Writes a snapshot of a Gateway that sends to this backend, signed unless `key` is empty.
+    fn render(&self, backend: &Backend, key: &str) {
+        let objects = yaml(&objects(backend));
+        std::fs::write(self.at("manifests/all.yaml"), objects).unwrap();
+        let mut command = std::process::Command::new(agent_binary());
+        command.args(["render", "--allow-local-endpoints"]);
+        command.args(["--manifests", &self.at("manifests")]);
+        command.args(["--snapshot-dir", &self.at("snapshots")]);
+        if !key.is_empty() {
+            command.args(["--signing-key", &self.at(key)]);
+        }
+        let output = command.output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_directories_that_a_trusted_key_has_signed_are_taken() {
+    let names = ["one", "two", "three", "four"];
+    let [one, two, three, four] = names.map(Backend::start);
+    let (one, two, three, four) = (one.await, two.await, three.await, four.await);
+    let renderer = Renderer::new();
+    let dir = renderer.root.path().join("snapshots/default.edge");
+    renderer.render(&one, "ours");
+    let kept = renderer.root.path().join("kept");
+    let copy = |from: &Path, to: &Path| {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().flatten() {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    };
+    copy(&dir, &kept);
+    let mut agent = Setup::with_ports(&[80]).without_manifests().prepare();
+    agent.add_flags(&["--snapshot-dir", &renderer.at("snapshots")]);
+    agent.add_flags(&["--trusted-key", &renderer.at("ours.pub")]);
+    agent.restart();
+    wait(&agent, &one).await;
+    renderer.render(&two, "ours");
+    wait(&agent, &two).await;
+
+    let refused = async |why: &'static str| {
+        let degraded = move |status: &Value| says(status, "Degraded", &[why]);
+        agent.wait_status(why, degraded).await;
+        wait(&agent, &two).await;
+    };
+    // Signed by somebody else, not signed at all, and altered after it was signed.
+    renderer.render(&three, "theirs");
+    refused("none of them is trusted here").await;
+    renderer.render(&three, "");
+    refused("is not signed").await;
+    renderer.render(&three, "ours");
+    wait(&agent, &three).await;
+    renderer.render(&two, "ours");
+    wait(&agent, &two).await;
+    let mut manifest = directory::read_manifest(&dir).unwrap();
+    "0".repeat(64).clone_into(&mut manifest.revision);
+    let altered = prost::Message::encode_to_vec(&manifest);
+    std::fs::write(dir.join(directory::MANIFEST), altered).unwrap();
+    refused("is of other content").await;
+    // An older one was true once.
+    copy(&kept, &dir);
+    refused("is older than what was taken before").await;
+
+    renderer.render(&four, "ours");
+    wait(&agent, &four).await;
+    agent
+        .wait_status("healthy again", |status| says(status, "Serving", &[]))
+        .await;
 }

@@ -123,12 +123,12 @@ impl Backend {
         &self.name
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many requests have arrived.
+    /// Returns the number of requests that have arrived.
     pub fn count(&self) -> u64 {
         self.seen.count.load(std::sync::atomic::Ordering::SeqCst)
     }
@@ -155,13 +155,13 @@ impl Drop for Backend {
     }
 }
 
-/// What every connection of one backend shares.
+/// Holds the values that all connections of one backend share.
 #[derive(Clone)]
 struct Echoing {
     name: String,
     seen: Arc<Seen>,
     tls: Option<TlsAcceptor>,
-    /// Whether it speaks plain text too.
+    /// True if it speaks plain text too.
     plain: bool,
 }
 

@@ -85,7 +85,7 @@ impl Authority {
         &self.pem
     }
 
-    /// What a client needs to trust this authority, and no other.
+    /// Returns a store that trusts this authority, and no other.
     pub fn trust(&self) -> Arc<RootCertStore> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der.clone()).expect("an authority");

@@ -105,7 +105,7 @@ impl Request {
         self
     }
 
-    /// How long connecting and answering may take; 10 seconds unless said.
+    /// Bounds the time for connecting and answering; 20 seconds by default.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -224,7 +224,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// What came back.
+/// Holds an answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status.
@@ -233,7 +233,7 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
-    /// What came after the body.
+    /// Trailers.
     pub trailers: HeaderMap,
     /// The leaf certificate that the server showed.
     pub certificate: Option<CertificateDer<'static>>,
@@ -256,7 +256,7 @@ impl Reply {
             .collect()
     }
 
-    /// What the backend saw. Panics when no backend answered.
+    /// Returns the request as the backend saw it. Panics when no backend answered.
     pub fn echo(&self) -> Echo {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             let body = String::from_utf8_lossy(&self.body);
@@ -346,7 +346,7 @@ impl Connection {
         request.in_time(exchange).await
     }
 
-    /// Whether it can carry one more request; `false` once the server has said that it closes.
+    /// Returns whether it can carry one more request; `false` once the server has said that it closes.
     pub async fn is_open(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),

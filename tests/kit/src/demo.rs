@@ -140,13 +140,13 @@ impl DemoSecret {
 
 /// One line for people to paste, the request that it makes, and whether the answer is as promised.
 pub struct Example {
-    /// What it shows.
+    /// Title: the thing that it shows.
     pub title: &'static str,
     /// The `curl` command.
     pub command: String,
     /// The same request.
     pub request: Request,
-    /// Whether the answer is as the title says.
+    /// True if the answer is as the title says.
     pub good: fn(&Reply) -> bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an echo backend answers: the request as it arrived.
+//! Answers of an echo backend: the request as it arrived.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct Echo {
     pub path: String,
     /// The headers in their order, a repeated one as often as it came. Names are lower case.
     pub headers: Vec<(String, String)>,
-    /// What it was told in the TLS handshake; none in plain text.
+    /// Facts of the TLS handshake; none in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EchoTls>,
 }

@@ -1,4 +1,4 @@
-//! Where the real Envoy is.
+//! Location of the real Envoy.
 
 use std::path::{Path, PathBuf};
 

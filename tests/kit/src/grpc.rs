@@ -43,12 +43,12 @@ pub fn status(reply: &Reply) -> Option<u16> {
     value.to_str().ok()?.parse().ok()
 }
 
-/// What the backend saw of the call, if one answered.
+/// Returns the call as the backend saw it, if one answered.
 pub fn echo(reply: &Reply) -> Option<Echo> {
     serde_json::from_slice(reply.body.get(PREFIX..)?).ok()
 }
 
-/// Whether a request is a call.
+/// Returns whether a request is a call.
 pub fn is_request(headers: &HeaderMap) -> bool {
     headers
         .get(header::CONTENT_TYPE)

@@ -19,7 +19,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Whether the program's file name starts with `name`.
+    /// Returns whether the program's file name starts with `name`.
     pub fn is(&self, name: &str) -> bool {
         self.arguments
             .first()
@@ -76,7 +76,7 @@ pub fn kill_below(directory: &Path) {
     }
 }
 
-/// What the process holds resident now, and held at most so far, in MiB; 0 if it is gone.
+/// Returns the process's resident memory now and at its peak, in MiB; 0 if it is gone.
 pub fn memory_mib(pid: u32) -> (f64, f64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mib = |key: &str| {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
+/// Pause between two looks at a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks `probe` until it says `Ok`, and gives back what it said.

@@ -1,4 +1,4 @@
-//! How an agent under test ends in an orderly way: by itself, or with its Envoy.
+//! Orderly ends of an agent under test: by itself, or with its Envoy.
 
 use std::process::{ExitStatus, Output};
 use std::time::{Duration, Instant};

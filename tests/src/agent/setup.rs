@@ -1,4 +1,4 @@
-//! How an agent under test is started.
+//! Options that an agent under test is started with.
 
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use super::{ALONE, AgentUnderTest, ROOT};
 use crate::ports::free_port;
 
-/// How to start one.
+/// Holds the options of an agent under test.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -30,10 +30,10 @@ const JSON: &str = "application/json";
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 
-/// How long one request may take on a busy machine.
+/// Longest time that one request may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a request did not do what it should.
+/// Says why a request failed.
 #[derive(Debug)]
 pub enum Failure {
     /// There was no whole answer.
@@ -65,7 +65,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Whether the API server refused with this HTTP status.
+    /// Returns whether the API server refused with this HTTP status.
     pub fn is(&self, status: u16) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == status)
     }

@@ -18,7 +18,7 @@ use crate::client::Request;
 use crate::ports::free_port;
 use crate::wait::eventually;
 
-/// How long etcd may take to start on a busy machine.
+/// Longest time that etcd may take to start on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// Addresses of Services; nobody answers there.
@@ -57,7 +57,7 @@ impl Servers {
         servers
     }
 
-    /// Where the API server listens, or listened.
+    /// Address that the API server listens on, or listened on.
     pub(super) fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.apiserver_port).into()
     }

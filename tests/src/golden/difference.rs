@@ -1,4 +1,4 @@
-//! Where two texts differ, short enough to read in a test's output.
+//! Differences of two texts, short enough to read in a test's output.
 
 /// Lines shown of each side.
 const SHOWN: usize = 20;

@@ -73,7 +73,7 @@ fn block(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Whether the value is written on the line that it starts on: scalars, and collections of little depth.
+/// Returns whether the value is written on the line that it starts on: scalars, and collections of little depth.
 fn fits(value: &Value, indent: usize) -> bool {
     let mut line = String::new();
     inline(&mut line, value);
@@ -103,7 +103,7 @@ fn holds_lines(value: &Value) -> bool {
     }
 }
 
-/// Whether the text can be a literal block: whole lines, nothing that a block would lose.
+/// Returns whether the text can be a literal block: whole lines, nothing that a block would lose.
 fn is_lines(text: &str) -> bool {
     text.ends_with('\n')
         && text

@@ -14,19 +14,19 @@ use sesame_proto::digest::sha256;
 
 use super::edit::{Form, edited};
 
-/// How many targets share the time.
+/// Number of targets that share the time.
 const TARGETS: u64 = 15;
 /// No input that fits into four mebibytes may take as long.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Nor may all that run at once need as much, in bytes.
 const MOST_MEMORY: u64 = 3 << 30;
-/// How often a failing input is made smaller.
+/// Number of times that a failing input is made smaller.
 const SHRINKS: usize = 500;
 
 /// A file system without a disk: what is synced there costs nothing.
 const MEMORY: &str = "/dev/shm";
 
-/// Whether an input was understood; an `Err` is a failure of the test.
+/// True if an input was understood; an `Err` is a failure of the test.
 pub(crate) type Verdict = Result<bool, String>;
 
 /// Tries inputs made from `seeds` until the time is over.

@@ -106,7 +106,7 @@ fn size(fields: &[Field]) -> usize {
     fields.iter().map(|field| 1 + inside(field)).sum()
 }
 
-/// Whether it was among these.
+/// Returns whether it was among these.
 fn apply(fields: &mut Vec<Field>, left: &mut usize, edit: &FieldEdit) -> bool {
     for index in 0..fields.len() {
         if *left == 0 {

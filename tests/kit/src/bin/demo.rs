@@ -17,11 +17,11 @@ use sesame_kit::{demo, envoy, processes};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Where the Gateway's ports 80 and 443 are.
+/// Addresses of the Gateway's ports 80 and 443.
 const HTTP: u16 = 8080;
 const HTTPS: u16 = 8443;
 
-/// How long the agent may take to serve, and to stop.
+/// Longest time that the agent may take to serve, and to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves the quickstart with two small backends until Ctrl-C.

@@ -25,16 +25,16 @@ use stage::Stage;
 /// Measures Sesame with a cluster on this machine.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How many HTTPRoutes; repeatable.
+    /// Number of HTTPRoutes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [1000, 5000])]
     routes: Vec<usize>,
-    /// How many changes of each sort.
+    /// Number of changes of each sort.
     #[arg(long, default_value_t = 60)]
     changes: usize,
-    /// How long the churn lasts.
+    /// Duration of the churn.
     #[arg(long, default_value_t = 30)]
     churn_seconds: u64,
-    /// Where the figures go as JSON.
+    /// File for the figures as JSON.
     #[arg(long, default_value = "target/bench-cluster.json")]
     json: std::path::PathBuf,
 }

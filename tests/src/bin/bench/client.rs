@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-/// The answer to a request.
+/// Holds the answer to a request.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

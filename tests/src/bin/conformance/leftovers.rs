@@ -7,7 +7,7 @@ use sesame_tests::agent::AgentUnderTest;
 use sesame_tests::cluster::Client;
 use sesame_tests::controller::NAMESPACE;
 
-/// How long it may take until everything is cleared away.
+/// Longest time until everything is cleared away.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 

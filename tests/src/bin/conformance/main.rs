@@ -29,7 +29,7 @@ struct Args {
     /// The release channel of the Gateway API's definitions.
     #[arg(long, value_enum, default_value_t = ChannelArg::Experimental)]
     channel: ChannelArg,
-    /// How many times the suite is run, one after the other on the same cluster.
+    /// Number of times that the suite is run, one after the other on the same cluster.
     #[arg(long, default_value_t = 1)]
     runs: u32,
     /// The suite's own arguments, such as `--run-test=HTTPRouteCORS` or `--disable-parallel-tests`.

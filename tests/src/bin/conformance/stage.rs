@@ -120,7 +120,7 @@ impl Stage {
         tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
     }
 
-    /// Whether nothing is left of a run that cleaned up.
+    /// Returns whether nothing is left of a run that cleaned up.
     pub(crate) async fn tidy(&self) -> anyhow::Result<bool> {
         let left = leftovers::wait_gone(self.cluster.admin(), &self.agent).await?;
         for what in &left {

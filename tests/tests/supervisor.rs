@@ -1,19 +1,19 @@
 //! A supervised real Envoy: it dies, its agent dies, it is replaced, it is stopped.
 
-mod kit;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kit::{
-    Host, Load, apply, backend, cluster, endpoints, free_address, get, listener, live_pid,
-    route_table, until, until_answered, until_state,
-};
 use sesame_agent::apply::{Applier, Outcome};
 use sesame_agent::envoy::process::Process;
 use sesame_agent::envoy::restart::{Request, Way};
 use sesame_agent::envoy::{State, Supervisor, SupervisorConfig};
 use sesame_render::Rendered;
+use sesame_tests::client::Connection;
+use sesame_tests::envoy::envoy_binary;
+use sesame_tests::envoy_files::{
+    self, Host, apply, backend, cluster, endpoints, free_address, get, listener, live_pid, load,
+    request, route_table, until, until_answered, until_state,
+};
 
 async fn serving(host: &Host, at: SocketAddr) -> Rendered {
     Rendered {
@@ -55,7 +55,7 @@ async fn a_killed_envoy_is_started_again_and_serves() {
     assert!(reason.starts_with("signal 9"), "{reason}");
     let after = live_pid(&until_state(&supervisor, State::is_live).await);
     assert_ne!(before, after);
-    assert_eq!(get(at).await.unwrap(), (200, "hello".to_owned()));
+    assert_eq!(get(at, "/").await.unwrap(), (200, "hello".to_owned()));
     // The transaction goes on with the new one.
     let mut wanted = applier.on_disk().content.clone();
     wanted.endpoints[0] = endpoints("c", &[backend("other").await]);
@@ -89,9 +89,9 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
     let wanted = serving(&host, at).await;
     let (applier, supervisor) = host.start(&wanted).await;
     let pid = live_pid(&supervisor.state().borrow());
-    let load = Load::start(at, 2);
+    let load = load(at, 2);
     drop((applier, supervisor));
-    load.more(50).await;
+    load.pass(50).await;
 
     // Also without the note of the one before.
     for note_is_lost in [false, true] {
@@ -117,10 +117,10 @@ async fn an_agent_goes_and_the_next_one_adopts_its_envoy() {
         .unwrap();
         let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
         assert_eq!(report.outcome, Outcome::Unchanged);
-        load.more(50).await;
+        load.pass(50).await;
         drop(supervisor);
     }
-    assert_eq!(load.finish().await, Vec::<String>::new());
+    load.stop().await.assert_clean();
 
     let supervisor = Supervisor::start(host.config()).unwrap();
     until_state(&supervisor, State::is_live).await;
@@ -142,10 +142,10 @@ async fn as_an_agent() {
         concurrency: Some(1),
         drain_time: Duration::from_secs(2),
         ..SupervisorConfig::new(
-            sesame_agent::envoy::locate::locate(None).unwrap(),
+            envoy_binary(),
             directory.join("run"),
             &socket,
-            kit::bootstrap(&layout, &socket),
+            envoy_files::bootstrap(&layout, &socket),
         )
     };
     let supervisor = Supervisor::start(config).unwrap();
@@ -172,19 +172,19 @@ async fn a_killed_agent_leaves_its_envoy_serving_for_the_next_one() {
         .unwrap();
     let live = host.directory.path().join("live");
     until("the other agent's Envoy is live", || live.exists()).await;
-    let load = Load::start(at, 2);
-    load.more(50).await;
+    let load = load(at, 2);
+    load.pass(50).await;
     agent.kill().unwrap();
     agent.wait().unwrap();
-    load.more(200).await;
+    load.pass(200).await;
     let supervisor = Supervisor::start(config).unwrap();
     let state = until_state(&supervisor, State::is_live).await;
     assert!(
         matches!(state, State::Live { adopted: true, .. }),
         "{state:?}"
     );
-    load.more(50).await;
-    assert_eq!(load.finish().await, Vec::<String>::new());
+    load.pass(50).await;
+    load.stop().await.assert_clean();
     supervisor.stop(Duration::ZERO).await;
 }
 
@@ -200,7 +200,7 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     let mut bootstrap = config.bootstrap.to_vec();
     bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
     config.bootstrap = bootstrap.into();
-    let load = Load::start(at, 2);
+    let load = load(at, 2);
     let supervisor = Supervisor::start(config).unwrap();
     let state = until_state(&supervisor, State::is_live).await;
     assert_eq!(live_pid(&state), pid);
@@ -217,8 +217,8 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
         "{state:?}"
     );
     until("the one before has ended", || !is_running(pid)).await;
-    load.more(50).await;
-    assert_eq!(load.finish().await, Vec::<String>::new());
+    load.pass(50).await;
+    load.stop().await.assert_clean();
     supervisor.stop(Duration::ZERO).await;
 }
 
@@ -229,12 +229,13 @@ async fn a_stop_lets_connections_finish() {
     let (_applier, supervisor) = host.start(&serving(&host, at).await).await;
     let state = supervisor.state();
     let pid = live_pid(&state.borrow());
-    let mut client = kit::Client::connect(at).await.unwrap();
-    client.get("/").await.unwrap();
+    let request = request(at, "/");
+    let mut client = Connection::open(&request).await.unwrap();
+    client.send(&request).await.unwrap();
     let stop = tokio::spawn(supervisor.stop(Duration::from_secs(20)));
     // The open connection holds the stop up, and is asked to close.
-    while !client.closing {
-        assert_eq!(client.get("/").await.unwrap().0, 200);
+    while client.is_open().await {
+        assert_eq!(client.send(&request).await.unwrap().status, 200);
     }
     drop(client);
     stop.await.unwrap();
@@ -277,7 +278,7 @@ async fn envoy_judges_a_bootstrap_in_its_own_words() {
     let judge = async |bytes: &[u8]| validate(&config.binary, &directory, bytes).await.unwrap();
     assert_eq!(judge(&config.bootstrap).await, Verdict::Valid);
     let mut bad = config.bootstrap.to_vec();
-    bad.extend(kit::static_cluster_without_eds("broken"));
+    bad.extend(envoy_files::static_cluster_without_eds("broken"));
     let Verdict::Invalid { envoy_words } = judge(&bad).await else {
         panic!("an EDS cluster without EDS is valid");
     };

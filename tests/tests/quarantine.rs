@@ -1,4 +1,4 @@
-//! What the real Envoy refuses is found and left out alone.
+//! Quarantine: everything that the real Envoy refuses is found, and nothing else is left out.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,14 +6,11 @@
     reason = "all of it is test code"
 )]
 
-mod kit;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kit::{Host, Load, backend, free_address, get_path, until_answered, until_status};
 use sesame_agent::apply::{Applier, Outcome, Patience};
 use sesame_agent::envoy::{Admin, Supervisor};
 use sesame_agent::publish::{Kept, Published, publish};
@@ -29,6 +26,9 @@ use sesame_proto::schema::{
     string_match,
 };
 use sesame_render::Options;
+use sesame_tests::envoy_files::{
+    Host, backend, free_address, get, load_of, until_answered, until_status,
+};
 
 const TABLE: &str = "http/80";
 /// Rust takes it, RE2 does not.
@@ -434,11 +434,8 @@ async fn each_kind_of_poison_is_left_out_alone_and_comes_back_when_it_is_mended(
     let mut publisher = Publisher::start(&world).await;
     let at = publisher.at;
     assert!(publisher.accepted(&world).await.is_empty());
-    let load = Load::over(
-        at,
-        2,
-        &(0..20).map(|i| format!("/g{i}")).collect::<Vec<_>>(),
-    );
+    let paths: Vec<String> = (0..20).map(|i| format!("/g{i}")).collect();
+    let load = load_of(at, 2, &paths);
     for (number, poison) in Poison::ALL.into_iter().enumerate() {
         let mut bad = World {
             resolved: world.resolved.clone(),
@@ -456,10 +453,10 @@ async fn each_kind_of_poison_is_left_out_alone_and_comes_back_when_it_is_mended(
             _ => 404,
         };
         until_status(at, &format!("/bad{number}"), answered).await;
-        load.more(20).await;
+        load.pass(20).await;
         assert!(publisher.accepted(&world).await.is_empty(), "{poison:?}");
     }
-    assert_eq!(load.finish().await, Vec::<String>::new());
+    load.stop().await.assert_clean();
     publisher.stop().await;
 }
 
@@ -470,8 +467,8 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
     let mut publisher = Publisher::start(&good).await;
     assert!(publisher.accepted(&good).await.is_empty());
     let paths: Vec<String> = (0..500).map(|i| format!("/g{i}")).collect();
-    let load = Load::over(publisher.at, 2, &paths);
-    load.more(200).await;
+    let load = load_of(publisher.at, 2, &paths);
+    load.pass(200).await;
 
     let mut bad = World {
         resolved: good.resolved.clone(),
@@ -481,7 +478,7 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
         .collect();
     assert_eq!(culprits.len(), 40);
     assert_eq!(publisher.accepted(&bad).await, culprits);
-    load.more(200).await;
+    load.pass(200).await;
 
     // What changes beside them goes through at once.
     bad.routes().push(route("new", "Service/ns/good/80"));
@@ -509,7 +506,7 @@ async fn forty_culprits_among_five_hundred_are_named_exactly_and_no_good_request
     assert_eq!((lost, affected.routes.len()), (20, 28));
 
     assert!(publisher.accepted(&good).await.is_empty());
-    assert_eq!(load.finish().await, Vec::<String>::new());
+    load.stop().await.assert_clean();
     publisher.stop().await;
 }
 
@@ -556,7 +553,7 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
         matches!(outcome, Published::Kept(Kept::Searching { .. })),
         "{outcome:?}"
     );
-    assert_eq!(get_path(publisher.at, "/g1").await.unwrap().0, 200);
+    assert_eq!(get(publisher.at, "/g1").await.unwrap().0, 200);
     assert_eq!(publisher.accepted(&bad).await, BTreeSet::from([culprit]));
     publisher.stop().await;
 }

@@ -1,19 +1,17 @@
 //! Transactions against a real Envoy.
 
-mod kit;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kit::{
-    Host, Load, apply, backend, cluster, endpoints, free_address, get, listener, route_table,
-    until_answered,
-};
 use sesame_agent::apply::plan::Phase;
 use sesame_agent::apply::{Applier, Desired, OnDisk, Outcome, Patience};
 use sesame_agent::xds::{Kind, Subscription};
 use sesame_render::Rendered;
+use sesame_tests::envoy_files::{
+    self, Host, apply, backend, cluster, endpoints, free_address, get, listener, load, route_table,
+    until_answered,
+};
 
 const TABLE: &str = "http/80";
 
@@ -39,8 +37,8 @@ async fn a_route_switches_its_backend_under_load_without_a_failure() {
         .start(&to_backend(&host, at, names[0], backends[0]))
         .await;
     let envoy = supervisor.admin();
-    let load = Load::start(at, 4);
-    load.more(50).await;
+    let load = load(at, 4);
+    load.pass(50).await;
     for round in 1..=20 {
         let to = round % 2;
         let wanted = to_backend(&host, at, names[to], backends[to]);
@@ -62,9 +60,9 @@ async fn a_route_switches_its_backend_under_load_without_a_failure() {
             "{report:?}"
         );
         until_answered(at, "/", (200, ["one", "two"][to])).await;
-        load.more(20).await;
+        load.pass(20).await;
     }
-    assert_eq!(load.finish().await, Vec::<String>::new());
+    load.stop().await.assert_clean();
     supervisor.stop(Duration::ZERO).await;
 }
 
@@ -100,7 +98,8 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
 
     let mut bad = to_backend(&host, at, "two", backend("two").await);
     bad.route_tables.push(route_table("other", "two"));
-    bad.listeners.push(kit::bad_listener(free_address()));
+    bad.listeners
+        .push(envoy_files::bad_listener(free_address()));
     let report = apply(&mut applier, &bad, Some(&envoy)).await;
     let Outcome::Refused(refusal) = &report.outcome else {
         panic!("{report:?}");
@@ -115,7 +114,7 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
 
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
     assert_eq!(applier.on_disk().content, accepted);
-    assert_eq!(get(at).await.unwrap(), (200, "one".to_owned()));
+    assert_eq!(get(at, "/").await.unwrap(), (200, "one".to_owned()));
     // Nothing of the refused set is left in Envoy either, and the next set goes through.
     let report = apply(&mut applier, &accepted, Some(&envoy)).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
@@ -150,7 +149,7 @@ async fn a_refused_route_table_is_named_among_those_of_its_step() {
         [Subscription::new(Kind::RouteTable, "other")]
     );
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
-    assert_eq!(get(at).await.unwrap().1, "one");
+    assert_eq!(get(at, "/").await.unwrap().1, "one");
     supervisor.stop(Duration::ZERO).await;
 }
 
@@ -159,8 +158,8 @@ async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
     let host = Host::new();
     let (at, tls) = (free_address(), free_address());
     let name = "Secret/ns/na.me:x";
-    let (first, first_serial) = kit::key_pair(name, 1);
-    let (second, second_serial) = kit::key_pair(name, 2);
+    let (first, first_serial) = envoy_files::key_pair(name, 1);
+    let (second, second_serial) = envoy_files::key_pair(name, 2);
     let mut rendered = to_backend(&host, at, "one", backend("one").await);
     let (mut applier, supervisor) = host.start(&rendered).await;
     let envoy = supervisor.admin();
@@ -191,7 +190,7 @@ async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
     assert_eq!(report.steps.len(), 1);
 
     let mut bad = rendered.clone();
-    bad.secrets = vec![kit::pair_secret(name, "nonsense", "nonsense")];
+    bad.secrets = vec![envoy_files::pair_secret(name, "nonsense", "nonsense")];
     for attempt in ["first", "second"] {
         // Envoy reports the second attempt as a success.
         let report = step(&bad, "4e03").await;
@@ -245,7 +244,7 @@ async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
     let (mut applier, supervisor) = host.start(&accepted).await;
     let envoy = supervisor.admin();
     let mut wanted = to_backend(&host, at, "two", backend("two").await);
-    wanted.listeners = vec![kit::bad_listener(at)];
+    wanted.listeners = vec![envoy_files::bad_listener(at)];
     // Dropped at each of its waits in turn, until it runs to its end.
     for polls in 1.. {
         let done = {
@@ -259,7 +258,7 @@ async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
             applier = next;
             assert_eq!(opened.junk, Vec::<std::path::PathBuf>::new());
             assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
-            assert_eq!(get(at).await.unwrap().1, "one");
+            assert_eq!(get(at, "/").await.unwrap().1, "one");
             continue;
         };
         assert!(matches!(report.outcome, Outcome::Refused(_)), "{report:?}");

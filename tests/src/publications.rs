@@ -1,4 +1,4 @@
-//! What a controller publishes, made of objects by resolution itself: for tests of agents without a controller.
+//! Publications of a controller, made of objects by resolution itself: for tests of agents without a controller.
 
 use base64::Engine as _;
 use kube::CustomResourceExt as _;
@@ -20,7 +20,7 @@ use crate::agent::SOON;
 use crate::cluster::{Client, TestCluster, User};
 use crate::wait::eventually;
 
-/// Where everything is published.
+/// Namespace that everything is published in.
 pub const NAMESPACE: &str = DEFAULT_NAMESPACE;
 
 /// The host that agents of tests say they are.
@@ -130,7 +130,7 @@ impl Published {
         &self.revision[..12]
     }
 
-    /// Whether an agent's status says that this is wanted and served.
+    /// Returns whether an agent's status says that this is wanted and served.
     pub fn is_served(&self) -> impl Fn(&Value) -> bool + use<> {
         let revision = self.short().to_owned();
         move |status| {

@@ -1,0 +1,201 @@
+//! One real Envoy with hand-made resources, for tests of what lies below `sesame-agent run`: applying, supervising, leaving out
+//! what is refused.
+
+mod resources;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use sesame_agent::apply::{Applier, Desired, Report};
+use sesame_agent::envoy::process::identity::Identity;
+use sesame_agent::envoy::process::Process;
+use sesame_agent::envoy::{Admin, State, Supervisor, SupervisorConfig};
+use sesame_render::Rendered;
+use sesame_render::layout::XdsLayout;
+
+pub use self::resources::{
+    bad_listener, bootstrap, cluster, endpoints, key_pair, listener, pair_secret, route_table,
+    static_cluster_without_eds,
+};
+
+use crate::agent::SOON;
+use crate::backend::Backend;
+use crate::client::Request;
+use crate::envoy::envoy_binary;
+use crate::load::{Load, Plan};
+use crate::wait::eventually;
+
+/// Holds the directories of one Envoy, short enough for a socket path.
+pub struct Host {
+    /// Directory of all the others.
+    pub directory: tempfile::TempDir,
+    /// Files that Envoy watches.
+    pub layout: XdsLayout,
+}
+
+/// Ends the Envoy: it outlives its supervisor, but not its test.
+impl Drop for Host {
+    fn drop(&mut self) {
+        let run = self.directory.path().join("run");
+        let note = std::fs::read(run.join("envoy.pid.json")).unwrap_or_default();
+        if let Ok(identity) = serde_json::from_slice::<Identity>(&note)
+            && let Ok(Some(process)) = Process::adopt(identity.pid, identity.start_time)
+        {
+            process.kill();
+        }
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Host {
+    /// Variable that tells an agent in another process to work in this one's directories.
+    pub const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
+
+    /// Makes new directories.
+    pub fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("sx").tempdir().unwrap();
+        let layout = XdsLayout::new(directory.path().join("xds"));
+        Self { directory, layout }
+    }
+
+    /// Returns the path of the admin socket.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.directory.path().join("admin.sock")
+    }
+
+    /// Returns a configuration with short waits.
+    pub fn config(&self) -> SupervisorConfig {
+        let binary = envoy_binary();
+        let mut config = SupervisorConfig::new(
+            binary,
+            self.directory.path().join("run"),
+            self.admin_socket(),
+            bootstrap(&self.layout, &self.admin_socket()),
+        );
+        config.concurrency = Some(1);
+        config.drain_time = Duration::from_secs(2);
+        // Long enough to be seen by whoever waits for it on a busy machine.
+        config.backoff.at_once = Duration::from_millis(500);
+        config.backoff.first = Duration::from_millis(500);
+        config
+    }
+
+    /// Writes the files, then starts Envoy, then waits until it is live.
+    pub async fn start(&self, rendered: &Rendered) -> (Applier, Supervisor) {
+        let config = self.config();
+        let (mut applier, _) = Applier::open(self.layout.clone(), config.log(), None)
+            .await
+            .unwrap();
+        apply(&mut applier, rendered, None).await;
+        let supervisor = Supervisor::start(config).unwrap();
+        assert!(supervisor.live().await);
+        (applier, supervisor)
+    }
+}
+
+/// Applies the resources as one transaction.
+pub async fn apply(applier: &mut Applier, rendered: &Rendered, envoy: Option<&Admin>) -> Report {
+    let wanted = Desired {
+        rendered,
+        serials: &BTreeMap::new(),
+        may_empty: false,
+    };
+    applier.apply(wanted, envoy).await.unwrap()
+}
+
+/// Waits until the supervisor's state is as wanted, and returns it.
+pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> bool) -> State {
+    let mut state = supervisor.state();
+    let seen = tokio::time::timeout(SOON, state.wait_for(wanted)).await;
+    seen.expect("the state was not reached in time")
+        .unwrap()
+        .clone()
+}
+
+/// Returns the process of a live Envoy.
+pub fn live_pid(state: &State) -> u32 {
+    match state {
+        State::Live { pid, .. } => *pid,
+        other => panic!("not live: {other:?}"),
+    }
+}
+
+/// Returns a port of an address that no other process has: a port of 127.0.0.1 that was let go may be somebody's
+/// connection's the moment after, and what listens there is copied into every process that is being started.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    let own = Ipv4Addr::new(127, 64 | (a & 63), b, c);
+    (own, NEXT.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+/// Starts a backend that serves until the test ends, and returns its address.
+pub async fn backend(name: &str) -> SocketAddr {
+    let backend = Backend::start(name).await;
+    let address = backend.address();
+    // It would end with its value.
+    std::mem::forget(backend);
+    address
+}
+
+/// Returns a GET of this path.
+pub fn request(address: SocketAddr, path: &str) -> Request {
+    Request::get(address, "example.com", path)
+}
+
+/// Sends one request on a connection of its own; returns the status, and the backend's name or the body.
+pub async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
+    let reply = request(address, path).send().await?;
+    let body = || String::from_utf8_lossy(&reply.body).into_owned();
+    Ok((reply.status, reply.backend().unwrap_or_else(body)))
+}
+
+/// Waits until a path is answered like this: Envoy's workers have a moment later what it says to have taken.
+pub async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
+    until_answer(address, path, |status, body| (status, body) == expected).await;
+}
+
+/// Waits until a path is answered with this status.
+pub async fn until_status(address: SocketAddr, path: &str, expected: u16) {
+    until_answer(address, path, |status, _| status == expected).await;
+}
+
+async fn until_answer(address: SocketAddr, path: &str, good: impl Fn(u16, &str) -> bool) {
+    eventually(path, SOON, async || match get(address, path).await {
+        Ok((status, body)) if good(status, &body) => Ok(()),
+        answer => Err(format!("{answer:?}")),
+    })
+    .await;
+}
+
+/// Starts clients that keep a connection each and ask for one path after the other.
+pub fn load_of(address: SocketAddr, clients: usize, paths: &[String]) -> Load {
+    let requests = paths.iter().map(|path| request(address, path)).collect();
+    Load::start(&Plan {
+        keep_alive: clients,
+        share: true,
+        fresh: 0,
+        ..Plan::new(requests)
+    })
+}
+
+/// Starts load of one path.
+pub fn load(address: SocketAddr, clients: usize) -> Load {
+    load_of(address, clients, &["/".to_owned()])
+}
+
+/// Waits for a condition, with a deadline that fails the test.
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    eventually(what, SOON, async || {
+        condition().then_some(()).ok_or_else(String::new)
+    })
+    .await;
+}
