@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use prost::Message as _;
 use sesame_proto::schema::VirtualHost;
 
-use super::route_tables::{self, VIRTUAL_HOSTS, append, check_domain};
 use super::{Context, Problem, Resource};
+use crate::http::route_tables::{self, VIRTUAL_HOSTS, append, check_domain};
 use crate::packed::encoded::{Table, fields, tables};
 
 /// Renders the tables of `new`, given those that were rendered of `old` without a problem; both encoded.

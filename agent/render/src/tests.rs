@@ -13,6 +13,7 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 
 use super::*;
 use crate::dump;
+use crate::http::headers;
 use crate::layout::XdsLayout;
 use crate::packed::Packed;
 

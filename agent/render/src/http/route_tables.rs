@@ -13,16 +13,17 @@ use prost::encoding::encode_varint;
 use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::schema::{RouteTable, VirtualHost};
 
-use super::routes::RenderedRoute;
-use super::{Context, Problem, Resource, headers, retries, routes, wrappers};
+use super::routes::{self, RenderedRoute};
+use super::{headers, retries};
+use crate::{Context, Problem, Resource, wrappers};
 
 /// `RouteConfiguration.virtual_hosts`: field 2, length-delimited.
-pub(super) const VIRTUAL_HOSTS: u8 = 2 << 3 | 2;
+pub(crate) const VIRTUAL_HOSTS: u8 = 2 << 3 | 2;
 /// `VirtualHost.routes`: field 3, length-delimited.
 const ROUTES: u8 = 3 << 3 | 2;
 
 /// Renders a table.
-pub(super) fn render(
+pub(crate) fn render(
     table: &RouteTable,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
@@ -55,7 +56,7 @@ pub(super) fn render(
 }
 
 /// A table without virtual hosts.
-pub(super) fn head(name: &str) -> Vec<u8> {
+pub(crate) fn head(name: &str) -> Vec<u8> {
     RouteConfiguration {
         name: name.to_owned(),
         // Clusters and tables are two files: a table that names a cluster not yet there must load.
@@ -67,7 +68,7 @@ pub(super) fn head(name: &str) -> Vec<u8> {
 }
 
 /// Renders a virtual host, whose domain is good, behind what is in `host`.
-pub(super) fn render_host(
+pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
@@ -130,14 +131,14 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
 }
 
 /// Appends a field that holds a message.
-pub(super) fn append(field: u8, message: &[u8], bytes: &mut Vec<u8>) {
+pub(crate) fn append(field: u8, message: &[u8], bytes: &mut Vec<u8>) {
     bytes.push(field);
     encode_varint(message.len() as u64, bytes);
     bytes.extend_from_slice(message);
 }
 
 /// Whether Envoy takes the domain in a table that has those that were seen.
-pub(super) fn check_domain<'a>(
+pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,
 ) -> Result<(), &'static str> {
