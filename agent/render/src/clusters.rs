@@ -17,9 +17,10 @@ use envoy_types::util::pack_any;
 use prost::Message as _;
 use sesame_proto::schema::{AppProtocol, Backend};
 
-use super::endpoints::Sets;
+use super::endpoints::{self, Sets};
 use super::listeners::CONNECTION_BUFFER;
-use super::{Context, Problem, Resource, config_sources, endpoints, sessions, tls, wrappers};
+use super::{Context, Problem, Resource, config_sources, tls, wrappers};
+use crate::http::sessions;
 use crate::limits::Limits;
 
 /// How long a connection to an endpoint may take to open, in seconds.

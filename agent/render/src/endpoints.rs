@@ -11,7 +11,8 @@ use prost::Message as _;
 use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
-use super::{Context, Problem, Resource, sessions, wrappers};
+use super::{Context, Problem, Resource, wrappers};
+use crate::http::sessions;
 
 /// Endpoint sets by name.
 pub(super) type Sets<'a> = BTreeMap<&'a str, &'a EndpointSet>;

@@ -11,8 +11,8 @@ use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch
 use envoy_types::pb::google::protobuf::Duration;
 use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 
-use super::hcm::Table;
-use super::{Context, Problem, hcm, l4, tls, wrappers};
+use super::{Context, Problem, l4, tls, wrappers};
+use crate::http::hcm::{self, Table};
 
 /// Offered to clients of HTTPS, best first.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];

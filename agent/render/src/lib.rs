@@ -10,27 +10,17 @@ mod bootstrap;
 mod budget;
 mod clusters;
 mod config_sources;
-mod cors;
 pub mod dump;
 mod endpoints;
 mod filter_chains;
-mod hcm;
-mod headers;
+mod http;
 mod l4;
 pub mod layout;
 pub mod limits;
 mod listeners;
-mod matches;
-mod mirrors;
 mod overload;
-mod paths;
-mod redirects;
-mod retries;
 mod route_table_patch;
-mod route_tables;
-mod routes;
 mod secrets;
-mod sessions;
 mod shares;
 mod static_bootstrap;
 mod tls;
@@ -68,6 +58,7 @@ pub use shares::none as no_shares;
 pub use static_bootstrap::static_bootstrap;
 pub use weights::REFUSED_CLUSTER;
 
+use crate::http::{route_tables, sessions};
 use crate::limits::Limits;
 
 /// What the host decides, beside the snapshot.

@@ -11,8 +11,8 @@ use sesame_proto::encoded::EncodedTable;
 use sesame_proto::schema::VirtualHost;
 use sesame_proto::wire::{append, contents};
 
-use super::route_tables::{self, VIRTUAL_HOSTS, check_domain};
 use super::{Context, Problem, Resource};
+use crate::http::route_tables::{self, VIRTUAL_HOSTS, check_domain};
 
 /// Renders the tables of `new`, given those that were rendered of `old` without a problem.
 pub(super) fn render(

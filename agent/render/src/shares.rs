@@ -10,7 +10,8 @@ use envoy_types::pb::google::protobuf::{Value, value};
 use prost::Message;
 use sesame_proto::schema::{AppProtocol, Backend};
 
-use super::{Resource, sessions};
+use super::Resource;
+use crate::http::sessions;
 use crate::limits::Limits;
 
 /// The name of the layer, and of the only resource in its file.

@@ -10,6 +10,7 @@ use sesame_proto::schema::{
 
 use super::*;
 use crate::dump;
+use crate::http::headers;
 use crate::layout::XdsLayout;
 use sesame_proto::encoded::EncodedSnapshot;
 

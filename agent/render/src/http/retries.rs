@@ -3,7 +3,8 @@
 use envoy_types::pb::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
 use sesame_proto::schema::Retry;
 
-use super::{sessions, wrappers};
+use super::sessions;
+use crate::wrappers;
 
 /// What failed before a backend saw the request. Safe to repeat for any method.
 const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
@@ -17,7 +18,7 @@ const ATTEMPTS: u32 = 2;
 
 /// What every virtual host does: an endpoint that is gone but not yet out of the list, or a pooled
 /// connection that the backend just closed, costs a client nothing. Retries of a route replace it.
-pub(super) fn of_connections() -> RetryPolicy {
+pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
         retry_on: CONNECTION.to_owned(),
         num_retries: wrappers::uint32(ATTEMPTS),
@@ -27,7 +28,7 @@ pub(super) fn of_connections() -> RetryPolicy {
 
 /// A route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not. The clusters of sessions know only
 /// so many tries.
-pub(super) fn render(
+pub(crate) fn render(
     retry: Option<&Retry>,
     backend_timeout_ms: u64,
     session: bool,

@@ -25,14 +25,15 @@ use prost::encoding::encode_varint;
 use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 
-use super::{Context, config_sources, cors, sessions, wrappers};
+use super::{cors, sessions};
+use crate::{Context, config_sources, wrappers};
 
 /// `route_config` of `HttpConnectionManager`, a message.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
 /// Where a listener has its route table.
 #[derive(Clone, Copy)]
-pub(super) enum Table<'a> {
+pub(crate) enum Table<'a> {
     /// In a file, by name.
     File(&'a str),
     /// Encoded, in the listener itself: nobody can watch one more file.
@@ -40,7 +41,7 @@ pub(super) enum Table<'a> {
 }
 
 /// A connection manager for one port and route table; `scheme` is part of the name of its statistics.
-pub(super) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Context<'_>) -> Filter {
+pub(crate) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Context<'_>) -> Filter {
     let route_specifier = match table {
         Table::File(name) => Some(RouteSpecifier::Rds(Rds {
             config_source: Some(config_sources::file(&context.options.layout.rds(name))),
@@ -134,7 +135,7 @@ pub(super) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Contex
 }
 
 /// How long a request may rest. A route that allows more for the whole says so itself.
-pub(super) fn stream_idle_ms(edge: Edge) -> u64 {
+pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
 

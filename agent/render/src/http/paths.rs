@@ -6,14 +6,15 @@
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use sesame_proto::schema::{PathMatch, PathModifier, path_match, path_modifier};
 
-use super::{headers, wrappers};
+use super::headers;
+use crate::wrappers;
 
 /// A longer prefix is not looked for with an expression: the program would be as long.
 const LONGEST_PREFIX: usize = 16_384;
 
 /// How Envoy replaces a path. The query is no part of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Replacement {
+pub(crate) enum Replacement {
     Keep,
     Full(String),
     /// What the route matched becomes this.
@@ -25,7 +26,7 @@ pub(super) enum Replacement {
 }
 
 /// The error says what cannot be replaced.
-pub(super) fn replacement(
+pub(crate) fn replacement(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
 ) -> Result<Replacement, String> {
@@ -73,7 +74,7 @@ pub(super) fn replacement(
 }
 
 /// Envoy's words for a substitution; `to` is literal.
-pub(super) fn substitute(pattern: &str, to: &str) -> RegexMatchAndSubstitute {
+pub(crate) fn substitute(pattern: &str, to: &str) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(wrappers::regex(pattern)),
         // `\1` would be a group.
@@ -90,7 +91,7 @@ fn rooted(path: &str) -> String {
 }
 
 /// A literal as a regular expression of RE2.
-pub(super) fn quote(literal: &str) -> String {
+pub(crate) fn quote(literal: &str) -> String {
     let mut quoted = String::with_capacity(literal.len() + 8);
     for c in literal.chars() {
         if c.is_ascii_punctuation() && c != '/' && c != '_' {

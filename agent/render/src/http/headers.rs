@@ -6,17 +6,17 @@ use envoy_types::pb::envoy::config::core::v3::{
 use sesame_proto::field_names;
 use sesame_proto::schema::{Header, HeaderModifier};
 
-use super::Problem;
+use crate::Problem;
 
 /// A modifier in Envoy's words, which removes, then sets, then adds.
 #[derive(Clone, Default)]
-pub(super) struct Changes {
-    pub(super) add: Vec<HeaderValueOption>,
-    pub(super) remove: Vec<String>,
+pub(crate) struct Changes {
+    pub(crate) add: Vec<HeaderValueOption>,
+    pub(crate) remove: Vec<String>,
 }
 
 /// Left out with a problem is what Envoy would refuse the whole route table for.
-pub(super) fn changes(
+pub(crate) fn changes(
     object: &str,
     modifier: Option<&HeaderModifier>,
     problems: &mut Vec<Problem>,
@@ -66,7 +66,7 @@ pub(super) fn changes(
 
 impl Changes {
     /// These changes and later ones in one.
-    pub(super) fn then(&self, later: &Self) -> Self {
+    pub(crate) fn then(&self, later: &Self) -> Self {
         let overwritten = |name: &str| {
             let set = later
                 .add
@@ -89,7 +89,7 @@ impl Changes {
 }
 
 /// A field that a route may write. A snapshot is not trusted to have left out what frames a message.
-pub(super) fn check_writable(name: &str) -> Result<(), String> {
+pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));
     }
@@ -97,7 +97,7 @@ pub(super) fn check_writable(name: &str) -> Result<(), String> {
 }
 
 /// A field name of RFC 9110: a token.
-pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
         return Err("the name is not a token of RFC 9110");
@@ -106,7 +106,7 @@ pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
 }
 
 /// What Envoy takes as a value: no line break, no NUL, and not endless.
-pub(super) fn check_value(value: &str) -> Result<(), &'static str> {
+pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 16_384 {
         return Err("the value is longer than 16384 bytes");
     }
@@ -117,7 +117,7 @@ pub(super) fn check_value(value: &str) -> Result<(), &'static str> {
 }
 
 /// What may stand in a request line or `Host` that a route writes: nothing that ends it.
-pub(super) fn check_target(value: &str) -> Result<(), &'static str> {
+pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
         return Err("the value holds a space or a control character");

@@ -20,13 +20,14 @@ use sesame_proto::schema::{Cors, CorsOrigin, cors_origin};
 
 use super::paths::quote;
 use super::routes::RenderedRoute;
-use super::{Problem, REFUSED_CLUSTER, headers, matches, wrappers};
+use super::{headers, matches};
+use crate::{Problem, REFUSED_CLUSTER, wrappers};
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
-pub(super) const FILTER: &str = "envoy.filters.http.cors";
+pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
 /// The route's configuration of the filter.
-pub(super) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> Any {
+pub(crate) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> Any {
     let Cors {
         allow_origins,
         allow_credentials,
@@ -127,7 +128,7 @@ fn joined(object: &str, field: &str, values: &[String], problems: &mut Vec<Probl
 
 /// The answer to a preflight of requests that are not forwarded: a route that forwards to nowhere, where
 /// the filter answers before anything is sent.
-pub(super) fn preflight_route(
+pub(crate) fn preflight_route(
     name: &str,
     route_match: &RouteMatch,
     method: &str,
@@ -151,7 +152,7 @@ pub(super) fn preflight_route(
 
 /// The same route for requests from the origins that are allowed, with the headers that they look for; none
 /// if no origin is.
-pub(super) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
+pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
     let Cors {
         allow_origins,
         allow_credentials,

@@ -5,9 +5,9 @@ use envoy_types::pb::envoy::config::route::v3::route_action::RequestMirrorPolicy
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::Mirror;
 
-use super::{Context, Problem};
+use crate::{Context, Problem};
 
-pub(super) fn render(
+pub(crate) fn render(
     object: &str,
     mirrors: &[Mirror],
     context: &Context<'_>,

@@ -9,10 +9,11 @@ use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
 use sesame_proto::expressions::{self, MOST_INSTRUCTIONS};
 use sesame_proto::schema::{PathMatch, StringMatch, path_match, string_match};
 
-use super::{headers, wrappers};
+use super::headers;
+use crate::wrappers;
 
 /// The error says which part Envoy would refuse.
-pub(super) fn render(
+pub(crate) fn render(
     path: Option<&PathMatch>,
     method: &str,
     header_matches: &[StringMatch],
@@ -54,7 +55,7 @@ pub(super) fn render(
 }
 
 /// What the preflight of a request with this method matches; empty for every method.
-pub(super) fn preflight(route_match: &RouteMatch, method: &str) -> RouteMatch {
+pub(crate) fn preflight(route_match: &RouteMatch, method: &str) -> RouteMatch {
     let mut preflight = route_match.clone();
     if !method.is_empty() {
         // A browser sends none of the request's own headers with it.
@@ -99,7 +100,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
 }
 
 /// Matches the value of the header with this name.
-pub(super) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
+pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     HeaderMatcher {
         name: name.to_owned(),
         header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(value)),

@@ -6,10 +6,11 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use sesame_proto::schema::{PathMatch, Redirect};
 
-use super::{headers, matches, paths, wrappers};
+use super::{headers, matches, paths};
+use crate::wrappers;
 
 /// A redirect in Envoy's words; the query is kept.
-pub(super) fn render(
+pub(crate) fn render(
     redirect: &Redirect,
     matched: Option<&PathMatch>,
 ) -> Result<RedirectAction, String> {
@@ -74,7 +75,7 @@ pub(super) fn render(
 /// Envoy keeps that port in `Location`, where it may be another than the redirect's: that of a proxy before us, or
 /// of another scheme. Where the domain is one host, naming that host drops the port. Elsewhere Envoy can only name
 /// another: `https://example.com:443/` is longer than needed, but right.
-pub(super) fn variants(
+pub(crate) fn variants(
     redirect: &Redirect,
     domain: &str,
     route_match: &RouteMatch,

@@ -17,23 +17,21 @@ use sesame_proto::schema::{
     route::Action,
 };
 
-use super::headers::Changes;
-use super::weights::{self, Share};
-use super::{
-    Context, Problem, REFUSED_CLUSTER, cors, hcm, headers, matches, mirrors, paths, redirects,
-    retries, sessions, wrappers,
-};
+use super::headers::{self, Changes};
+use super::{cors, hcm, matches, mirrors, paths, redirects, retries, sessions};
+use crate::weights::{self, Share};
+use crate::{Context, Problem, REFUSED_CLUSTER, wrappers};
 
 /// A route without its filters' configuration, and that.
-pub(super) struct RenderedRoute {
-    pub(super) route: EnvoyRoute,
+pub(crate) struct RenderedRoute {
+    pub(crate) route: EnvoyRoute,
     /// By the filter's name.
-    pub(super) filters: BTreeMap<&'static str, Any>,
+    pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
 /// The routes that say it in the virtual host of `domain`, in their order: mostly one, none where the match cannot
 /// be said.
-pub(super) fn render(
+pub(crate) fn render(
     route: &Route,
     domain: &str,
     context: &Context<'_>,

@@ -36,13 +36,14 @@ use envoy_types::util::pack_any;
 use sesame_proto::digest;
 use sesame_proto::schema::{SessionPersistence, session_persistence::Kind};
 
-use super::{Resource, headers};
+use super::headers;
+use crate::Resource;
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
-pub(super) const FILTER: &str = "envoy.filters.http.header_to_metadata";
+pub(crate) const FILTER: &str = "envoy.filters.http.header_to_metadata";
 
 /// Number of retries for which a cluster with sessions knows where to send: Envoy fails any beyond it.
-pub(super) const MOST_RETRIES: u32 = 15;
+pub(crate) const MOST_RETRIES: u32 = 15;
 
 /// The namespace of metadata by which Envoy balances, and the key of a session in it.
 const NAMESPACE: &str = "envoy.lb";
@@ -60,16 +61,16 @@ const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
 const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
 
 /// The parts of a route that keep sessions.
-pub(super) struct Rendered {
+pub(crate) struct Rendered {
     /// The route's configuration of [`FILTER`], which reads the session from the request.
-    pub(super) config: Any,
+    pub(crate) config: Any,
     /// The header that tells the client its session, if it has none or a new one. Caches would not keep an answer that always
     /// had it, and the lifetime of a permanent cookie would begin anew with each.
-    pub(super) response: HeaderValueOption,
+    pub(crate) response: HeaderValueOption,
 }
 
 /// Returns a route's parts; an error says why the session cannot be kept.
-pub(super) fn render(session: &SessionPersistence) -> Result<Rendered, String> {
+pub(crate) fn render(session: &SessionPersistence) -> Result<Rendered, String> {
     let SessionPersistence {
         kind,
         cookie_max_age_seconds,
@@ -148,7 +149,7 @@ fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueO
 }
 
 /// Returns the metadata of an endpoint: the value of its sessions, 128 bits in hex.
-pub(super) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
+pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let endpoint = format!("{address} {port}");
     let mut session = digest::sha256_of_all(&[key, endpoint.as_bytes()]);
     session.truncate(32);
@@ -166,17 +167,17 @@ pub(super) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
 }
 
 /// Returns the name of the cluster to which routes with sessions send.
-pub(super) fn cluster(backend: &str) -> String {
+pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
 
 /// Tells that a cluster sends all connections to others.
-pub(super) fn opens_nothing(cluster: &str) -> bool {
+pub(crate) fn opens_nothing(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
 }
 
 /// Returns the names of the backends that have clusters for sessions.
-pub(super) fn backends_of(clusters: &[Resource]) -> BTreeSet<&str> {
+pub(crate) fn backends_of(clusters: &[Resource]) -> BTreeSet<&str> {
     let names = clusters.iter().map(|cluster| cluster.name.as_str());
     names
         .filter_map(|name| name.strip_suffix(SESSIONS))
@@ -184,7 +185,7 @@ pub(super) fn backends_of(clusters: &[Resource]) -> BTreeSet<&str> {
 }
 
 /// Returns the two clusters that a backend with sessions has beside its own.
-pub(super) fn clusters(all: &Cluster) -> Vec<Cluster> {
+pub(crate) fn clusters(all: &Cluster) -> Vec<Cluster> {
     let of_session = Cluster {
         name: format!("{}{ENDPOINT}", all.name),
         lb_subset_config: Some(LbSubsetConfig {

@@ -13,11 +13,12 @@ use sesame_proto::expressions::{self, MOST_OF_VIRTUAL_HOST};
 use sesame_proto::schema::{RouteTable, VirtualHost};
 use sesame_proto::wire::append;
 
-use super::routes::RenderedRoute;
-use super::{Context, Problem, Resource, headers, retries, routes, wrappers};
+use super::routes::{self, RenderedRoute};
+use super::{headers, retries};
+use crate::{Context, Problem, Resource, wrappers};
 
 /// Number of the field `RouteConfiguration.virtual_hosts`.
-pub(super) const VIRTUAL_HOSTS: u32 = 2;
+pub(crate) const VIRTUAL_HOSTS: u32 = 2;
 /// Number of the field `VirtualHost.routes`.
 const ROUTES: u32 = 3;
 /// The fields above, for a test that compares them with the Envoy API.
@@ -28,7 +29,7 @@ pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
 ];
 
 /// Renders a table.
-pub(super) fn render(
+pub(crate) fn render(
     table: &RouteTable,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
@@ -61,7 +62,7 @@ pub(super) fn render(
 }
 
 /// A table without virtual hosts.
-pub(super) fn head(name: &str) -> Vec<u8> {
+pub(crate) fn head(name: &str) -> Vec<u8> {
     RouteConfiguration {
         name: name.to_owned(),
         // Clusters and tables are two files: a table that names a cluster not yet there must load.
@@ -73,7 +74,7 @@ pub(super) fn head(name: &str) -> Vec<u8> {
 }
 
 /// Renders a virtual host, whose domain is good, behind what is in `host`.
-pub(super) fn render_host(
+pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     context: &Context<'_>,
     problems: &mut Vec<Problem>,
@@ -136,7 +137,7 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
 }
 
 /// Checks that Envoy takes the domain in a table that has the seen ones; the error is the reason.
-pub(super) fn check_domain<'a>(
+pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,
 ) -> Result<(), &'static str> {
