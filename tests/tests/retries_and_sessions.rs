@@ -122,7 +122,7 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             let mut who = BTreeSet::new();
             for _ in 0..40 {
                 let reply = checks.reply(&request).await;
-                who.extend(reply.and_then(|reply| reply.backend()));
+                who.extend(reply.and_then(Reply::backend));
             }
             checks.same(format!("{request}: {who:?}"), who.len(), endpoints);
             if endpoints == 1 {
@@ -176,12 +176,12 @@ async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
         .and_then(|all| all.split(';').next())
         .unwrap_or_default();
     let again = agent.get(80, "h2.test", "/").header("cookie", cookie);
-    let expected = first.as_ref().and_then(|reply| reply.backend());
+    let expected = first.as_ref().and_then(Reply::backend);
     for _ in 0..10 {
         let reply = checks.reply(&again).await;
         checks.same(
             &again,
-            reply.and_then(|reply| reply.backend()),
+            reply.and_then(Reply::backend),
             expected.clone(),
         );
     }
@@ -261,7 +261,7 @@ async fn forged(
     (host, told, back): (&str, &str, &str),
     endpoint: SocketAddr,
 ) {
-    let outside: SocketAddr = "127.0.0.1:9".parse().expect("an address");
+    let outside = SocketAddr::from(([127, 0, 0, 1], 9));
     for value in [
         "-".to_owned(),
         "f".repeat(32),
