@@ -122,7 +122,7 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             let mut who = BTreeSet::new();
             for _ in 0..40 {
                 let reply = checks.reply(&request).await;
-                who.extend(reply.and_then(Reply::backend));
+                who.extend(reply.and_then(|reply| reply.backend()));
             }
             checks.same(format!("{request}: {who:?}"), who.len(), endpoints);
             if endpoints == 1 {
@@ -181,7 +181,7 @@ async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
         let reply = checks.reply(&again).await;
         checks.same(
             &again,
-            reply.and_then(Reply::backend),
+            reply.and_then(|reply| reply.backend()),
             expected.clone(),
         );
     }
