@@ -124,7 +124,7 @@ pub enum StateError {
     /// Generation that exists but cannot be used.
     #[error("generation {number}: {reason}")]
     Damaged {
-        /// Path of the file or directory.
+        /// Number of the generation.
         number: u64,
         /// Reason why it cannot be used.
         reason: String,
@@ -313,7 +313,8 @@ impl StateDir {
         durable::replace_file(&path, format!("{number}\n").as_bytes()).map_err(at(&path))
     }
 
-    /// Number of the newest generations that stay, whatever their size.
+    /// Removes the oldest generations beyond the number and size that are kept, and those that differ from the next one in
+    /// endpoints only. The newest two and the accepted one stay.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
         let (mut bytes, mut kept) = (0, 0);
         let mut next = String::new();

@@ -16,8 +16,15 @@ use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
+/// Pause before a port that could not be bound is tried again; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Returns the pause after so many doublings.
+fn pause_after(doublings: u32) -> Duration {
+    let pause = FIRST_PAUSE.saturating_mul(1 << doublings.min(8));
+    pause.min(LONGEST_PAUSE)
+}
 
 /// Listener that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +84,7 @@ impl Unbound {
             return false;
         }
         let failures = before.map_or(0, |socket| socket.failures).saturating_add(1);
-        let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(8));
+        let pause = pause_after(failures.saturating_sub(1));
         let socket = UnboundSocket {
             address,
             transport,
@@ -87,7 +94,7 @@ impl Unbound {
             since: before.map_or(now, |socket| socket.since),
             refused,
             failures,
-            next: Instant::now() + pause.min(LONGEST_PAUSE),
+            next: Instant::now() + pause,
             trying: false,
         };
         self.sockets.insert(listener.to_owned(), socket);
@@ -138,8 +145,7 @@ impl Unbound {
                 any = true;
             } else {
                 socket.failures = socket.failures.saturating_add(1);
-                let pause = FIRST_PAUSE.saturating_mul(1 << socket.failures.min(8));
-                socket.next = now + pause.min(LONGEST_PAUSE);
+                socket.next = now + pause_after(socket.failures);
             }
         }
         any

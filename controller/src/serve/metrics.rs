@@ -185,7 +185,7 @@ impl Metrics {
         self.published.get_or_create(&labels).inc();
     }
 
-    /// Counts a status that was written.
+    /// Counts a write of a status, before its outcome is known.
     pub(crate) fn status_written(&self, kind: &str) {
         self.statuses.get_or_create(&of_kind(kind)).inc();
     }

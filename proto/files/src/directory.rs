@@ -78,7 +78,7 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError
     write_signed(dir, snapshot, None)
 }
 
-/// Writes the snapshot as [`write`] does, signed with these keys and this stamp, which has to be later than that of every
+/// Writes the snapshot as [`write()`] does, signed with these keys and this stamp, which has to be later than that of every
 /// snapshot before it.
 pub fn write_signed(
     dir: &Path,

@@ -35,7 +35,7 @@ pub enum StartError {
         /// Length in bytes.
         len: usize,
     },
-    /// File of the runtime directory that could not be used.
+    /// A file of the runtime directory could not be used.
     #[error("{path}: {source}", path = .path.display())]
     Io {
         /// Path of the file.

@@ -1,6 +1,6 @@
 //! Snapshots from a Kubernetes cluster, as a controller publishes them.
 //!
-//! `listing` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway, which returns the pieces that
+//! `follow` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway, which returns the pieces that
 //! are missing, and `fetch` reads these; `base_revision` is the fast path from one revision to the next. A cluster that cannot be
 //! reached changes nothing: complete revisions stay. A Gateway is withdrawn only when the API server, asked for its
 //! manifest by name, says that there is none, or that it is for other hosts. This source writes nothing.
@@ -11,7 +11,7 @@ mod base_revision;
 mod connect;
 mod fetch;
 mod fetch_state;
-mod listing;
+mod follow;
 mod pieces;
 mod problems;
 mod store;
@@ -36,7 +36,7 @@ pub async fn run(
     clients: watch::Sender<Option<Client>>,
 ) {
     let (sender, mut events) = mpsc::channel(64);
-    let listing = tokio::spawn(listing::follow(settings.clone(), clients.clone(), sender));
+    let listing = tokio::spawn(follow::follow(settings.clone(), clients.clone(), sender));
     let mut store = ClusterStore::new(settings, clients, &known);
     loop {
         tokio::select! {

@@ -15,7 +15,7 @@ use super::assembler::RevisionAssembler;
 use super::connect::Settings;
 use super::fetch::{Fetched, fetch, look_for_manifest};
 use super::fetch_state::FetchState;
-use super::listing::ClusterEvent;
+use super::follow::ClusterEvent;
 use super::pieces::part;
 use super::problems::{MAX_GATEWAYS, too_many, unpublished, unserved};
 use crate::source::problem::Problem;

@@ -19,7 +19,7 @@ use sesame_published::names::{
 use super::assembler::RevisionAssembler;
 use super::connect::Settings;
 use super::fetch::{Fetched, MissingPieces};
-use super::listing::ClusterEvent;
+use super::follow::ClusterEvent;
 use super::store::ClusterStore;
 use crate::source::update::GatewayRevision;
 
