@@ -236,7 +236,7 @@ async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
     checks.finish();
 }
 
-/// What clients are told is a digest, in which no address can be found.
+/// Checks that clients are given a digest in which no address can be found.
 fn opaque(checks: &mut Checks, session: &str) {
     let digits = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
     let is_digest = session.len() == 32 && session.bytes().all(digits);

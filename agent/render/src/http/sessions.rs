@@ -56,7 +56,7 @@ const ENDPOINT: &str = "/endpoint-of-session";
 /// A session's value where the client has none. No digest is one byte long.
 const NO_SESSION: &str = "-";
 
-/// What the filter read of the request, and what the endpoint that answered has: in the expression language of Envoy.
+/// Expressions in Envoy's language: the session that the request has, and the one of the endpoint that answered.
 const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
 const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
 

@@ -123,7 +123,7 @@ impl SourceReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemReport {
-    /// How bad it is.
+    /// Severity of the problem.
     pub severity: Severity,
     /// The file, relative to the directory, or the cluster's object; empty when it concerns all of the source.
     pub file: String,

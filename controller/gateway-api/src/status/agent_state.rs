@@ -1,4 +1,4 @@
-//! How far the agent of one host has brought one Gateway.
+//! State of one Gateway on one host, as its agent reports it.
 
 use std::fmt;
 

@@ -41,7 +41,7 @@ fn mostly(good: &'static [&'static str], bad: &'static str) -> impl Strategy<Val
     prop_oneof![9 => prop::sample::select(good), 1 => Just(bad)]
 }
 
-/// Where a route attaches, and how old it is.
+/// Makes the parents, hostnames and age of a route.
 pub(crate) fn any_place() -> impl Strategy<Value = String> {
     let parents = picked(
         &[
