@@ -56,6 +56,13 @@ pub fn agent_binary() -> PathBuf {
     })
 }
 
+/// Installs the agent at a path as packages do it: by rename, while the file there may run.
+pub fn install(at: &Path) {
+    let new = at.with_extension("new");
+    std::fs::copy(agent_binary(), &new).expect("copy the agent");
+    std::fs::rename(new, at).expect("rename the agent");
+}
+
 /// An agent and its Envoy; both end with this value.
 pub struct AgentUnderTest {
     setup: Setup,

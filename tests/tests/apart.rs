@@ -5,12 +5,11 @@
 
 #![allow(clippy::expect_used, reason = "all of it is test code")]
 
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary, install};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
@@ -124,12 +123,6 @@ async fn live(agent: &AgentUnderTest) {
             status["gateways"][0]["envoy"]["state"] == "Live"
         })
         .await;
-}
-
-fn install(at: &Path) {
-    let new = at.with_extension("new");
-    std::fs::copy(agent_binary(), &new).expect("copy the agent");
-    std::fs::rename(new, at).expect("rename the agent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,11 +3,9 @@
 
 #![allow(clippy::expect_used, reason = "all of it is test code")]
 
-use std::path::Path;
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary, words};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, install, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
@@ -43,13 +41,6 @@ async fn wait_version(agent: &AgentUnderTest, number: usize) {
 
 fn envoys(agent: &AgentUnderTest) -> Vec<i32> {
     agent.envoys().iter().map(|envoy| envoy.pid).collect()
-}
-
-/// As packages do it: while the file runs, by rename.
-fn install(at: &Path) {
-    let new = at.with_extension("new");
-    std::fs::copy(agent_binary(), &new).expect("copy the agent");
-    std::fs::rename(new, at).expect("rename the agent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

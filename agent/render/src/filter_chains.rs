@@ -162,7 +162,7 @@ fn tls_chains(
     )
 }
 
-/// How long a client may take to agree on TLS; none for ever.
+/// Returns the time that a client has to agree on TLS; none for ever.
 fn handshake(context: &Context<'_>) -> Option<Duration> {
     match context
         .edge

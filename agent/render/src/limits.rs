@@ -1,4 +1,4 @@
-//! How much one Envoy may use: pure sums over what its process may have.
+//! Limits of one Envoy: pure sums over the limits of its process.
 //!
 //! An Envoy that runs out of descriptors is gone: a TCP or UDP proxy without a socket for its backend ends the whole
 //! process. So all that clients can make it open is limited, and the limits together stay below the limit of the
@@ -11,7 +11,7 @@ const MOST_FILES: u64 = 1 << 20;
 const FEWEST_FILES: u64 = 512;
 /// For the files that are watched, listening sockets, logs, workers, the admin socket, a hot restart.
 const LEAST_RESERVE: u64 = 192;
-/// How many connections fit into the heap, each with its buffers both ways.
+/// Bytes of heap for one connection, with its buffers both ways.
 const HEAP_OF_A_CONNECTION: u64 = 64 << 10;
 /// The heap of an Envoy on a host, or in a control group, of so much memory: the rest is for the agent, for the kernel's
 /// buffers, and for what an Envoy needs beside its heap.
@@ -19,7 +19,7 @@ pub fn heap_of(memory: u64) -> u64 {
     memory / 4 * 3
 }
 
-/// How much heap a request takes that waits for a connection to its backend: its headers, above all.
+/// Bytes of heap for a request that waits for a connection to its backend: its headers, above all.
 const HEAP_OF_A_REQUEST: u64 = 64 << 10;
 /// More than enough for every backend that is alive.
 const MOST_WAITING: u32 = 100_000;

@@ -1,4 +1,4 @@
-//! What Envoy gives up first when clients ask for more than it may have.
+//! Overload: the order in which Envoy gives things up when clients ask for more than it may have.
 //!
 //! By its heap, in this order: patience with who is silent, caches, keep-alive, new connections and requests. What makes
 //! progress goes on. By its connections: those beyond the limit are closed as they come.
@@ -18,7 +18,7 @@ use crate::limits::Limits;
 
 const HEAP: &str = "envoy.resource_monitors.fixed_heap";
 const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
-/// How often the heap is measured: a few hundred clients fill a gigabyte in a second.
+/// Interval at which the heap is measured: a few hundred clients fill a gigabyte in a second.
 const EVERY: Duration = Duration {
     seconds: 0,
     nanos: 50_000_000,

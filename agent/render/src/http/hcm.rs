@@ -134,7 +134,7 @@ pub(crate) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Contex
     }
 }
 
-/// How long a request may rest. A route that allows more for the whole says so itself.
+/// Returns the time in milliseconds that a request may rest. A route that allows more for the whole says so itself.
 pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }

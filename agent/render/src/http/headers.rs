@@ -116,7 +116,7 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What may stand in a request line or `Host` that a route writes: nothing that ends it.
+/// Checks a value that a route writes into a request line or `Host`: nothing in it may end the line.
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
