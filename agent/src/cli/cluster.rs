@@ -7,10 +7,9 @@ use clap::Args;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
 
-use super::render::gateway_name;
 use crate::run::Source;
 use crate::source::cluster::Settings;
-use crate::source::update::{Trusted, gateway_of};
+use crate::source::update::Trusted;
 
 #[derive(Debug, Args)]
 pub(super) struct ClusterArgs {
@@ -19,7 +18,7 @@ pub(super) struct ClusterArgs {
         long,
         env = "SESAME_KUBECONFIG",
         value_name = "FILE",
-        conflicts_with_all = ["manifests", "snapshot_dir"]
+        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     kubeconfig: Option<PathBuf>,
     /// Namespace in which the controller publishes.
@@ -29,19 +28,9 @@ pub(super) struct ClusterArgs {
         default_value = DEFAULT_NAMESPACE,
         value_name = "NAMESPACE",
         value_parser = dns_label,
-        conflicts_with_all = ["manifests", "snapshot_dir"]
+        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     namespace: String,
-    /// Serve this Gateway only; repeatable. All Gateways of the fleet by default.
-    #[arg(
-        long,
-        env = "SESAME_GATEWAYS",
-        value_delimiter = ',',
-        value_name = "NAMESPACE/NAME",
-        value_parser = gateway,
-        conflicts_with_all = ["manifests", "snapshot_dir"]
-    )]
-    gateway: Vec<NamespacedName>,
     /// Fleet of hosts that this host belongs to.
     #[arg(
         long,
@@ -49,7 +38,7 @@ pub(super) struct ClusterArgs {
         default_value = DEFAULT_FLEET,
         value_name = "NAME",
         value_parser = label,
-        conflicts_with_all = ["manifests", "snapshot_dir"]
+        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     fleet: String,
     /// Name of this host in its reports; its host name by default.
@@ -57,18 +46,21 @@ pub(super) struct ClusterArgs {
         long = "host",
         env = "SESAME_HOST",
         value_name = "NAME",
-        conflicts_with_all = ["manifests", "snapshot_dir"]
+        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
     )]
     host_name: Option<String>,
 }
 
 impl ClusterArgs {
     /// Returns the cluster, and fails if this host has no usable name.
-    pub(super) fn source(self, trusted: Trusted) -> anyhow::Result<Source> {
+    pub(super) fn source(
+        self,
+        trusted: Trusted,
+        gateways: Vec<NamespacedName>,
+    ) -> anyhow::Result<Source> {
         let Self {
             kubeconfig,
             namespace,
-            gateway: gateways,
             fleet,
             host_name,
         } = self;
@@ -96,13 +88,6 @@ impl ClusterArgs {
             trusted,
         }))
     }
-}
-
-/// Parses the name of a Gateway.
-fn gateway(text: &str) -> Result<NamespacedName, String> {
-    let name = gateway_name(text)?;
-    gateway_of(&format!("Gateway/{name}"))
-        .ok_or_else(|| format!("{text:?}: not a valid name of a Gateway"))
 }
 
 /// Parses the value of a label.

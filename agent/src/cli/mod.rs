@@ -4,12 +4,15 @@
 //! is wrong, 3 if the command could not do its work.
 
 mod agent;
+mod apply;
+mod bundle;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod drain;
 mod envoy;
 mod history;
 mod host;
+mod identity;
 mod launch;
 mod launcher;
 mod offline;
@@ -20,6 +23,7 @@ mod restart;
 mod run;
 mod source;
 mod status;
+mod trust;
 mod validate;
 
 use std::io::IsTerminal as _;
@@ -74,6 +78,16 @@ enum Command {
     Resume,
     /// Apply a revision that is held because it removes too much.
     Accept,
+    /// Hand a bundle to the running agent, and wait until Envoy has accepted it.
+    Apply(apply::ApplyArgs),
+    /// Make, sign, check and compare bundles: signed files for hosts that are connected to nothing.
+    #[command(subcommand)]
+    Bundle(bundle::BundleCommand),
+    /// Print the public key of this host, for which bundles' private keys are encrypted; made when there is none.
+    Identity(identity::IdentityArgs),
+    /// Manage the public keys that may sign bundles for this host.
+    #[command(subcommand)]
+    Trust(trust::TrustCommand),
     /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
     Launcher(launcher::LauncherArgs),
     /// Start an Envoy that outlives the agent.
@@ -129,6 +143,10 @@ pub fn main() -> ExitCode {
         Command::Rollback(args) => history::rollback(&agent, &args),
         Command::Resume => agent::command(&agent, InstanceCommand::Resume),
         Command::Accept => agent::command(&agent, InstanceCommand::Accept),
+        Command::Apply(args) => apply::main(&agent, &args),
+        Command::Bundle(command) => bundle::main(&command),
+        Command::Identity(args) => identity::main(&args),
+        Command::Trust(command) => trust::main(&command),
         Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };

@@ -11,7 +11,16 @@ use super::Cli;
 use super::agent::AgentArgs;
 
 /// Commands that do not talk to an agent.
-const WITHOUT_AGENT: [&str; 5] = ["run", "render", "validate", "launcher", "launch-envoy"];
+const WITHOUT_AGENT: [&str; 8] = [
+    "run",
+    "render",
+    "validate",
+    "launcher",
+    "launch-envoy",
+    "bundle",
+    "identity",
+    "trust",
+];
 
 /// Parses a command line.
 pub(super) fn parse(

@@ -108,9 +108,10 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         .filter(|problem| problem.severity == Severity::Error)
         .count();
     if errors > 0 {
-        let kind = match &source.manifests {
-            Some(_) => "the manifests",
-            None => "what is published",
+        let kind = match (&source.manifests, &source.bundle_dir) {
+            (Some(_), _) => "the manifests",
+            (None, Some(_)) => "the bundles",
+            (None, None) => "what is published",
         };
         let noun = if errors == 1 { "error" } else { "errors" };
         reasons.push(format!("{errors} {noun} in {kind}"));
@@ -137,6 +138,7 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             available: known.available,
             reason: known.held.clone().unwrap_or_default(),
             problems: known.problems.to_vec(),
+            bundles: known.bundles.to_vec(),
             ..source.clone()
         },
         hints: if *moves_connections || gateways.is_empty() {
