@@ -7,8 +7,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::Serialize;
 use sesame_files::bundle::{self, SUFFIX};
+use sesame_files::random;
 use sesame_gateway_api::status::AgentState;
 use sesame_proto::bundle::BundleFile;
+use sesame_proto::digest::sha256;
 
 use super::agent::{self, AgentArgs};
 use super::{EXIT_FAILED, EXIT_WRONG};
@@ -82,10 +84,15 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     if args.allow_older {
         BundleState::open(&args.state_dir)?.allow(&digest)?;
     }
-    let short = digest.get(..12).unwrap_or(&digest);
-    // Both names are DNS names: `gateway_of` has checked that.
-    let stem = format!("{APPLIED}{}.{}.", gateway.namespace, gateway.name);
-    let name = format!("{stem}{short}{SUFFIX}");
+    // A name that was never there, so that no earlier verdict is taken for the one on this file.
+    let mut nonce = [0; 8];
+    random::fill(&mut nonce)?;
+    let nonce = u64::from_be_bytes(nonce);
+    let stem = format!(
+        "{APPLIED}{}.",
+        &sha256(gateway.to_string().as_bytes())[..16]
+    );
+    let name = format!("{stem}{nonce:016x}{SUFFIX}");
     let target = directory.join(&name);
     bundle::write(&target, &bytes).with_context(|| target.display().to_string())?;
     let waiting = Waiting {
@@ -221,10 +228,10 @@ fn forget_others(directory: &Path, stem: &str, name: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let found = entry.file_name();
         let found = found.to_string_lossy();
-        let digest = found
+        let nonce = found
             .strip_prefix(stem)
             .and_then(|rest| rest.strip_suffix(SUFFIX));
-        let ours = digest.is_some_and(|digest| digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let ours = nonce.is_some_and(|nonce| nonce.bytes().all(|byte| byte.is_ascii_hexdigit()));
         if ours && *found != *name {
             // A leftover harms nobody; failing over it would.
             let _ = std::fs::remove_file(entry.path());

@@ -4,6 +4,7 @@
 
 mod args;
 mod crds;
+mod export;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
+use self::export::ExportArgs;
 
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
@@ -33,12 +35,18 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
     Crds,
+    /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
+    Export(Box<ExportArgs>),
 }
 
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run(*args),
+        Command::Export(args) => match export::main(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, EXIT_FAILED),
+        },
         Command::Crds => match crds::yaml() {
             Ok(text) => match std::io::stdout().lock().write_all(text.as_bytes()) {
                 Ok(()) => ExitCode::SUCCESS,

@@ -7,7 +7,6 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
 use sesame_files::bundle::{self, BundleOrder, SUFFIX};
-use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::bundle::BundleLabel;
 use sesame_proto::bundle::sealed::HostKey;
@@ -84,7 +83,7 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     let signing = super::signing_keys(signing_key)?;
     let mut hosts = recipients.clone();
     if let Some(path) = recipients_file {
-        hosts.extend(read_recipients(path)?);
+        hosts.extend(bundle::read_recipients(path)?);
     }
     let read = offline::read(manifests, host)?;
     for problem in &read.problems {
@@ -130,19 +129,4 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     let summary = BundleSummary::of(&bytes)?;
     format.write(&summary, || summary.text())?;
     Ok(0)
-}
-
-fn read_recipients(path: &std::path::Path) -> anyhow::Result<Vec<HostKey>> {
-    let at = || format!("--recipients-file {}", path.display());
-    let text = open::read_text(path, Rule::Named, 4 << 20).with_context(at)?;
-    let lines = text.lines().enumerate().filter_map(|(index, line)| {
-        let key = line.split('#').next().unwrap_or_default().trim();
-        (!key.is_empty()).then_some((index + 1, key))
-    });
-    lines
-        .map(|(number, key)| {
-            let parsed = key.parse::<HostKey>();
-            parsed.with_context(|| format!("{}:{number}", at()))
-        })
-        .collect()
 }

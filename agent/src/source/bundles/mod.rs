@@ -78,6 +78,15 @@ struct Conditions {
     identity: Option<HostIdentity>,
     keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
+    /// Fault of the file of keys.
+    keys_fault: Option<String>,
+}
+
+impl Conditions {
+    fn keys_problem(&self) -> Option<Problem> {
+        let fault = self.keys_fault.clone();
+        fault.map(|fault| problem(KEYS, fault))
+    }
 }
 
 #[derive(Debug)]
@@ -175,13 +184,14 @@ impl BundleDirectory {
         let same_keys =
             before.keys_stamp == keys_stamp && !keys_stamp.is_some_and(|stamp| stamp.is_fresh());
         if same_keys && before.trusted == trusted && public(&before.identity) == public(&identity) {
+            problems.extend(before.keys_problem());
             return Ok(());
         }
-        let mut keys = Vec::new();
+        let (mut keys, mut keys_fault) = (Vec::new(), None);
         if keys_stamp.is_some() {
             match read_keys(&path) {
                 Ok(read) => keys = read,
-                Err(error) => problems.push(problem(KEYS, error)),
+                Err(error) => keys_fault = Some(error),
             }
         }
         self.files.clear();
@@ -190,7 +200,9 @@ impl BundleDirectory {
             identity,
             keys,
             keys_stamp,
+            keys_fault,
         };
+        problems.extend(self.conditions.keys_problem());
         Ok(())
     }
 
