@@ -273,7 +273,7 @@ fn deployed_environment() -> Vec<(String, String)> {
 }
 
 /// The binary beside the test: `cargo build` of the same profile has put it there.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let candidate = test
         .ancestors()

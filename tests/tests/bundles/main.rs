@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod damage;
+mod forge;
 mod refused;
 mod serving;
 mod signers;

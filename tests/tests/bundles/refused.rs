@@ -11,7 +11,9 @@ use sesame_tests::manifests::{edge, https_listener};
 use sesame_tests::publications::one;
 
 use crate::damage::{Case, Material, cases};
-use crate::site::{Workshop, accepted, apply, drop_in, host, objects, routed, wait, words};
+use crate::site::{
+    Workshop, accepted, apply, command, drop_in, host, objects, routed, wait, words,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_damaged_forged_replayed_or_foreign_is_refused_with_the_reason() {
@@ -20,14 +22,14 @@ async fn what_is_damaged_forged_replayed_or_foreign_is_refused_with_the_reason()
     let workshop = Workshop::new();
     let mut agent = host(&workshop, &[80], &["--gateway", "default/edge"]);
     let state = agent.state().to_string_lossy().into_owned();
-    let identity = agent.command(&["identity", "--state-dir", &state]);
+    let identity = command(&["identity", "--state-dir", &state]);
     assert!(identity.status.success(), "{}", words(&identity));
     agent.restart();
     let up = |status: &Value| status["source"]["kind"] == "bundles";
     agent.wait_status("the agent answers", up).await;
-    let older = workshop.create(&agent, "older", &objects(&b), &["--sequence", "4"]);
+    let older = workshop.create("older", &objects(&b), &["--sequence", "4"]);
     accepted(&agent, &older).await;
-    let served = workshop.create(&agent, "served", &objects(&a), &["--sequence", "5"]);
+    let served = workshop.create("served", &objects(&a), &["--sequence", "5"]);
     accepted(&agent, &served).await;
     wait(&agent, &a).await;
 
@@ -95,7 +97,7 @@ async fn what_is_damaged_forged_replayed_or_foreign_is_refused_with_the_reason()
     fs::remove_file(link).unwrap();
     let left = fs::read_dir(agent.manifests()).unwrap().count();
     assert_eq!(left, 1, "the one that is served, and nothing else");
-    let last = workshop.create(&agent, "last", &objects(&b), &["--sequence", "6"]);
+    let last = workshop.create("last", &objects(&b), &["--sequence", "6"]);
     accepted(&agent, &last).await;
     wait(&agent, &b).await;
     let well = |status: &Value| status["source"]["problems"] == serde_json::json!([]);

@@ -12,7 +12,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, https_listener};
 use sesame_tests::network;
 
-use crate::site::{Workshop, accepted, apply, drop_in, host, routed, wait, words};
+use crate::site::{Workshop, accepted, apply, command, drop_in, host, routed, stored, wait, words};
 
 /// Packets and connections that found no way out of this network, since it is there.
 fn lost() -> u64 {
@@ -67,9 +67,9 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     let workshop = Workshop::new();
     let mut agent = host(&workshop, &[80, 443], &[]);
     let state = agent.state().to_string_lossy().into_owned();
-    let identity = agent.command(&["identity", "--state-dir", &state]);
+    let identity = command(&["identity", "--state-dir", &state]);
     assert!(identity.status.success(), "{}", words(&identity));
-    let again = agent.command(&["identity", "--state-dir", &state]);
+    let again = command(&["identity", "--state-dir", &state]);
     assert_eq!(identity.stdout, again.stdout, "an identity stays");
     let key = String::from_utf8(identity.stdout).unwrap();
     let key = key.trim();
@@ -84,7 +84,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
         objects
     };
     let create = |name: &str, backend: &Backend| {
-        workshop.create(&agent, name, &with_tls(backend), &["--recipient", key])
+        workshop.create(name, &with_tls(backend), &["--recipient", key])
     };
     // From one file to an answer: nothing was ever served here.
     let first = create("first", &a);
@@ -149,6 +149,8 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
         .await;
     fs::write(agent.manifests().join("slow.bundle"), &fifth).unwrap();
     wait(&agent, &b).await;
+
+    stored(&agent, Path::new(&workshop.at("fifth.bundle"))).await;
 
     // The stick is taken away, and the host starts anew: the last bundle is served, and TLS with it.
     agent.kill9();
@@ -225,7 +227,7 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
     let workshop = Workshop::new();
     let mut agent = host(&workshop, &[80, 443], &[]);
     let state = agent.state().to_string_lossy().into_owned();
-    let identity = agent.command(&["identity", "--state-dir", &state]);
+    let identity = command(&["identity", "--state-dir", &state]);
     let key = String::from_utf8(identity.stdout).unwrap();
     let all = |backend: &Backend| {
         let mut objects = edge(&[
@@ -239,7 +241,7 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
     agent.restart();
     wait_for_agent(&agent).await;
     // Without keys there is nothing to serve with.
-    let bare = workshop.create(&agent, "bare", &all(&a), &["--sequence", "1"]);
+    let bare = workshop.create("bare", &all(&a), &["--sequence", "1"]);
     let output = apply(&agent, &bare, &[]).await;
     let text = words(&output);
     assert!(
@@ -247,30 +249,28 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
         "{text}"
     );
     let whole = workshop.create(
-        &agent,
         "whole",
         &all(&a),
         &["--sequence", "2", "--recipient", key.trim()],
     );
     accepted(&agent, &whole).await;
     wait(&agent, &a).await;
-    let later = workshop.create(&agent, "later", &all(&b), &["--sequence", "3"]);
+    let later = workshop.create("later", &all(&b), &["--sequence", "3"]);
     accepted(&agent, &later).await;
     wait(&agent, &b).await;
 
     // The same input gives the same bytes, and a difference says what differs.
     let fixed = ["--sequence", "3", "--created", "2026-01-01T00:00:00Z"];
-    let [one, two] = ["one", "two"].map(|name| workshop.create(&agent, name, &all(&b), &fixed));
+    let [one, two] = ["one", "two"].map(|name| workshop.create(name, &all(&b), &fixed));
     assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
     let paths = [&whole, &later].map(|path| path.to_string_lossy().into_owned());
-    let output = agent.command(&["bundle", "diff", &paths[0], &paths[1], "--output", "json"]);
+    let output = command(&["bundle", "diff", &paths[0], &paths[1], "--output", "json"]);
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found.as_array().map(Vec::len), Some(1), "{found:#}");
     assert_eq!(found[0]["kind"], "endpoints", "{found:#}");
-    let served = agent.command(&["bundle", "diff", &paths[1], "--state-dir", &state]);
-    assert_eq!(served.status.code(), Some(0), "{}", words(&served));
-    let output = agent.command(&["bundle", "show", &paths[0], "--output", "json"]);
+    stored(&agent, &later).await;
+    let output = command(&["bundle", "show", &paths[0], "--output", "json"]);
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&shown["sequence"], &shown["keys"]["hosts"]),

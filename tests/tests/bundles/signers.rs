@@ -3,7 +3,7 @@
 use serde_json::Value;
 use sesame_tests::backend::Backend;
 
-use crate::site::{Workshop, accepted, apply, host, objects, trust, wait, words};
+use crate::site::{Workshop, accepted, apply, command, host, objects, trust, wait, words};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with_overlap() {
@@ -18,14 +18,14 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
     let up = |status: &Value| status["source"]["kind"] == "bundles";
     agent.wait_status("the agent answers", up).await;
 
-    let first = workshop.create(&agent, "first", &objects(&a), &["--sequence", "1"]);
+    let first = workshop.create("first", &objects(&a), &["--sequence", "1"]);
     let output = apply(&agent, &first, &[]).await;
     let text = words(&output);
     assert!(text.contains("is signed by 1 trusted keys"), "{text}");
     assert!(text.contains("2 have to sign"), "{text}");
     let path = first.to_string_lossy().into_owned();
     let sign = |path: &str, key: &str| {
-        let output = agent.command(&["bundle", "sign", path, "--signing-key", &workshop.at(key)]);
+        let output = command(&["bundle", "sign", path, "--signing-key", &workshop.at(key)]);
         assert!(output.status.success(), "{}", words(&output));
     };
     // The same signer twice is one, and somebody who is not trusted is none.
@@ -44,21 +44,21 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
         "--require-signers",
         "2",
     ];
-    let output = agent.command(&judged);
+    let output = command(&judged);
     assert!(output.status.success(), "{}", words(&output));
     accepted(&agent, &first).await;
     wait(&agent, &a).await;
 
     // `third` takes the place of `theirs`, while the agent runs.
     trust(&agent, &["add", &workshop.at("third.pub")]);
-    let second = workshop.create(&agent, "second", &objects(&b), &["--sequence", "2"]);
+    let second = workshop.create("second", &objects(&b), &["--sequence", "2"]);
     let path = second.to_string_lossy().into_owned();
     sign(&path, "third");
     accepted(&agent, &second).await;
     wait(&agent, &b).await;
     let theirs = listed.trim();
     trust(&agent, &["remove", theirs]);
-    let third = workshop.create(&agent, "third-one", &objects(&c), &["--sequence", "3"]);
+    let third = workshop.create("third-one", &objects(&c), &["--sequence", "3"]);
     let path = third.to_string_lossy().into_owned();
     sign(&path, "theirs");
     let output = apply(&agent, &third, &[]).await;
@@ -78,6 +78,6 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
     };
     agent.wait_status("nobody is trusted", nobody).await;
     wait(&agent, &c).await;
-    let missing = agent.command(&["trust", "remove", "../identity", "--state-dir", &state]);
+    let missing = command(&["trust", "remove", "../identity", "--state-dir", &state]);
     assert_eq!(missing.status.code(), Some(1), "{}", words(&missing));
 }

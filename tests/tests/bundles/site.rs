@@ -3,13 +3,14 @@
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use sesame_proto::signature::SigningKeys;
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::wait::eventually;
 
 /// The place where bundles are made: key pairs `ours`, `theirs` and `third`, and manifests.
 pub(crate) struct Workshop {
@@ -44,13 +45,7 @@ impl Workshop {
     }
 
     /// Makes a bundle of these objects, `NAME.bundle`, and returns its path.
-    pub(crate) fn create(
-        &self,
-        agent: &AgentUnderTest,
-        name: &str,
-        objects: &[Value],
-        more: &[&str],
-    ) -> PathBuf {
+    pub(crate) fn create(&self, name: &str, objects: &[Value], more: &[&str]) -> PathBuf {
         fs::write(self.at("manifests/all.yaml"), yaml(objects)).unwrap();
         let file = self.at(&format!("{name}.bundle"));
         let (manifests, ours) = (self.at("manifests"), self.at("ours"));
@@ -60,10 +55,21 @@ impl Workshop {
             line.extend(["--signing-key", &ours]);
         }
         line.extend(more);
-        let output = agent.command(&line);
+        let output = command(&line);
         assert!(output.status.success(), "{}", words(&output));
         file.into()
     }
+}
+
+/// Runs `sesame-agent` with these arguments to its end.
+pub(crate) fn command(arguments: &[&str]) -> Output {
+    Command::new(agent_binary())
+        .args(arguments)
+        // Backends are on the loopback; commands that do not resolve have no such argument.
+        .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the agent's binary runs")
 }
 
 /// A host that takes bundles which `ours` has signed, with a directory `m` for them.
@@ -79,7 +85,7 @@ pub(crate) fn host(workshop: &Workshop, ports: &[u16], flags: &[&str]) -> AgentU
 pub(crate) fn trust(agent: &AgentUnderTest, line: &[&str]) -> String {
     let state = agent.state();
     let state = ["--state-dir", &state.to_string_lossy()];
-    let output = agent.command(&[&["trust"], line, &state].concat());
+    let output = command(&[&["trust"], line, &state].concat());
     assert!(output.status.success(), "{}", words(&output));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -126,6 +132,21 @@ pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
     let rule = rule_to("app", &[path("PathPrefix", "/")]);
     objects.push(http_route("app", &["bundle.test"], &[rule]));
     objects
+}
+
+/// Waits until what a start would serve is this bundle: endpoints alone are stored within a second.
+pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
+    let (bundle, state) = (bundle.to_string_lossy(), agent.state());
+    let state = state.to_string_lossy();
+    eventually("the bundle is stored", SOON, async || {
+        let output = command(&["bundle", "diff", &bundle, "--state-dir", &state]);
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(words(&output))
+        }
+    })
+    .await;
 }
 
 /// Waits until a backend answers.

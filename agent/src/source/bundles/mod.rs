@@ -145,6 +145,11 @@ impl BundleDirectory {
                         self.look_at(name, stamp);
                     }
                     self.take(&mut scan);
+                    if self.held.is_empty() && self.accepted.is_empty() {
+                        let directory = self.settings.directory.display();
+                        scan.update.away =
+                            Some(format!("{directory} holds no bundle that can be taken"));
+                    }
                 }
                 Err(error) => {
                     let directory = self.settings.directory.display();
