@@ -43,7 +43,7 @@ pub(crate) struct ApplyArgs {
     timeout_seconds: u64,
 }
 
-/// What became of the bundle.
+/// The fate of the bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ApplyAnswer {
@@ -159,8 +159,8 @@ impl Waiting<'_> {
         loop {
             let report = ask(self.agent)?;
             let bundles = report.source.bundles.iter();
-            let ours = bundles.filter(|one| one.file == self.name && one.digest == self.digest);
-            let told = match ours.last() {
+            let mut ours = bundles.filter(|one| one.file == self.name && one.digest == self.digest);
+            let told = match ours.next_back() {
                 Some(BundleReport {
                     state: BundleFileState::Taken,
                     ..

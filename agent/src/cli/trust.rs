@@ -102,7 +102,8 @@ fn print(args: &TrustArgs, keys: &TrustedKeys) -> anyhow::Result<u8> {
     let keys = keys.to_pem().into_iter();
     let keys: Vec<TrustedKey> = keys.map(|(id, pem)| TrustedKey { id, pem }).collect();
     args.output.write(&keys, || {
-        keys.iter().map(|key| format!("{}\n", key.id)).collect()
+        let ids: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
+        ids.iter().flat_map(|id| [*id, "\n"]).collect()
     })?;
     Ok(0)
 }

@@ -12,7 +12,7 @@ use sesame_tests::publications::one;
 
 use crate::damage::{Case, Material, cases};
 use crate::site::{
-    Workshop, accepted, apply, command, drop_in, host, objects, routed, wait, words,
+    Workshop, accepted, apply, command, drop_in, host, objects, printed, routed, wait,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +23,7 @@ async fn what_is_damaged_forged_replayed_or_foreign_is_refused_with_the_reason()
     let mut agent = host(&workshop, &[80], &["--gateway", "default/edge"]);
     let state = agent.state().to_string_lossy().into_owned();
     let identity = command(&["identity", "--state-dir", &state]);
-    assert!(identity.status.success(), "{}", words(&identity));
+    assert!(identity.status.success(), "{}", printed(&identity));
     agent.restart();
     let up = |status: &Value| status["source"]["kind"] == "bundles";
     agent.wait_status("the agent answers", up).await;
@@ -88,8 +88,12 @@ async fn what_is_damaged_forged_replayed_or_foreign_is_refused_with_the_reason()
         let file = workshop.at("bad.bundle");
         fs::write(&file, &case.bytes).unwrap();
         let output = apply(&agent, file.as_ref(), &[]).await;
-        assert_eq!(output.status.code(), Some(1), "{}", words(&output));
-        assert!(words(&output).contains(case.reason), "{}", words(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
+        assert!(
+            printed(&output).contains(case.reason),
+            "{}",
+            printed(&output)
+        );
     }
     for case in &all {
         fs::remove_file(agent.manifests().join(format!("{}.bundle", case.name))).unwrap();

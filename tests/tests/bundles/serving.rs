@@ -12,7 +12,9 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, https_listener};
 use sesame_tests::network;
 
-use crate::site::{Workshop, accepted, apply, command, drop_in, host, routed, stored, wait, words};
+use crate::site::{
+    Workshop, accepted, apply, command, drop_in, host, printed, routed, stored, wait,
+};
 
 /// Packets and connections that found no way out of this network, since it is there.
 fn lost() -> u64 {
@@ -68,7 +70,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     let mut agent = host(&workshop, &[80, 443], &[]);
     let state = agent.state().to_string_lossy().into_owned();
     let identity = command(&["identity", "--state-dir", &state]);
-    assert!(identity.status.success(), "{}", words(&identity));
+    assert!(identity.status.success(), "{}", printed(&identity));
     let again = command(&["identity", "--state-dir", &state]);
     assert_eq!(identity.stdout, again.stdout, "an identity stays");
     let key = String::from_utf8(identity.stdout).unwrap();
@@ -167,9 +169,10 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
         start.elapsed()
     );
     assert_eq!(secure.send().await.unwrap().status, 200);
+    wait_for_agent(&agent).await;
     // An older one that comes back is refused, over the restart.
     let output = apply(&agent, &first, &[]).await;
-    let text = words(&output);
+    let text = printed(&output);
     assert!(
         text.contains("is older than what was taken before"),
         "{text}"
@@ -178,7 +181,7 @@ async fn a_host_without_a_network_serves_what_bundles_say() {
     wait(&agent, &b).await;
     // Unless somebody wants it, until there is a newer one.
     let output = apply(&agent, &first, &["--allow-older"]).await;
-    assert!(output.status.success(), "{}", words(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
     assert!(agent.log().contains("an older bundle is taken"));
     agent.restart();
@@ -243,7 +246,7 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
     // Without keys there is nothing to serve with.
     let bare = workshop.create("bare", &all(&a), &["--sequence", "1"]);
     let output = apply(&agent, &bare, &[]).await;
-    let text = words(&output);
+    let text = printed(&output);
     assert!(
         text.contains("names keys that this host does not have (Secret/default/cert)"),
         "{text}"
@@ -265,7 +268,7 @@ async fn a_bundle_without_keys_goes_on_with_those_of_the_host() {
     assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
     let paths = [&whole, &later].map(|path| path.to_string_lossy().into_owned());
     let output = command(&["bundle", "diff", &paths[0], &paths[1], "--output", "json"]);
-    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found.as_array().map(Vec::len), Some(1), "{found:#}");
     assert_eq!(found[0]["kind"], "endpoints", "{found:#}");

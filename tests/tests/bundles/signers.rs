@@ -3,7 +3,7 @@
 use serde_json::Value;
 use sesame_tests::backend::Backend;
 
-use crate::site::{Workshop, accepted, apply, command, host, objects, trust, wait, words};
+use crate::site::{Workshop, accepted, apply, command, host, objects, printed, trust, wait};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with_overlap() {
@@ -20,19 +20,19 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
 
     let first = workshop.create("first", &objects(&a), &["--sequence", "1"]);
     let output = apply(&agent, &first, &[]).await;
-    let text = words(&output);
+    let text = printed(&output);
     assert!(text.contains("is signed by 1 trusted keys"), "{text}");
     assert!(text.contains("2 have to sign"), "{text}");
     let path = first.to_string_lossy().into_owned();
     let sign = |path: &str, key: &str| {
         let output = command(&["bundle", "sign", path, "--signing-key", &workshop.at(key)]);
-        assert!(output.status.success(), "{}", words(&output));
+        assert!(output.status.success(), "{}", printed(&output));
     };
     // The same signer twice is one, and somebody who is not trusted is none.
     sign(&path, "ours");
     sign(&path, "third");
     let output = apply(&agent, &first, &[]).await;
-    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
     sign(&path, "theirs");
     let state = agent.state().to_string_lossy().into_owned();
     let judged = [
@@ -45,7 +45,7 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
         "2",
     ];
     let output = command(&judged);
-    assert!(output.status.success(), "{}", words(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     accepted(&agent, &first).await;
     wait(&agent, &a).await;
 
@@ -62,7 +62,7 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
     let path = third.to_string_lossy().into_owned();
     sign(&path, "theirs");
     let output = apply(&agent, &third, &[]).await;
-    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
     wait(&agent, &b).await;
     sign(&path, "third");
     accepted(&agent, &third).await;
@@ -79,5 +79,5 @@ async fn as_many_have_to_sign_as_the_host_requires_and_signers_are_replaced_with
     agent.wait_status("nobody is trusted", nobody).await;
     wait(&agent, &c).await;
     let missing = command(&["trust", "remove", "../identity", "--state-dir", &state]);
-    assert_eq!(missing.status.code(), Some(1), "{}", words(&missing));
+    assert_eq!(missing.status.code(), Some(1), "{}", printed(&missing));
 }

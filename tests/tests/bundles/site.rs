@@ -56,7 +56,7 @@ impl Workshop {
         }
         line.extend(more);
         let output = command(&line);
-        assert!(output.status.success(), "{}", words(&output));
+        assert!(output.status.success(), "{}", printed(&output));
         file.into()
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn trust(agent: &AgentUnderTest, line: &[&str]) -> String {
     let state = agent.state();
     let state = ["--state-dir", &state.to_string_lossy()];
     let output = command(&[&["trust"], line, &state].concat());
-    assert!(output.status.success(), "{}", words(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -108,13 +108,13 @@ pub(crate) async fn accepted(agent: &AgentUnderTest, bundle: &Path) {
     assert!(
         output.status.success(),
         "{}\n{}",
-        words(&output),
+        printed(&output),
         agent.log_tail()
     );
 }
 
 /// Everything that a command has printed.
-pub(crate) fn words(output: &Output) -> String {
+pub(crate) fn printed(output: &Output) -> String {
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     format!("{}: {out}{err}", output.status)
 }
@@ -143,7 +143,7 @@ pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
         if output.status.success() {
             Ok(())
         } else {
-            Err(words(&output))
+            Err(printed(&output))
         }
     })
     .await;

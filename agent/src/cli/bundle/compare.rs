@@ -44,12 +44,11 @@ struct ChangedName {
 /// Prints the difference. The exit code is that of `diff`: 0 if there is none, 1 if there is one.
 pub(super) fn main(args: &CompareArgs) -> anyhow::Result<u8> {
     let (first, gateway) = read(&args.from)?;
-    let (from, to) = match &args.to {
-        Some(to) => (first, read(to)?.0),
-        None => {
-            let history = History::open(&args.state_dir, gateway.as_ref())?;
-            (history.accepted_last()?, first)
-        }
+    let (from, to) = if let Some(to) = &args.to {
+        (first, read(to)?.0)
+    } else {
+        let history = History::open(&args.state_dir, gateway.as_ref())?;
+        (history.accepted_last()?, first)
     };
     let changes = changes(&bundle::difference(&from, &to));
     args.output.write(&changes, || {

@@ -5,6 +5,7 @@
 //! all others are passed over, and one that is not whole is an error only when nobody has written to it for a while.
 
 mod choose;
+mod conditions;
 mod examine;
 mod report;
 pub mod state;
@@ -20,16 +21,15 @@ use sesame_files::bundle::SUFFIX;
 use sesame_files::directory::KEYS;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
-use sesame_proto::bundle::sealed::HostIdentity;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::signature::TrustedKeys;
 
 use self::choose::{Candidate, Standing, choose};
+use self::conditions::Conditions;
 use self::examine::{BadBundle, GoodBundle, Rules, examine};
 use self::state::{BundleState, BundleStateError, TakenBundle};
 use super::manifests::tree::{self, Found, Stamp};
 use super::problem::{Problem, Severity};
-use super::snapshots::read_keys;
 use super::update::{GatewayRevision, GatewayUpdate, SourceUpdate};
 
 pub use self::report::{BundleFileState, BundleReport};
@@ -71,24 +71,6 @@ pub struct BundleDirectory {
     accepted: BTreeMap<NamespacedName, Vec<KeyPair>>,
 }
 
-/// What decides over files beside themselves; if it changes, all are examined again.
-#[derive(Debug, Default)]
-struct Conditions {
-    trusted: TrustedKeys,
-    identity: Option<HostIdentity>,
-    keys: Vec<KeyPair>,
-    keys_stamp: Option<Stamp>,
-    /// Fault of the file of keys.
-    keys_fault: Option<String>,
-}
-
-impl Conditions {
-    fn keys_problem(&self) -> Option<Problem> {
-        let fault = self.keys_fault.clone();
-        fault.map(|fault| problem(KEYS, fault))
-    }
-}
-
 #[derive(Debug)]
 struct ExaminedFile {
     stamp: Stamp,
@@ -100,7 +82,7 @@ struct ExaminedFile {
 /// The outcome of a look at the directory.
 #[derive(Debug)]
 pub struct BundleScan {
-    /// What the source has.
+    /// The newest revisions, and what is wrong.
     pub update: SourceUpdate,
     /// The files, by name.
     pub files: Vec<BundleReport>,
@@ -172,42 +154,12 @@ impl BundleDirectory {
 
     /// Reads whom to trust, the identity and the keys beside the bundles.
     fn look_at_conditions(&mut self, problems: &mut Vec<Problem>) -> Result<(), BundleStateError> {
-        let mut trusted = self.state.trusted()?;
-        for pem in self.settings.trusted.to_pem().values() {
-            if let Err(error) = trusted.add_pem(pem.as_bytes()) {
-                problems.push(problem("", format!("the trusted keys: one more {error}")));
-            }
+        let changed = self.conditions.changed(&self.settings, &self.state)?;
+        if let Some(conditions) = changed {
+            self.files.clear();
+            self.conditions = conditions;
         }
-        let identity = self.state.identity()?;
-        let path = self.settings.directory.join(KEYS);
-        let keys_stamp = match tree::look(&path) {
-            Found::File(stamp) => Some(stamp),
-            _ => None,
-        };
-        let before = &self.conditions;
-        let public = |identity: &Option<HostIdentity>| identity.as_ref().map(HostIdentity::public);
-        let same_keys =
-            before.keys_stamp == keys_stamp && !keys_stamp.is_some_and(|stamp| stamp.is_fresh());
-        if same_keys && before.trusted == trusted && public(&before.identity) == public(&identity) {
-            problems.extend(before.keys_problem());
-            return Ok(());
-        }
-        let (mut keys, mut keys_fault) = (Vec::new(), None);
-        if keys_stamp.is_some() {
-            match read_keys(&path) {
-                Ok(read) => keys = read,
-                Err(error) => keys_fault = Some(error),
-            }
-        }
-        self.files.clear();
-        self.conditions = Conditions {
-            trusted,
-            identity,
-            keys,
-            keys_stamp,
-            keys_fault,
-        };
-        problems.extend(self.conditions.keys_problem());
+        problems.extend(self.conditions.problems());
         Ok(())
     }
 
@@ -282,7 +234,8 @@ impl BundleDirectory {
                 }
                 Err(bad) => {
                     let left = SETTLED.saturating_sub(file.since.elapsed());
-                    let report = bad_report(name, bad, bad.unfinished && !left.is_zero());
+                    let report =
+                        BundleReport::of_bad(text(name), bad, bad.unfinished && !left.is_zero());
                     if report.state == BundleFileState::Refused {
                         let problem = problem(&report.file, bad.reason.clone());
                         scan.update.problems.push(problem);
@@ -417,23 +370,6 @@ impl BundleDirectory {
             }
         });
         reports.collect()
-    }
-}
-
-fn bad_report(name: &OsStr, bad: &BadBundle, unfinished: bool) -> BundleReport {
-    BundleReport {
-        file: text(name),
-        state: if unfinished {
-            BundleFileState::Unfinished
-        } else {
-            BundleFileState::Refused
-        },
-        reason: bad.reason.clone(),
-        gateway: String::new(),
-        sequence: 0,
-        digest: bad.digest.clone(),
-        revision: String::new(),
-        signers: Vec::new(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::examine::BadBundle;
+
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,6 +30,26 @@ pub struct BundleReport {
     /// Identifiers of the trusted keys that have signed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signers: Vec<String>,
+}
+
+impl BundleReport {
+    /// Returns the report on a bundle that is not good, which may be `unfinished`.
+    pub(super) fn of_bad(file: String, bad: &BadBundle, unfinished: bool) -> Self {
+        Self {
+            file,
+            state: if unfinished {
+                BundleFileState::Unfinished
+            } else {
+                BundleFileState::Refused
+            },
+            reason: bad.reason.clone(),
+            gateway: String::new(),
+            sequence: 0,
+            digest: bad.digest.clone(),
+            revision: String::new(),
+            signers: Vec::new(),
+        }
+    }
 }
 
 /// The state of a file.
