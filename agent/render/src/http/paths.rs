@@ -12,12 +12,12 @@ use crate::wrappers;
 /// A longer prefix is not looked for with an expression: the program would be as long.
 const LONGEST_PREFIX: usize = 16_384;
 
-/// How Envoy replaces a path. The query is no part of it.
+/// A replacement of a path, as Envoy knows it. The query is no part of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Replacement {
     Keep,
     Full(String),
-    /// What the route matched becomes this.
+    /// The prefix that the route matched becomes this.
     Prefix(String),
     Regex {
         pattern: String,
@@ -25,7 +25,7 @@ pub(crate) enum Replacement {
     },
 }
 
-/// The error says what cannot be replaced.
+/// Returns a replacement in Envoy's words; the error says what cannot be replaced.
 pub(crate) fn replacement(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -73,7 +73,7 @@ pub(crate) fn replacement(
     }
 }
 
-/// Envoy's words for a substitution; `to` is literal.
+/// Returns a substitution in Envoy's words; `to` is literal.
 pub(crate) fn substitute(pattern: &str, to: &str) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(wrappers::regex(pattern)),
@@ -90,7 +90,7 @@ fn rooted(path: &str) -> String {
     }
 }
 
-/// A literal as a regular expression of RE2.
+/// Returns a literal as a regular expression of RE2.
 pub(crate) fn quote(literal: &str) -> String {
     let mut quoted = String::with_capacity(literal.len() + 8);
     for c in literal.chars() {
