@@ -280,7 +280,7 @@ impl Files {
             files.lists.insert(kind, resources(rendered, kind).to_vec());
         }
         for kind in Kind::LEAVES {
-            for leaf in resources(rendered, kind) {
+            for leaf in resources(rendered, kind).iter() {
                 files
                     .leaves
                     .insert(Subscription::new(kind, &leaf.name), leaf.clone());
@@ -303,7 +303,7 @@ impl Files {
         let list = |kind| {
             let mut list = self.lists.get(&kind).cloned().unwrap_or_default();
             list.sort_by(|a, b| a.name.cmp(&b.name));
-            list
+            Arc::<[Resource]>::from(list)
         };
         let leaves = |kind| {
             let of_kind = self.leaves.iter().filter(|(s, _)| s.kind == kind);

@@ -143,7 +143,7 @@ pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
 
 /// The content of a snapshot directory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Read {
+pub struct StoredSnapshot {
     /// The manifest as it is stored.
     pub manifest: Manifest,
     /// The whole snapshot.
@@ -153,7 +153,10 @@ pub struct Read {
 }
 
 /// Reads the snapshot in `dir` as [`read`] does; with trusted keys, only content that one of them has signed.
-pub fn read_trusted(dir: &Path, trusted: Option<&TrustedKeys>) -> Result<Read, DirectoryError> {
+pub fn read_trusted(
+    dir: &Path,
+    trusted: Option<&TrustedKeys>,
+) -> Result<StoredSnapshot, DirectoryError> {
     let path = dir.join(MANIFEST);
     let (manifest, bytes) = manifest_with_bytes(&path)?;
     let verify = |path: &Path, piece: Piece<'_>, content: &[u8]| {
@@ -194,7 +197,7 @@ pub fn read_trusted(dir: &Path, trusted: Option<&TrustedKeys>) -> Result<Read, D
         }
     }
     let snapshot = shard::join(&manifest, &shards).map_err(at(dir))?;
-    Ok(Read {
+    Ok(StoredSnapshot {
         manifest,
         snapshot,
         stamp,

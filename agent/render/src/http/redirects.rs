@@ -52,12 +52,12 @@ pub(crate) fn render(
     let path_rewrite_specifier = match path {
         None => None,
         Some(path) => match paths::replacement(matched, path)? {
-            paths::Replacement::Keep => None,
-            paths::Replacement::Full(to) => Some(PathRewriteSpecifier::PathRedirect(to)),
-            paths::Replacement::Prefix(to) => Some(PathRewriteSpecifier::PrefixRewrite(to)),
-            paths::Replacement::Regex { pattern, to } => Some(PathRewriteSpecifier::RegexRewrite(
-                paths::substitute(&pattern, &to),
-            )),
+            paths::PathReplacement::Keep => None,
+            paths::PathReplacement::Full(to) => Some(PathRewriteSpecifier::PathRedirect(to)),
+            paths::PathReplacement::Prefix(to) => Some(PathRewriteSpecifier::PrefixRewrite(to)),
+            paths::PathReplacement::Regex { pattern, to } => Some(
+                PathRewriteSpecifier::RegexRewrite(paths::substitute(&pattern, &to)),
+            ),
         },
     };
     Ok(RedirectAction {

@@ -178,12 +178,12 @@ fn answer(status: u32) -> route::Action {
 }
 
 /// Answer to the share of an invalid backend: by itself, and by Envoy for a cluster that is never there.
-type Refusal = (u32, ClusterNotFoundResponseCode);
-const HTTP_REFUSAL: Refusal = (
+type RefusalAnswer = (u32, ClusterNotFoundResponseCode);
+const HTTP_REFUSAL: RefusalAnswer = (
     refusal::HTTP,
     ClusterNotFoundResponseCode::InternalServerError,
 );
-const GRPC_REFUSAL: Refusal = (
+const GRPC_REFUSAL: RefusalAnswer = (
     refusal::GRPC,
     ClusterNotFoundResponseCode::ServiceUnavailable,
 );
@@ -192,7 +192,7 @@ fn forward(
     name: &str,
     path: Option<&PathMatch>,
     forward: &Forward,
-    (status, not_found): Refusal,
+    (status, not_found): RefusalAnswer,
     rule_request: &HeaderChanges,
     context: &RenderContext<'_>,
     problems: &mut Problems,
@@ -256,12 +256,12 @@ fn forward(
         }
         if let Some(to) = to {
             match paths::replacement(path, to)? {
-                paths::Replacement::Keep => {}
-                paths::Replacement::Full(to) => {
+                paths::PathReplacement::Keep => {}
+                paths::PathReplacement::Full(to) => {
                     action.regex_rewrite = Some(paths::substitute("^.+$", &to));
                 }
-                paths::Replacement::Prefix(to) => action.prefix_rewrite = to,
-                paths::Replacement::Regex { pattern, to } => {
+                paths::PathReplacement::Prefix(to) => action.prefix_rewrite = to,
+                paths::PathReplacement::Regex { pattern, to } => {
                     action.regex_rewrite = Some(paths::substitute(&pattern, &to));
                 }
             }

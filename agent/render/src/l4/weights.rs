@@ -26,7 +26,7 @@ pub(crate) fn shares<'a>(
     problems: &mut Problems,
 ) -> Vec<Share<'a>> {
     let total: u64 = backends.iter().map(|b| u64::from(b.weight)).sum();
-    let divisor = u32::try_from(total.div_ceil(u64::from(MOST)))
+    let divisor = u32::try_from(total.div_ceil(u64::from(MAX_TOTAL_WEIGHT)))
         .unwrap_or(u32::MAX)
         .max(1);
     let mut shares = Vec::with_capacity(backends.len());
@@ -54,4 +54,4 @@ pub(crate) fn shares<'a>(
 }
 
 /// Leaves room for shares that are rounded up to 1.
-const MOST: u32 = u32::MAX / 2;
+const MAX_TOTAL_WEIGHT: u32 = u32::MAX / 2;
