@@ -7,7 +7,7 @@ use super::app_protocols::{http_protocol, is_https};
 use super::references::RefFault;
 use super::traffic::Traffic;
 use crate::api::{NamespacedName, ServicePort};
-use crate::resolve::endpoints;
+use crate::resolve::backends::endpoints;
 use crate::status::Reason;
 
 /// Returns the Backend that gets this traffic on this port. Plain HTTP has the port's own name; any other way to speak to

@@ -5,6 +5,7 @@
 
 mod app_protocols;
 mod backend;
+pub(crate) mod endpoints;
 mod references;
 mod subject_alt_names;
 pub(crate) mod tls_policies;
@@ -13,18 +14,18 @@ mod traffic;
 use std::collections::HashMap;
 
 use sesame_proto::schema::{Backend, EndpointSet};
+use sha2::{Digest as _, Sha256};
 
 use self::backend::backend;
 pub(crate) use self::backend::showing_key;
+use self::endpoints::Slices;
 pub(crate) use self::references::RefFault;
 use self::references::{service_of, service_port};
 use self::tls_policies::{Applied, Policies, ServiceName};
 pub(crate) use self::traffic::Traffic;
-use super::context::Context;
-use super::endpoints::Slices;
-use super::grants::Referrer;
-use super::sessions;
 use crate::api::{BackendRef, Metadata, NamespacedName, ServicePort};
+use crate::resolve::context::Context;
+use crate::resolve::context::grants::Referrer;
 use crate::status::Reason;
 use crate::world::World;
 
@@ -199,6 +200,21 @@ impl<'w> Backends<'w> {
     pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
         let index = self.by_name.get(name);
         let entry = index.and_then(|index| self.entries.get(*index));
-        entry.map_or_else(Vec::new, |entry| sessions::key(entry.service))
+        entry.map_or_else(Vec::new, |entry| session_key(entry.service))
     }
+}
+
+/// Returns the key of the digests that stand for the endpoints of a Service in sessions.
+///
+/// It is the same for every Gateway, host and revision, so that a session survives all of them. The UID is the part of it
+/// that clients cannot know; a Service in files mostly has none.
+fn session_key(service: &Metadata) -> Vec<u8> {
+    let Metadata {
+        namespace,
+        name,
+        uid,
+        ..
+    } = service;
+    let text = format!("session persistence of Service {namespace}/{name} {uid}");
+    Sha256::digest(text).to_vec()
 }

@@ -3,9 +3,9 @@
 use super::tls_policies::ServiceName;
 use super::traffic::Traffic;
 use crate::api::{BackendRef, NamespacedName, Service, ServicePort, ServiceSpec};
+use crate::resolve::backends::endpoints;
 use crate::resolve::context::Context;
-use crate::resolve::endpoints;
-use crate::resolve::grants::{Referent, Referrer};
+use crate::resolve::context::grants::{Referent, Referrer};
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 

@@ -12,7 +12,7 @@ use crate::api::{
     WellKnownCaCertificates,
 };
 use crate::resolve::context::Context;
-use crate::resolve::grants::Referrer;
+use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::names;
 use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
@@ -70,7 +70,7 @@ impl<'w> Policies<'w> {
             .iter()
             .map(AsRef::as_ref)
             .collect();
-        objects.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+        objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         let mut policies = Self::default();
         for object in objects {
             let namespace = object.metadata.namespace.as_str();

@@ -1,9 +1,9 @@
 //! Conditions of Gateways.
 
 use super::{WAITING, listener_sets, listeners};
-use crate::resolve::attachments::AttachedGateway;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::{CheckedListener, invalid};
+use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GOOD, GatewayStatus, Reason, Verdict,
 };

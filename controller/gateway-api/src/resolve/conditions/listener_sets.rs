@@ -2,10 +2,10 @@
 
 use super::{WAITING, listeners};
 use crate::api::NamespacedName;
-use crate::resolve::attachments::AttachedGateway;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::sets::CheckedListenerSet;
 use crate::resolve::listeners::{CheckedListener, invalid};
+use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, ListenerSetStatus, Reason, Verdict,
 };

@@ -1,8 +1,8 @@
 //! Conditions of one listener.
 
 use super::WAITING;
-use crate::resolve::attachments::AttachedListener;
 use crate::resolve::listeners::{CheckedListener, protocols};
+use crate::resolve::routes::attachments::AttachedListener;
 use crate::status::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason, Verdict};
 
 /// Returns the status of a listener. `generation` is that of its owner, `gateway` the verdict on the Gateway as a whole.

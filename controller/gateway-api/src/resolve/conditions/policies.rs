@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
-use crate::resolve::attachments::AttachedGateway;
 use crate::resolve::backends::tls_policies::Policies;
 use crate::resolve::backends::tls_policies::ServiceName;
 use crate::resolve::context::Context;
 use crate::resolve::routes::Routes;
+use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{ConditionType, PolicyAncestorStatus, PolicyStatus, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 

@@ -7,7 +7,7 @@ use sesame_proto::schema;
 use super::namespaces::NamespaceRule;
 use crate::api::{GATEWAY_GROUP, Listener, NamespacedName, UnknownFields};
 use crate::resolve::context::Context;
-use crate::resolve::grants::Referrer;
+use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey};

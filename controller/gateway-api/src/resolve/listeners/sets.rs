@@ -36,7 +36,7 @@ pub(crate) fn by_gateway(world: &World) -> HashMap<(&str, &str), Vec<&ListenerSe
         }
     }
     for sets in sets.values_mut() {
-        sets.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+        sets.sort_by(|a, b| a.metadata.by_age(&b.metadata));
     }
     sets
 }

@@ -58,7 +58,7 @@ pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
         &world.udp_routes,
         Spec::Connections,
     );
-    routes.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+    routes.sort_by(|a, b| a.metadata.by_age(&b.metadata));
     routes
 }
 

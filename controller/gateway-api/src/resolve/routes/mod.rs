@@ -3,6 +3,7 @@
 //! All kinds take one path; they differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in the limits of
 //! their schema (`kinds`). Nothing is attached here.
 
+pub(crate) mod attachments;
 mod backend_refs;
 mod grpc_rules;
 mod http_rules;
@@ -13,6 +14,7 @@ pub(crate) mod precedence;
 mod request_rules;
 mod rule_list;
 pub(crate) mod rules;
+mod sessions;
 
 use self::kinds::{Route, RouteLimits, Spec, oldest_first};
 use self::rule_list::CheckedRules;
@@ -20,8 +22,8 @@ use self::rules::{RouteRule, RuleContext, Rules};
 use super::backends::Backends;
 use super::backends::tls_policies::ServiceName;
 use super::context::Context;
+use super::context::grants::Referrer;
 use super::gateways::CheckedGateway;
-use super::grants::Referrer;
 use super::parents::listeners::CommonHostname;
 use super::parents::{self, Parent, RouteParent};
 use super::syntax::hostnames::Hostname;

@@ -7,7 +7,7 @@ use super::matches::RouteMatch;
 use super::rules::{Action, CheckedRule, RuleContext, RuleOutcome, RuleReferences, Unsupported};
 use crate::api::{BackendRef, SessionPersistence};
 use crate::resolve::filters::{MirrorTo, RuleFault, RuleFilters, Unserved};
-use crate::resolve::sessions;
+use crate::resolve::routes::sessions;
 use crate::status::Reason;
 
 /// The parts of a rule that HTTPRoute and GRPCRoute have in common, and those that only HTTPRoute has.

@@ -24,8 +24,8 @@ use self::displaced::Displaced;
 use self::findings::Findings;
 use self::placed::{HostnameOwners, PlacedListener, http_table};
 use self::virtual_hosts::VirtualHosts;
-use super::attachments::AttachedListener;
 use super::routes::Routes;
+use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 
 /// The ports and route tables of one Gateway.

@@ -10,7 +10,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use crate::api::{ConfigMap, NamespacedName, ObjectRef};
 use crate::resolve::context::Context;
-use crate::resolve::grants::{Referent, Referrer};
+use crate::resolve::context::grants::{Referent, Referrer};
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 

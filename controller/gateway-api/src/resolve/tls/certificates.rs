@@ -16,7 +16,7 @@ use super::pem;
 use super::private_keys::{self, PrivateKey};
 use crate::api::{NamespacedName, ObjectRef, Secret};
 use crate::resolve::context::Context;
-use crate::resolve::grants::{Referent, Referrer};
+use crate::resolve::context::grants::{Referent, Referrer};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
 use crate::world::LastGoodKeys;

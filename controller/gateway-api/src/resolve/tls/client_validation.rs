@@ -12,7 +12,7 @@ use crate::api::{
     FrontendTls, FrontendTlsConfig, FrontendTlsPort, FrontendTlsValidation, FrontendValidationMode,
 };
 use crate::resolve::context::Context;
-use crate::resolve::grants::Referrer;
+use crate::resolve::context::grants::Referrer;
 use crate::status::{Reason, Verdict};
 
 /// The validation on each port.

@@ -9,19 +9,19 @@ use std::net::IpAddr;
 use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
-use super::context::{Context, Options, Problem, Problems};
-use super::syntax::names;
 use crate::api::{
     EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
     SliceEndpoint, SlicePort,
 };
+use crate::resolve::context::{Context, Options, Problem, Problems};
+use crate::resolve::syntax::names;
 use crate::world::{Kind, ObjectKey, World};
 
 /// All slices by the Service they are of.
-pub(super) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
+pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
 
 impl<'w> Slices<'w> {
-    pub(super) fn new(world: &'w World) -> Self {
+    pub(crate) fn new(world: &'w World) -> Self {
         let mut slices: HashMap<(&str, &str), Vec<_>> =
             HashMap::with_capacity(world.endpoint_slices.len());
         for slice in &world.endpoint_slices {
@@ -36,7 +36,7 @@ impl<'w> Slices<'w> {
     }
 
     /// The endpoints of one Service port, by address, then port; each once.
-    pub(super) fn endpoints(
+    pub(crate) fn endpoints(
         &self,
         service: &Metadata,
         port: &ServicePort,
@@ -77,7 +77,7 @@ pub fn endpoint_sets(
 }
 
 /// The port of a Service with this number and transport.
-pub(super) fn service_port<'s>(
+pub(crate) fn service_port<'s>(
     spec: &'s ServiceSpec,
     number: i32,
     transport: &str,
@@ -90,7 +90,7 @@ pub(super) fn service_port<'s>(
 }
 
 /// What the endpoint set of a Service port is called. TCP and UDP ports may share a number.
-pub(super) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
+pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
     match transport {
         "UDP" => format!("Service/{service}/{number}/UDP"),
         _ => format!("Service/{service}/{number}"),

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
 
-use super::backends::{self, Backends};
-use super::context::Context;
-use super::tables::{Tables, backends_of, session_backends_of};
+use crate::resolve::backends::{self, Backends};
+use crate::resolve::context::Context;
+use crate::resolve::tables::{Tables, backends_of, session_backends_of};
 
 /// The Backends of one Gateway and their endpoints.
 pub(crate) struct Upstreams {

@@ -1,19 +1,20 @@
 //! The snapshot of one Gateway, assembled from its listeners, their routes, and the Backends that these send to.
 
+mod upstreams;
+
 use std::collections::BTreeSet;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{self, Snapshot};
 
-use super::attachments::AttachedGateway;
-use super::backends::Backends;
-use super::context::Context;
-use super::routes::Routes;
-use super::tables::findings::Findings;
-use super::tables::{self, Tables};
-use super::tls::certificates::Certificates;
-use super::upstreams;
 use crate::api::NamespacedName;
+use crate::resolve::backends::Backends;
+use crate::resolve::context::Context;
+use crate::resolve::routes::Routes;
+use crate::resolve::routes::attachments::AttachedGateway;
+use crate::resolve::tables::findings::Findings;
+use crate::resolve::tables::{self, Tables};
+use crate::resolve::tls::certificates::Certificates;
 
 /// One Gateway's snapshot and the keys that it names.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +28,7 @@ pub struct ResolvedGateway {
 }
 
 /// Returns the snapshot and its keys; none if the Gateway is not accepted, or has no address to be served on.
-pub(super) fn assemble<'w>(
+pub(crate) fn assemble<'w>(
     attached: &AttachedGateway<'_, 'w>,
     routes: &Routes<'w>,
     backends: &mut Backends<'w>,
