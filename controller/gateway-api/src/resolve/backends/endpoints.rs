@@ -15,7 +15,7 @@ use crate::api::{
 };
 use crate::resolve::context::{Context, Options, Problem, Problems};
 use crate::resolve::syntax::names;
-use crate::world::{Kind, ObjectKey, World};
+use crate::world::{Kind, World};
 
 /// All slices by the Service they are of.
 pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
@@ -89,7 +89,7 @@ pub(crate) fn service_port<'s>(
     })
 }
 
-/// What the endpoint set of a Service port is called. TCP and UDP ports may share a number.
+/// Returns the name of the endpoint set of a Service port. TCP and UDP ports may share a number.
 pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
     match transport {
         "UDP" => format!("Service/{service}/{number}/UDP"),
@@ -138,10 +138,7 @@ fn read(
         endpoints,
         ports,
     } = slice;
-    let object = || ObjectKey {
-        kind: Kind::EndpointSlice,
-        name: metadata.key(),
-    };
+    let object = || Kind::EndpointSlice.named(metadata.key());
     let tcp = |protocol: &str| matches!(protocol, "" | "TCP");
     let number = ports.iter().find_map(|slice_port| {
         let SlicePort {

@@ -19,14 +19,13 @@ use sha2::{Digest as _, Sha256};
 use self::backend::backend;
 pub(crate) use self::backend::showing_key;
 use self::endpoints::Slices;
-pub(crate) use self::references::RefFault;
-use self::references::{service_of, service_port};
+use self::references::{SERVICES, service_port};
 use self::tls_policies::{Applied, Policies, ServiceName};
 pub(crate) use self::traffic::Traffic;
 use crate::api::{BackendRef, Metadata, NamespacedName, ServicePort};
 use crate::resolve::context::Context;
 use crate::resolve::context::grants::Referrer;
-use crate::status::Reason;
+use crate::status::{Grounds, Reason, unsupported};
 use crate::world::World;
 
 /// The target of a valid reference.
@@ -42,11 +41,11 @@ pub(crate) enum BackendTarget {
 pub(crate) struct ResolvedRef<'w> {
     /// The Service, if it has policies that the traffic heeds.
     pub(crate) policed: Option<ServiceName<'w>>,
-    pub(crate) target: Result<BackendTarget, RefFault>,
+    pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
 /// The place of the entry for a Service port, or the reason why traffic to it is refused; or the fault of the reference.
-type FoundPort = Result<Result<usize, String>, RefFault>;
+type FoundPort = Result<Result<usize, String>, Grounds>;
 
 /// The Service ports that routes refer to.
 pub(crate) struct Backends<'w> {
@@ -88,7 +87,7 @@ impl<'w> Backends<'w> {
         traffic: Traffic,
         cx: &Context<'w, '_>,
     ) -> ResolvedRef<'w> {
-        let service = match service_of(referrer, reference, cx) {
+        let service = match SERVICES.find(reference.into(), referrer, &cx.grants) {
             Ok(service) => service,
             Err(fault) => {
                 return ResolvedRef {
@@ -110,19 +109,18 @@ impl<'w> Backends<'w> {
         port: Option<i32>,
         traffic: Traffic,
         cx: &Context<'w, '_>,
-    ) -> Result<BackendTarget, RefFault> {
+    ) -> Result<BackendTarget, Grounds> {
         let Some(port) = port else {
-            return Err(RefFault {
-                reason: Reason::UnsupportedValue,
-                message: format!("port is missing; set the port of Service {namespace}/{name}"),
-            });
+            return Err(unsupported(format!(
+                "port is missing; set the port of Service {namespace}/{name}"
+            )));
         };
-        let found = if let Some(found) = self.ports.get(&(namespace, name, port, traffic)) {
+        let key = (namespace, name, port, traffic);
+        let found = if let Some(found) = self.ports.get(&key) {
             found.clone()
         } else {
             let found = self.find(namespace, name, port, traffic, cx);
-            self.ports
-                .insert((namespace, name, port, traffic), found.clone());
+            self.ports.insert(key, found.clone());
             found
         };
         Ok(match found? {
@@ -142,13 +140,10 @@ impl<'w> Backends<'w> {
         traffic: Traffic,
         cx: &Context<'w, '_>,
     ) -> FoundPort {
-        let fault = |reason, message| Err(RefFault { reason, message });
         let key = NamespacedName::new(namespace, name);
         let Some(service) = cx.world.services.get(namespace, name) else {
-            return fault(
-                Reason::BackendNotFound,
-                format!("Service {key} does not exist"),
-            );
+            let message = format!("Service {key} does not exist");
+            return Err((Reason::BackendNotFound, message));
         };
         let port = service_port(&key, service, port, traffic)?;
         let policy = if traffic.heeds_policies() {

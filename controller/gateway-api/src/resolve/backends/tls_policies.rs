@@ -13,11 +13,10 @@ use crate::api::{
 };
 use crate::resolve::context::Context;
 use crate::resolve::context::grants::Referrer;
-use crate::resolve::syntax::hostnames;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{hostnames, limits, names};
 use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
 use crate::status::{Reason, Verdict};
-use crate::world::{Kind, ObjectKey, World};
+use crate::world::{Kind, World};
 
 /// Most targets and CA references that the API's schema allows. A policy with more is refused.
 const MAX_TARGETS: usize = 16;
@@ -185,23 +184,14 @@ fn check<'w>(
         validation,
         options,
     } = &object.spec;
-    let key = ObjectKey {
-        kind: Kind::BackendTlsPolicy,
-        name: object.metadata.key(),
-    };
+    let key = Kind::BackendTlsPolicy.named(object.metadata.key());
     let mut accepted = Verdict::default();
     let mut resolved = Verdict::default();
     if let Some(why) = object.metadata.unknown.refusal("") {
         accepted.refuse(Reason::UnsupportedValue, why);
     }
-    if !(1..=MAX_TARGETS).contains(&target_refs.len()) {
-        accepted.refuse(
-            Reason::Invalid,
-            format!(
-                "spec.targetRefs has {} entries; 1 to {MAX_TARGETS} are allowed",
-                target_refs.len()
-            ),
-        );
+    if let Err(why) = limits::entries("spec.targetRefs", target_refs.len(), 1..=MAX_TARGETS) {
+        accepted.refuse(Reason::Invalid, why);
     }
     for (i, target) in target_refs.iter().take(MAX_TARGETS).enumerate() {
         let PolicyTargetRef {

@@ -54,15 +54,9 @@ impl<'w> Grants<'w> {
         if self.permit(from, to) {
             return Ok(());
         }
-        let Referent {
-            group: _,
-            kind,
-            namespace,
-            name,
-        } = to;
         Err(format!(
-            "no ReferenceGrant in namespace {namespace:?} lets a {} of namespace {:?} refer to {kind} {name:?}",
-            from.kind, from.namespace
+            "no ReferenceGrant in namespace {:?} lets a {} of namespace {:?} refer to {} {:?}",
+            to.namespace, from.kind, from.namespace, to.kind, to.name
         ))
     }
 

@@ -1,6 +1,7 @@
 //! Context of one resolution: the objects, the options, and the problems that were found so far.
 
 pub(crate) mod grants;
+pub(crate) mod references;
 
 use std::borrow::Cow;
 
@@ -79,7 +80,7 @@ impl Problems {
         if !message.is_empty() {
             let name = metadata.key();
             let message = message.trim_start_matches("; ").to_owned();
-            self.add(ObjectKey { kind, name }, message);
+            self.add(kind.named(name), message);
         }
     }
 

@@ -10,8 +10,7 @@ use crate::status::{
 };
 use crate::world::World;
 
-/// What the whole of Sesame does, in the words of the conformance suite; by name. Nothing is listed that is
-/// not served.
+/// The features of Sesame as a whole, in the words of the conformance suite, by name. Nothing is listed that is not served.
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
@@ -107,12 +106,7 @@ impl<'w> Classes<'w> {
     pub(crate) fn statuses(&self) -> BTreeMap<NamespacedName, GatewayClassStatus> {
         let status = |verdict: &Verdict, generation, message: &str| GatewayClassStatus {
             conditions: vec![
-                verdict.condition(
-                    ConditionType::Accepted,
-                    Reason::Accepted,
-                    message,
-                    generation,
-                ),
+                verdict.accepted(message, generation),
                 Condition::new(
                     ConditionType::SupportedVersion,
                     ConditionStatus::True,

@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use sesame_proto::schema;
 
-use super::listener::Conflict;
 use crate::resolve::syntax::hostnames::Hostname;
-use crate::status::Reason;
+use crate::status::{Grounds, Reason};
 
 /// The parts of a listener that make it distinct.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +48,11 @@ fn port_key(claim: &Claim<'_>) -> PortKey {
 }
 
 /// Returns the conflict of each claim, in their order.
-pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
+pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
     for of_one_object in claims.chunk_by(|a, b| a.rank == b.rank) {
-        let lost: Vec<Option<Conflict>> = of_one_object
+        let lost: Vec<Option<Grounds>> = of_one_object
             .iter()
             .map(|claim| held.get(&port_key(claim))?.conflict(claim))
             .collect();
@@ -95,7 +94,7 @@ impl<'a> PortClaims<'a> {
     }
 
     /// Returns the conflict of a claim. Its message names no other object, since authors are not told what others have.
-    fn conflict(&self, claim: &Claim<'_>) -> Option<Conflict> {
+    fn conflict(&self, claim: &Claim<'_>) -> Option<Grounds> {
         let own = family(claim.protocol);
         let port = claim.port;
         if matches!(own, Family::Tcp | Family::Udp) || self.families.iter().any(|f| *f != own) {
@@ -155,7 +154,7 @@ impl<'a> Port<'a> {
         }
     }
 
-    fn conflict(&self, claim: &Claim<'_>) -> Option<Conflict> {
+    fn conflict(&self, claim: &Claim<'_>) -> Option<Grounds> {
         if let Some(names) = &self.protocol_conflict {
             return Some((
                 Reason::ProtocolConflict,

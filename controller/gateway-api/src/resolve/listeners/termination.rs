@@ -5,9 +5,9 @@ use sesame_proto::schema;
 use super::listener::{CheckedListener, ListenerOwner};
 use crate::api::{ListenerTls, Protocol, TlsMode};
 use crate::resolve::context::Context;
+use crate::resolve::syntax::limits;
 use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
-use crate::status::Reason;
 
 /// Most certificates that the API's schema allows. A listener with more is refused, and the rest are not looked at.
 const MAX_CERTIFICATES: usize = 64;
@@ -43,13 +43,8 @@ pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<()
             if terminate && certificate_refs.is_empty() {
                 return Err("tls.certificateRefs is empty; name at least one Secret".to_owned());
             }
-            if certificate_refs.len() > MAX_CERTIFICATES {
-                return Err(format!(
-                    "tls.certificateRefs has {} entries; at most {MAX_CERTIFICATES} are allowed",
-                    certificate_refs.len()
-                ));
-            }
-            Ok(())
+            let count = certificate_refs.len();
+            limits::entries("tls.certificateRefs", count, 0..=MAX_CERTIFICATES)
         }
         _ => Ok(()),
     }
@@ -112,16 +107,9 @@ pub(crate) fn resolve<'w>(
             }
             Err(fault) => Some(fault),
         };
-        if let Some(fault) = fault {
-            let reason = if fault.not_permitted {
-                Reason::RefNotPermitted
-            } else {
-                Reason::InvalidCertificateRef
-            };
-            listener.resolved.refuse(
-                reason,
-                format!("tls.certificateRefs[{i}]: {}", fault.message),
-            );
+        if let Some((reason, why)) = fault {
+            let message = format!("tls.certificateRefs[{i}]: {why}");
+            listener.resolved.refuse(reason, message);
         }
     }
     if !covered && !termination.keys.is_empty() {

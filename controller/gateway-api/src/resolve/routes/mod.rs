@@ -30,7 +30,7 @@ use super::syntax::hostnames::Hostname;
 use super::syntax::names;
 use super::syntax::regexes::Regexes;
 use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
-use crate::status::{Reason, Verdict};
+use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
 /// Most parentRefs that the API's schema allows. A route with more is refused, and the rest are not looked at.
@@ -55,7 +55,7 @@ pub(crate) struct CheckedRoute<'w> {
     /// Verdict on its references, wherever it attaches.
     pub(crate) resolved: Verdict,
     /// Reason and message about the rules that are not served; none if all or none are served.
-    pub(crate) dropped: Option<(Reason, String)>,
+    pub(crate) dropped: Option<Grounds>,
 }
 
 /// A Gateway, by place, and the listeners there that a route attaches to, by place, with the hostnames in common.
@@ -143,23 +143,14 @@ fn check<'w, R: RouteRule>(
     lookup: &mut Lookup<'_, 'w, '_>,
 ) -> CheckedRoute<'w> {
     let metadata = route.metadata;
-    let object = ObjectKey {
-        kind: route.kind,
-        name: metadata.key(),
-    };
+    let object = route.kind.named(metadata.key());
     let limits = RouteLimits::of(object.kind);
     let mut accepted = check_limits(spec, &object, metadata, &limits);
     let hostnames = read_hostnames(&spec.hostnames, *limits.hostnames.end(), &mut accepted);
-    if spec
-        .use_default_gateways
-        .as_deref()
-        .is_some_and(|scope| scope != "None")
-    {
-        lookup.cx.problems.add(
-            object.clone(),
-            "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs"
-                .to_owned(),
-        );
+    let scope = spec.use_default_gateways.as_deref();
+    if scope.is_some_and(|scope| scope != "None") {
+        let message = "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs";
+        lookup.cx.problems.add(object.clone(), message.to_owned());
     }
     let mut terminates_tls = false;
     let parents = parents

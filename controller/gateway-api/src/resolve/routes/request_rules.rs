@@ -5,10 +5,11 @@ use sesame_proto::{refusal, schema};
 use super::backend_refs::{BackendShares, read_weights};
 use super::matches::RouteMatch;
 use super::rules::{Action, CheckedRule, RuleContext, RuleOutcome, RuleReferences, Unsupported};
+use super::sessions;
 use crate::api::{BackendRef, SessionPersistence};
-use crate::resolve::filters::{MirrorTo, RuleFault, RuleFilters, Unserved};
-use crate::resolve::routes::sessions;
-use crate::status::Reason;
+use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
+
+use crate::status::{Grounds, Reason, unsupported};
 
 /// The parts of a rule that HTTPRoute and GRPCRoute have in common, and those that only HTTPRoute has.
 pub(crate) struct RequestRule<'w> {
@@ -38,7 +39,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
-    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
+    ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let RequestRule {
             index,
             matches,
@@ -59,7 +60,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
             unserved,
         } = filters;
         let unserved = unknown.map(Unserved::Type).or(unserved);
-        let unsupported = RuleFault::unsupported;
         let session = session_persistence
             .map(|session| sessions::read(session, self.route, index))
             .transpose()
@@ -157,9 +157,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     denominator: mirror.denominator,
                 }),
                 Ok(_) => {}
-                Err(fault) => references
-                    .faults
-                    .push((fault.reason, format!("{}: {}", at(), fault.message))),
+                Err((reason, why)) => references.faults.push((reason, format!("{}: {why}", at()))),
             }
         }
         found

@@ -8,7 +8,7 @@ use crate::resolve::filters::headers;
 use crate::resolve::syntax::durations;
 use crate::resolve::syntax::names;
 
-/// What is served, and what of it cannot be.
+/// The part that is served, and a note on the part that cannot be.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) session: schema::SessionPersistence,
@@ -35,14 +35,11 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
             ));
         }
     };
-    let seconds = match absolute_timeout {
-        None => None,
-        Some(text) => {
-            let milliseconds = durations::milliseconds(text)
-                .map_err(|why| format!("{at}.absoluteTimeout: {why}"))?;
-            Some(milliseconds.div_ceil(1000))
-        }
-    };
+    let timeout = durations::read(
+        "sessionPersistence.absoluteTimeout",
+        absolute_timeout.as_deref(),
+    )?;
+    let seconds = timeout.map(|milliseconds| milliseconds.div_ceil(1000));
     let lifetime = match cookie_config {
         None => None,
         Some(CookieConfig { lifetime_type }) => lifetime_type.as_deref().or(Some("Session")),
@@ -64,7 +61,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
             ));
         }
         Some("Header") => {
-            headers::check_writable(&format!("{at}.sessionName"), &name)?;
+            headers::check_writable(format_args!("{at}.sessionName"), &name)?;
             Kind::Header(name)
         }
         Some(other) => {
