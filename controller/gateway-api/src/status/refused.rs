@@ -45,39 +45,19 @@ pub fn refuse_rules(
         };
         if !backends.is_empty() {
             let said = listed("backend of rule", backends);
-            let resolved = ConditionType::ResolvedRefs;
-            add(
-                conditions,
-                resolved,
-                ConditionStatus::False,
-                &said,
-                generation,
-            );
+            add(conditions, ConditionType::ResolvedRefs, &said, generation);
         }
         if rules.is_empty() {
             continue;
         }
         if *works {
             let said = listed("Dropped Rule", rules);
-            let partial = ConditionType::PartiallyInvalid;
-            add(
-                conditions,
-                partial,
-                ConditionStatus::True,
-                &said,
-                generation,
-            );
+            let type_ = ConditionType::PartiallyInvalid;
+            add(conditions, type_, &said, generation);
         } else {
             let said = listed("rule", rules);
             conditions.retain(|condition| condition.type_ != ConditionType::PartiallyInvalid);
-            let accepted = ConditionType::Accepted;
-            add(
-                conditions,
-                accepted,
-                ConditionStatus::False,
-                &said,
-                generation,
-            );
+            add(conditions, ConditionType::Accepted, &said, generation);
         }
     }
 }
@@ -101,14 +81,13 @@ fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     said.join("; ")
 }
 
-/// Sets the condition; the message of one that is a fault already is kept before the new one.
-fn add(
-    conditions: &mut Vec<Condition>,
-    type_: ConditionType,
-    status: ConditionStatus,
-    said: &str,
-    generation: i64,
-) {
+/// Sets the condition to the status that says that something is wrong; the message of one that is a fault already is kept
+/// before the new one.
+fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, generation: i64) {
+    let status = match type_ {
+        ConditionType::PartiallyInvalid => ConditionStatus::True,
+        _ => ConditionStatus::False,
+    };
     let new = |message: &str, reason| Condition::new(type_, status, reason, message, generation);
     match conditions.iter_mut().find(|c| c.type_ == type_) {
         Some(before) if before.is_fault() => {

@@ -138,7 +138,7 @@ fn check_kinds(
             format!(
                 "protocol {:?} is not supported; expected one of {}",
                 protocol.as_str(),
-                protocols::protocols()
+                protocols::PROTOCOLS
             ),
         );
     }

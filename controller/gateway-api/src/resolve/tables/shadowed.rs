@@ -9,33 +9,8 @@ use super::candidates::MatchCandidate;
 use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::matches::RouteMatch;
-use crate::resolve::routes::precedence::Order;
+use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::world::ObjectKey;
-
-/// The place of a match: its route, its rule in the route, and its place in the rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct MatchPlace {
-    route: usize,
-    rule: usize,
-    match_: usize,
-}
-
-impl MatchPlace {
-    fn of(order: &Order) -> Self {
-        let Order {
-            hostname: _,
-            rank: _,
-            route,
-            rule,
-            match_,
-        } = *order;
-        Self {
-            route,
-            rule,
-            match_,
-        }
-    }
-}
 
 /// The matches that were seen so far.
 #[derive(Debug, Default)]
@@ -169,7 +144,7 @@ pub(crate) fn reachable<'a>(
     shadowed.next_host();
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
-        let place = MatchPlace::of(&order);
+        let place = order.place;
         let grpc = candidate.route_match.grpc.is_some();
         let before = takes_all
             .or(takes_all_grpc.filter(|_| grpc))
