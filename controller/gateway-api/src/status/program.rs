@@ -120,7 +120,12 @@ fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Progra
             refused => format!("without listeners {}", refused.join(", ")),
         };
         let message = noted(&without, programmed);
-        set(condition, ConditionStatus::True, Reason::Programmed, &message);
+        set(
+            condition,
+            ConditionStatus::True,
+            Reason::Programmed,
+            &message,
+        );
     }
 }
 

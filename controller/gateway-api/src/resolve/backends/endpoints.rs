@@ -42,11 +42,8 @@ impl<'w> Slices<'w> {
         port: &ServicePort,
         cx: &mut Context<'w, '_>,
     ) -> Vec<Endpoint> {
-        let slices = self
-            .0
-            .get(&(service.namespace.as_str(), service.name.as_str()))
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let name = (service.namespace.as_str(), service.name.as_str());
+        let slices = self.0.get(&name).map(Vec::as_slice).unwrap_or_default();
         of_port(port, slices, cx.options, &mut cx.problems)
     }
 }
@@ -62,10 +59,7 @@ pub fn endpoint_sets(
     let key = service.metadata.key();
     let ports = &service.spec.ports;
     let sets = ports.iter().filter_map(|port| {
-        let transport = match port.protocol.as_str() {
-            "" => "TCP",
-            protocol => protocol,
-        };
+        let transport = transport_of(&port.protocol);
         let first = service_port(&service.spec, port.port, transport)?;
         std::ptr::eq(first, port).then(|| EndpointSet {
             name: set_name(&key, port.port, transport),
@@ -83,10 +77,7 @@ pub(crate) fn service_port<'s>(
     transport: &str,
 ) -> Option<&'s ServicePort> {
     let mut same_number = spec.ports.iter().filter(|port| port.port == number);
-    same_number.find(|port| match port.protocol.as_str() {
-        "" => transport == "TCP",
-        protocol => protocol == transport,
-    })
+    same_number.find(|port| transport_of(&port.protocol) == transport)
 }
 
 /// Returns the name of the endpoint set of a Service port. TCP and UDP ports may share a number.
@@ -121,6 +112,29 @@ fn of_port(
         .collect()
 }
 
+/// Returns the number that a Service port has in a slice; none if it is not there.
+fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
+    ports.iter().find_map(|slice_port| {
+        let SlicePort {
+            name,
+            port,
+            protocol,
+        } = slice_port;
+        let same_name = name.as_deref().unwrap_or_default() == service_port.name;
+        let protocol = protocol.as_deref().unwrap_or_default();
+        let same_protocol = transport_of(protocol) == transport_of(&service_port.protocol);
+        (same_name && same_protocol).then_some(*port)?
+    })
+}
+
+/// Returns the transport that a port's `protocol` means.
+fn transport_of(protocol: &str) -> &str {
+    match protocol {
+        "" => "TCP",
+        protocol => protocol,
+    }
+}
+
 /// Addresses and ports.
 type Found = Vec<(IpAddr, u16)>;
 
@@ -139,34 +153,17 @@ fn read(
         ports,
     } = slice;
     let object = || Kind::EndpointSlice.named(metadata.key());
-    let tcp = |protocol: &str| matches!(protocol, "" | "TCP");
-    let number = ports.iter().find_map(|slice_port| {
-        let SlicePort {
-            name,
-            port,
-            protocol,
-        } = slice_port;
-        let same_name = name.as_deref().unwrap_or_default() == service_port.name;
-        let same_protocol = match protocol.as_deref().unwrap_or_default() {
-            protocol if tcp(protocol) => tcp(&service_port.protocol),
-            protocol => protocol == service_port.protocol,
-        };
-        (same_name && same_protocol).then_some(*port)?
-    });
-    let Some(number) = number else { return };
-    let Some(number) = names::port(number) else {
-        problems.add(
-            object(),
-            format!("ports: {number} is out of range; expected 1 to 65535"),
-        );
+    let Some(number) = port_number(ports, service_port) else {
         return;
     };
+    let Some(number) = names::port(number) else {
+        let message = format!("ports: {number} is out of range; expected 1 to 65535");
+        return problems.add(object(), message);
+    };
     if !matches!(address_type.as_str(), "IPv4" | "IPv6") {
-        problems.add(
-            object(),
-            format!("addressType {address_type:?} is not supported; expected IPv4 or IPv6"),
-        );
-        return;
+        let message =
+            format!("addressType {address_type:?} is not supported; expected IPv4 or IPv6");
+        return problems.add(object(), message);
     }
     let mut refused: Vec<(&str, String)> = Vec::new();
     for endpoint in endpoints {
@@ -190,16 +187,15 @@ fn read(
         let Some(text) = all.first() else {
             continue;
         };
-        let address = text.parse::<IpAddr>();
-        match address.map(|address| (address, addresses::refused(address))) {
-            Ok((address, None)) => list.push((address, number)),
-            Ok((address, Some(_))) if options.allow_local_endpoints => {
-                list.push((address, number));
-            }
-            Ok((_, Some(Refused { network, what, .. }))) => {
+        let Ok(address) = text.parse::<IpAddr>() else {
+            refused.push((text, "no IP address".to_owned()));
+            continue;
+        };
+        match addresses::refused(address) {
+            Some(Refused { network, what, .. }) if !options.allow_local_endpoints => {
                 refused.push((text, format!("{what} ({network})")));
             }
-            Err(_) => refused.push((text, "no IP address".to_owned())),
+            _ => list.push((address, number)),
         }
     }
     if let Some((first, why)) = refused.first() {

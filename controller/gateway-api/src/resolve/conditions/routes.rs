@@ -84,10 +84,8 @@ fn verdicts<'r>(
         }
         Ok(_) if !route.accepted.good() => (Cow::Borrowed(&route.accepted), &route.resolved),
         Ok(listeners) => {
-            let terminated = listeners
-                .iter()
-                .filter_map(|(place, _)| gateway.listeners.get(*place))
-                .any(|listener| listener.tls.is_some());
+            let mut places = listeners.iter().map(|(place, _)| *place);
+            let terminated = places.any(|place| gateway.terminates_tls(place));
             let there = route.rules.resolved_where_terminated();
             let resolved = there.filter(|_| terminated).unwrap_or(&route.resolved);
             (Cow::Borrowed(&GOOD), resolved)

@@ -54,6 +54,7 @@ pub(crate) struct MirrorTo<'w> {
 /// a prefix can be replaced.
 pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, Grounds> {
     limits::entries("filters", filters.len(), 0..=16).map_err(unsupported)?;
+    // Each member of a filter in turn, so that none is forgotten.
     let mut found = RuleFilters::default();
     let mut seen: Vec<&FilterType> = Vec::new();
     for (i, filter) in filters.iter().enumerate() {

@@ -102,6 +102,7 @@ fn check<'w>(
     cx: &mut Context<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> CheckedGateway<'w> {
+    // Each field of a Gateway in turn, so that none is forgotten.
     let GatewaySpec {
         gateway_class_name,
         listeners,
@@ -250,6 +251,12 @@ impl<'w> CheckedGateway<'w> {
             start: range.start,
             listeners: self.listeners.get(range).unwrap_or_default(),
         }
+    }
+
+    /// Returns true if the listener at this place terminates TLS.
+    pub(crate) fn terminates_tls(&self, listener: usize) -> bool {
+        let listener = self.listeners.get(listener);
+        listener.is_some_and(|listener| listener.tls.is_some())
     }
 
     /// Returns the listeners that its conditions speak of: its own, or all where it has none.

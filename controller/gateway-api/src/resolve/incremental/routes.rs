@@ -77,6 +77,7 @@ pub fn resolve(
 
 /// Returns everything that the outcome of the routes depends on, as they were and as they are.
 fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
+    // Each kind of object in turn, so that none is forgotten.
     let now: Vec<AnyObject> = before
         .keys()
         .map(|key| world.get(key))

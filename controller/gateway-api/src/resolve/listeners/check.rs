@@ -44,6 +44,7 @@ fn check_one<'w>(
     spec: &'w Listener,
     unique: bool,
 ) -> CheckedListener<'w> {
+    // Each field of a listener in turn, so that none is forgotten.
     let Listener {
         name,
         hostname,

@@ -69,57 +69,47 @@ pub(crate) fn resolve<'w>(
     if !terminates {
         return;
     }
+    let mut told = Vec::new();
     for (name, value) in &tls.options {
-        cx.problems.add(
-            owner.key(),
-            format!(
-                "listener {:?}: tls.options {name:?}: {value:?} is not supported and has no effect",
-                listener.spec.name
-            ),
-        );
+        told.push(format!(
+            "tls.options {name:?}: {value:?} is not supported and has no effect"
+        ));
     }
+    let references = tls.certificate_refs.iter().take(MAX_CERTIFICATES);
     let mut termination = schema::TlsTermination::default();
     let mut covered = false;
-    for (i, reference) in tls
-        .certificate_refs
-        .iter()
-        .take(MAX_CERTIFICATES)
-        .enumerate()
-    {
-        let fault = match certificates.get(owner.referrer(), reference, cx) {
-            Ok(Usable { certificate, fault }) => {
-                let hostname = listener.hostname.as_ref();
-                covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
-                if let Some(kind) = &certificate.refused_kind {
-                    cx.problems.add(
-                        owner.key(),
-                        format!(
-                            "listener {:?}: tls.certificateRefs[{i}]: the key of {} is {kind}, which Envoy is known to \
-                             refuse; it takes RSA of at least 2048 bits, ECDSA on P-256, P-384 or P-521, and Ed25519",
-                            listener.spec.name, certificate.key.name
-                        ),
-                    );
-                }
-                if !termination.keys.contains(&certificate.key.name) {
-                    termination.keys.push(certificate.key.name.clone());
-                }
-                fault
-            }
-            Err(fault) => Some(fault),
+    for (i, reference) in references.enumerate() {
+        let at = format!("tls.certificateRefs[{i}]");
+        let (usable, fault) = match certificates.get(owner.referrer(), reference, cx) {
+            Ok(Usable { certificate, fault }) => (Some(certificate), fault),
+            Err(fault) => (None, Some(fault)),
         };
         if let Some((reason, why)) = fault {
-            let message = format!("tls.certificateRefs[{i}]: {why}");
-            listener.resolved.refuse(reason, message);
+            listener.resolved.refuse(reason, format!("{at}: {why}"));
+        }
+        let Some(certificate) = usable else { continue };
+        let hostname = listener.hostname.as_ref();
+        covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
+        let name = &certificate.key.name;
+        if let Some(kind) = &certificate.refused_kind {
+            told.push(format!(
+                "{at}: the key of {name} is {kind}, which Envoy is known to refuse; it takes RSA of at least 2048 bits, \
+                 ECDSA on P-256, P-384 or P-521, and Ed25519"
+            ));
+        }
+        if !termination.keys.contains(name) {
+            termination.keys.push(name.clone());
         }
     }
     if !covered && !termination.keys.is_empty() {
-        cx.problems.add(
-            owner.key(),
-            format!(
-                "listener {:?}: no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
-                listener.spec.name, listener.spec.hostname.as_deref().unwrap_or_default()
-            ),
-        );
+        told.push(format!(
+            "no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
+            listener.spec.hostname.as_deref().unwrap_or_default()
+        ));
+    }
+    for message in told {
+        let message = format!("listener {:?}: {message}", listener.spec.name);
+        cx.problems.add(owner.key(), message);
     }
     listener.lacks_certificate = termination.keys.is_empty();
     if listener.spec.protocol == Protocol::Https

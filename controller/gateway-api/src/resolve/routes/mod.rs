@@ -152,26 +152,7 @@ fn check<'w, R: RouteRule>(
         let message = "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs";
         lookup.cx.problems.add(object.clone(), message.to_owned());
     }
-    let mut terminates_tls = false;
-    let parents = parents
-        .into_iter()
-        .filter_map(|(reference, parent)| {
-            let gateway = lookup.gateways.get(parent.gateway)?;
-            let (set, cx) = (parent.set, &*lookup.cx);
-            let listeners =
-                parents::listeners::matching(gateway, set, reference, &object, &hostnames, cx);
-            let found = listeners.iter().flatten();
-            terminates_tls |= object.kind == Kind::TlsRoute
-                && found
-                    .filter_map(|(place, _)| gateway.listeners.get(*place))
-                    .any(|listener| listener.tls.is_some());
-            Some(RouteParent {
-                reference,
-                parent,
-                listeners,
-            })
-        })
-        .collect();
+    let (parents, terminates_tls) = find_listeners(parents, &object, &hostnames, lookup);
     let provenance = object.to_string();
     let mut checked = CheckedRoute {
         rules: R::all(Vec::new()),
@@ -214,6 +195,31 @@ fn check<'w, R: RouteRule>(
         checked.dropped = dropped;
     }
     checked
+}
+
+/// Finds the listeners of each parent that match; also returns true if one of them terminates the TLS of a TLSRoute.
+fn find_listeners<'w>(
+    parents: Vec<(&'w ParentRef, Parent)>,
+    object: &ObjectKey,
+    hostnames: &[Hostname],
+    lookup: &Lookup<'_, 'w, '_>,
+) -> (Vec<RouteParent<'w>>, bool) {
+    let mut terminates_tls = false;
+    let parents = parents.into_iter().filter_map(|(reference, parent)| {
+        let gateway = lookup.gateways.get(parent.gateway)?;
+        let (set, cx) = (parent.set, &*lookup.cx);
+        let listeners =
+            parents::listeners::matching(gateway, set, reference, object, hostnames, cx);
+        let mut found = listeners.iter().flatten();
+        terminates_tls |=
+            object.kind == Kind::TlsRoute && found.any(|(place, _)| gateway.terminates_tls(*place));
+        Some(RouteParent {
+            reference,
+            parent,
+            listeners,
+        })
+    });
+    (parents.collect(), terminates_tls)
 }
 
 /// Checks the object itself, and the numbers of entries in its lists.

@@ -35,7 +35,7 @@ pub(crate) struct RequestTimeouts {
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Decides what is done with the requests of a rule.
+    /// Decides what is done with the requests of a rule. Long, because each part of the rule is named once, and ends here.
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
@@ -86,6 +86,16 @@ impl<'w> RuleContext<'_, 'w, '_> {
             request_disabled,
             backend_ms,
         } = timeouts;
+        let forward = schema::Forward {
+            backends,
+            rewrite,
+            mirrors,
+            request_timeout_ms: request_ms,
+            request_timeout_disabled: request_disabled,
+            backend_timeout_ms: backend_ms,
+            retry,
+            session: session.map(|session| session.session),
+        };
         let action = match (unserved, redirect) {
             (Some(Unserved::Extension(message)), _) => {
                 let message = format!("rules[{index}].{message}");
@@ -98,16 +108,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             }
             (None, Some(redirect)) => Action::Redirect(redirect),
             (None, None) if !servable => Action::Respond(self.traffic.refusal()),
-            (None, None) => Action::Forward(schema::Forward {
-                backends,
-                rewrite,
-                mirrors,
-                request_timeout_ms: request_ms,
-                request_timeout_disabled: request_disabled,
-                backend_timeout_ms: backend_ms,
-                retry,
-                session: session.map(|session| session.session),
-            }),
+            (None, None) => Action::Forward(forward),
         };
         let stands = matches!(action, Action::Forward(_));
         let unsupported = (!faults.is_empty()).then(|| Unsupported {

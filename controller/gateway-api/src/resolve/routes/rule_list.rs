@@ -22,7 +22,7 @@ pub(super) struct CheckedRules<'w> {
     pub(super) dropped: Option<Grounds>,
 }
 
-/// Checks all rules of a route.
+/// Checks all rules of a route, in one loop: the name of each is compared with those before it, and its fate depends on the others.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,

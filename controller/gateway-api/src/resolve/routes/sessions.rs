@@ -26,6 +26,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
         cookie_config,
     } = spec;
     let at = "sessionPersistence";
+    // Each field decides which of the next ones may be set.
     let name = match session_name.as_deref().filter(|name| !name.is_empty()) {
         None => default_name(route, rule),
         Some(name) if name.len() <= 128 && names::is_token(name) => name.to_owned(),

@@ -36,6 +36,7 @@ pub(crate) fn assemble<'w>(
     findings: &mut Findings,
     cx: &mut Context<'w, '_>,
 ) -> Option<ResolvedGateway> {
+    // One value after the other, each from those before: the parts have no life of their own.
     let gateway = attached.gateway;
     if !gateway.verdict().good() || gateway.addresses.nowhere() {
         return None;
