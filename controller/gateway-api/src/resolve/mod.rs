@@ -36,7 +36,7 @@ use self::context::Context;
 use self::gateways::ReferencedObjects;
 use self::gateways::classes::Classes;
 use self::syntax::regexes::Regexes;
-use self::tables::findings::Findings;
+use self::tables::Findings;
 use self::tables::shadowed::{Hidden, Shadowed};
 use self::tls::ca_bundles::CaBundles;
 use self::tls::certificates::{CertificateCache, Certificates};

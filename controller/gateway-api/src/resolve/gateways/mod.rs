@@ -119,7 +119,16 @@ fn check<'w>(
         let message = format!("GatewayClass {gateway_class_name:?} is not accepted: {why}");
         accepted.refuse(reason, message);
     }
-    check_infrastructure(infrastructure.as_ref(), &mut accepted);
+    if let Some(infrastructure) = infrastructure {
+        // Labels and annotations are for what is created for the Gateway, not for what it serves.
+        let Infrastructure {
+            labels: _,
+            annotations: _,
+            parameters_ref,
+        } = infrastructure;
+        let field = "spec.infrastructure.parametersRef";
+        classes::check_parameters(field, parameters_ref.as_ref(), &mut accepted);
+    }
     if let Err(why) = limits::entries("spec.listeners", listeners.len(), 0..=MAX_LISTENERS) {
         accepted.refuse(Reason::Invalid, why);
     }
@@ -173,25 +182,6 @@ fn check<'w>(
         client_key,
         edge,
         not_understood,
-    }
-}
-
-fn check_infrastructure(infrastructure: Option<&Infrastructure>, accepted: &mut Verdict) {
-    // Labels and annotations are for what is created for the Gateway, not for what it serves.
-    if let Some(Infrastructure {
-        parameters_ref: Some(parameters),
-        labels: _,
-        annotations: _,
-    }) = infrastructure
-    {
-        accepted.refuse(
-            Reason::InvalidParameters,
-            format!(
-                "spec.infrastructure.parametersRef names {} {:?}, but no parameters are supported; remove it",
-                parameters.kind.as_deref().unwrap_or_default(),
-                parameters.name
-            ),
-        );
     }
 }
 

@@ -76,18 +76,7 @@ impl CheckedRoute<'_> {
 }
 
 /// The checked routes of all kinds, oldest first: the order in which equal matches win.
-#[derive(Debug, Default)]
-pub(crate) struct Routes<'w>(Vec<CheckedRoute<'w>>);
-
-impl<'w> Routes<'w> {
-    pub(crate) fn get(&self, index: usize) -> Option<&CheckedRoute<'w>> {
-        self.0.get(index)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &CheckedRoute<'w>> {
-        self.0.iter()
-    }
-}
+pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
 /// The values that references and expressions of routes are looked up in.
 struct Lookup<'a, 'w, 'o> {
@@ -103,7 +92,7 @@ pub(crate) fn check_all<'w>(
     cx: &mut Context<'w, '_>,
     backends: &mut Backends<'w>,
     regexes: &mut Regexes,
-) -> Routes<'w> {
+) -> Vec<CheckedRoute<'w>> {
     let by_name = parents::by_name(gateways);
     let routes = oldest_first(cx.world);
     let mut lookup = Lookup {
@@ -132,7 +121,7 @@ pub(crate) fn check_all<'w>(
             });
         }
     }
-    Routes(checked)
+    checked
 }
 
 /// Checks one route, and finds the listeners of its parents that match.

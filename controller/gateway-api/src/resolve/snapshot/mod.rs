@@ -12,8 +12,7 @@ use crate::resolve::backends::Backends;
 use crate::resolve::context::Context;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
-use crate::resolve::tables::findings::Findings;
-use crate::resolve::tables::{self, Tables};
+use crate::resolve::tables::{self, Findings, Tables};
 use crate::resolve::tls::certificates::Certificates;
 
 /// One Gateway's snapshot and the keys that it names.

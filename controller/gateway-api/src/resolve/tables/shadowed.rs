@@ -47,18 +47,6 @@ impl Shadowed {
         }
     }
 
-    /// Begins the next virtual host.
-    fn next_host(&mut self) {
-        if let Some(ByHost { host, .. }) = &mut self.by_host {
-            *host += 1;
-        }
-    }
-
-    /// Adds a match that requests can reach.
-    fn reached(&mut self, place: MatchPlace) {
-        self.reached.push(place);
-    }
-
     /// Adds a match of which all requests go to `winner` in this virtual host.
     fn hidden(&mut self, place: MatchPlace, winner: MatchPlace) {
         self.hidden.entry(place).or_insert(winner);
@@ -141,7 +129,9 @@ pub(crate) fn reachable<'a>(
     let mut takes_all: Option<MatchPlace> = None;
     let mut takes_all_grpc: Option<MatchPlace> = None;
     let several = candidates.len() > 1;
-    shadowed.next_host();
+    if let Some(ByHost { host, .. }) = &mut shadowed.by_host {
+        *host += 1;
+    }
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
         let place = order.place;
@@ -163,7 +153,7 @@ pub(crate) fn reachable<'a>(
                 takes_all = Some(place);
             }
         }
-        shadowed.reached(place);
+        shadowed.reached.push(place);
         kept.push((order, candidate));
     }
     kept

@@ -9,9 +9,9 @@ use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
 use sesame_proto::schema;
 use sesame_proto::schema::route::Action as RouteAction;
 
+use super::Findings;
 use super::candidates::{MatchCandidate, unaffordable};
 use super::displaced::Displaced;
-use super::findings::Findings;
 use super::placed::{HostnameOwners, PlacedListener};
 use super::shadowed;
 use crate::resolve::parents::listeners::CommonHostname;
