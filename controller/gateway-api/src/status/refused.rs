@@ -124,7 +124,10 @@ mod tests {
         }
     }
 
-    fn said(status: &RouteStatus, parent: usize) -> Vec<(ConditionType, ConditionStatus, &str)> {
+    fn conditions_of(
+        status: &RouteStatus,
+        parent: usize,
+    ) -> Vec<(ConditionType, ConditionStatus, &str)> {
         status.parents[parent]
             .conditions
             .iter()
@@ -146,9 +149,9 @@ mod tests {
             &NamespacedName::new("ns", "two"),
             &refused,
         );
-        assert_eq!(said(&status, 0).len(), 2);
+        assert_eq!(conditions_of(&status, 0).len(), 2);
         assert_eq!(
-            said(&status, 1)[2],
+            conditions_of(&status, 1)[2],
             (
                 ConditionType::PartiallyInvalid,
                 ConditionStatus::True,
@@ -157,7 +160,7 @@ mod tests {
         );
         let other = NamespacedName::new("other", "one");
         refuse_rules(&mut status, "ns", &other, &refused);
-        assert_eq!(said(&status, 0).len(), 2);
+        assert_eq!(conditions_of(&status, 0).len(), 2);
     }
 
     #[test]
@@ -173,7 +176,7 @@ mod tests {
         for (gateway, conditions) in [("set", 2), ("gateway", 3)] {
             let gateway = NamespacedName::new("other", gateway);
             refuse_rules(&mut status, "ns", &gateway, &refused);
-            assert_eq!(said(&status, 0).len(), conditions, "{gateway}");
+            assert_eq!(conditions_of(&status, 0).len(), conditions, "{gateway}");
         }
     }
 
@@ -191,7 +194,7 @@ mod tests {
             &NamespacedName::new("ns", "one"),
             &refused,
         );
-        let said = said(&status, 0);
+        let said = conditions_of(&status, 0);
         assert_eq!(
             said,
             [

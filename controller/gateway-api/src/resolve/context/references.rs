@@ -6,6 +6,7 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 
 /// A reference, whatever the field that it stands in.
+#[derive(Clone, Copy)]
 pub(crate) struct CoreReference<'w> {
     group: Option<&'w str>,
     kind: Option<&'w str>,

@@ -47,7 +47,7 @@ pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     ] {
         add(&mut routes, kind, objects, Spec::Connections);
     }
-    routes.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+    routes.sort_by(|a, b| a.metadata.by_age(b.metadata));
     routes
 }
 
