@@ -7,11 +7,13 @@
 //!
 //! Nothing of a route or tenant is in here: changing a listener drains connections.
 
+mod filter_chains;
+
 use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::core::v3::socket_address::Protocol as Transport;
 use envoy_types::pb::envoy::config::listener::v3::{
-    FilterChain, Listener as EnvoyListener, ListenerFilter, UdpListenerConfig, listener_filter,
+    Listener as EnvoyListener, ListenerFilter, UdpListenerConfig, listener_filter,
 };
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use envoy_types::pb::google::protobuf::Any;
@@ -19,33 +21,28 @@ use envoy_types::util::pack_any;
 use prost::Message as _;
 use sesame_proto::schema::{self, Port};
 
-use super::{Context, Problem, Resource, filter_chains, l4, udp, wrappers};
+use crate::context::RenderContext;
+use crate::l4::{self, udp};
+use crate::limits::CONNECTION_BUFFER;
+use crate::rendered::{Problems, Resource, by_name};
+use crate::wrappers;
 
-/// How much Envoy buffers of one connection. Its default of 1 MiB is for trusted clients.
-pub(super) const CONNECTION_BUFFER: u32 = 32 * 1024;
-
-/// The listeners of all ports.
-pub(super) fn render(
+/// Returns the listeners of all ports, by name.
+pub(crate) fn render(
     ports: &[Port],
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
 ) -> Vec<Resource> {
     let mut listeners = Vec::new();
     for port in ports {
-        let bind = context
-            .options
-            .port_map
-            .get(&port.port)
-            .copied()
-            .unwrap_or(port.port);
+        let bind = context.options.port_map.get(&port.port);
+        let bind = *bind.unwrap_or(&port.port);
         if !(1..=65_535).contains(&bind) {
+            let reason = format!(
+                "port {bind} cannot be bound; expected 1 to 65535; the listener is left out"
+            );
             for listener in &port.listeners {
-                problems.push(Problem::new(
-                    &listener.name,
-                    format!(
-                        "port {bind} cannot be bound; expected 1 to 65535; the listener is left out"
-                    ),
-                ));
+                problems.add(&listener.name, &*reason);
             }
             continue;
         }
@@ -53,26 +50,18 @@ pub(super) fn render(
             schema::Transport::Tcp => tcp(port, context, problems),
             schema::Transport::Udp => udp(port, context, problems),
         };
-        listeners.extend(
-            context
-                .options
-                .addresses
-                .iter()
-                .map(|address| at(&template, port.transport(), *address, bind)),
-        );
+        let addresses = &context.options.addresses;
+        listeners.extend(addresses.iter().map(|ip| at(&template, port, *ip, bind)));
     }
-    listeners
+    by_name(listeners, problems)
 }
 
-fn tcp(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> EnvoyListener {
+fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> EnvoyListener {
     let mut filter_chains = filter_chains::render(port, context, problems);
     if filter_chains.is_empty() {
         // Bound, so that clients see the same whether or not a route is there; every connection is closed.
-        filter_chains.push(FilterChain {
-            name: format!("refused/{}", port.port),
-            filters: vec![l4::refuse("tcp", port.port)],
-            ..Default::default()
-        });
+        let name = format!("refused/{}", port.port);
+        filter_chains.push(filter_chains::chain(&name, l4::refuse("tcp", port.port)));
     }
     let inspects_tls = filter_chains
         .iter()
@@ -92,7 +81,7 @@ fn tcp(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> Envoy
     }
 }
 
-fn udp(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> EnvoyListener {
+fn udp(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> EnvoyListener {
     EnvoyListener {
         listener_filters: vec![listener_filter(
             "envoy.filters.udp_listener.udp_proxy",
@@ -103,20 +92,16 @@ fn udp(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> Envoy
     }
 }
 
-fn at(
-    template: &EnvoyListener,
-    transport: schema::Transport,
-    address: IpAddr,
-    port: u32,
-) -> Resource {
-    let (word, protocol) = match transport {
+/// Returns the listener of a port at one address.
+fn at(template: &EnvoyListener, port: &Port, address: IpAddr, bind: u32) -> Resource {
+    let (word, protocol) = match port.transport() {
         schema::Transport::Tcp => ("tcp", Transport::Tcp),
         schema::Transport::Udp => ("udp", Transport::Udp),
     };
-    let name = format!("{word}/{address}/{port}");
+    let name = format!("{word}/{address}/{bind}");
     let listener = EnvoyListener {
         name: name.clone(),
-        address: Some(wrappers::socket(address.to_string(), port, protocol)),
+        address: Some(wrappers::socket(address, bind, protocol)),
         ..template.clone()
     };
     Resource {

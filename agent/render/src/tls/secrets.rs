@@ -10,14 +10,14 @@ use prost::Message as _;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{KeyRef, TrustBundle};
 
-use super::{Problem, Resource};
+use crate::rendered::{Problems, Resource, by_name};
 
-/// One secret for each key that the snapshot names and the host has, and for each trust bundle.
-pub(super) fn render(
+/// Returns one secret for each key that the snapshot names and the host has, and for each trust bundle, by name.
+pub(crate) fn render(
     key_refs: &[KeyRef],
     keys: &[KeyPair],
     trust_bundles: &[TrustBundle],
-    problems: &mut Vec<Problem>,
+    problems: &mut Problems,
 ) -> Vec<Resource> {
     let pairs: BTreeMap<&str, &KeyPair> = keys.iter().map(|k| (k.name.as_str(), k)).collect();
     let mut names = BTreeSet::new();
@@ -30,57 +30,49 @@ pub(super) fn render(
     } in key_refs
     {
         let Some(pair) = pairs.get(name.as_str()) else {
-            problems.push(Problem::new(
+            problems.add(
                 name,
                 "the key pair is named by the snapshot but is not on this host; what needs it is left out",
-            ));
+            );
             continue;
         };
         // Rotation reaches the host in two steps. The pair that is here is newer or older, and serves.
-        if !digest.is_empty() && pair.digest() != *digest {
-            problems.push(Problem::new(
+        let found = pair.digest();
+        if !digest.is_empty() && found != *digest {
+            problems.add(
                 name,
-                format!(
-                    "the key pair on this host has digest {}, the snapshot names {digest}; it is used all the same",
-                    pair.digest()
-                ),
-            ));
+                format!("the key pair on this host has digest {found}, the snapshot names {digest}; it is used all the same"),
+            );
         }
         if names.insert(name) {
-            secrets.push(encode(name, key_pair(pair)));
+            let KeyPair {
+                name: _,
+                certificate_chain,
+                private_key,
+            } = pair;
+            let pair = TlsCertificate {
+                certificate_chain: Some(inline(certificate_chain)),
+                private_key: Some(inline(private_key)),
+                ..Default::default()
+            };
+            secrets.push(encode(name, secret::Type::TlsCertificate(pair)));
         }
     }
     for TrustBundle { name, pem } in trust_bundles {
         if !names.insert(name) {
-            problems.push(Problem::new(
+            problems.add(
                 name,
                 "a trust bundle has the name of another secret; it is left out",
-            ));
+            );
             continue;
         }
-        secrets.push(encode(name, trust_bundle(pem)));
+        let bundle = CertificateValidationContext {
+            trusted_ca: Some(inline(pem.as_bytes())),
+            ..Default::default()
+        };
+        secrets.push(encode(name, secret::Type::ValidationContext(bundle)));
     }
-    secrets
-}
-
-fn key_pair(pair: &KeyPair) -> secret::Type {
-    let KeyPair {
-        name: _,
-        certificate_chain,
-        private_key,
-    } = pair;
-    secret::Type::TlsCertificate(TlsCertificate {
-        certificate_chain: Some(inline(certificate_chain)),
-        private_key: Some(inline(private_key)),
-        ..Default::default()
-    })
-}
-
-fn trust_bundle(pem: &str) -> secret::Type {
-    secret::Type::ValidationContext(CertificateValidationContext {
-        trusted_ca: Some(inline(pem.as_bytes())),
-        ..Default::default()
-    })
+    by_name(secrets, problems)
 }
 
 fn inline(bytes: &[u8]) -> DataSource {
@@ -91,13 +83,12 @@ fn inline(bytes: &[u8]) -> DataSource {
 }
 
 fn encode(name: &str, secret: secret::Type) -> Resource {
+    let secret = Secret {
+        name: name.to_owned(),
+        r#type: Some(secret),
+    };
     Resource {
         name: name.to_owned(),
-        bytes: Secret {
-            name: name.to_owned(),
-            r#type: Some(secret),
-        }
-        .encode_to_vec()
-        .into(),
+        bytes: secret.encode_to_vec().into(),
     }
 }

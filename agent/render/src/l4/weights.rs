@@ -2,43 +2,44 @@
 
 use sesame_proto::schema::WeightedBackend;
 
-use super::{Context, Problem};
+use crate::context::RenderContext;
+use crate::rendered::Problems;
 
 /// The cluster that is never there. A share of requests sent to it is answered with 500, a share of
 /// connections is closed.
 pub const REFUSED_CLUSTER: &str = "refused";
 
 /// One backend's part.
-pub(super) struct Share<'a> {
+pub(crate) struct Share<'a> {
     /// A cluster of the snapshot, or [`REFUSED_CLUSTER`].
-    pub(super) cluster: &'a str,
+    pub(crate) cluster: &'a str,
     /// At least 1.
-    pub(super) weight: u32,
-    pub(super) backend: &'a WeightedBackend,
+    pub(crate) weight: u32,
+    pub(crate) backend: &'a WeightedBackend,
 }
 
-/// The backends of positive weight, in their order. Their sum fits 32 bits, as Envoy demands.
-pub(super) fn shares<'a>(
+/// Returns the backends of positive weight, in their order. Their sum fits 32 bits, as Envoy demands.
+pub(crate) fn shares<'a>(
     object: &str,
     backends: &'a [WeightedBackend],
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
 ) -> Vec<Share<'a>> {
     let total: u64 = backends.iter().map(|b| u64::from(b.weight)).sum();
-    let divisor = u32::try_from(total.div_ceil(u64::from(MOST)))
+    let divisor = u32::try_from(total.div_ceil(u64::from(MAX_TOTAL_WEIGHT)))
         .unwrap_or(u32::MAX)
         .max(1);
     let mut shares = Vec::with_capacity(backends.len());
     for backend in backends.iter().filter(|b| b.weight > 0) {
         let name = backend.backend.as_str();
-        let cluster = if context.clusters.contains(name) {
+        let cluster = if context.has_cluster(name) {
             name
         } else {
             if !name.is_empty() {
-                problems.push(Problem::new(
+                problems.add(
                     object,
                     format!("backend `{name}` has no cluster; its share is refused"),
-                ));
+                );
             }
             REFUSED_CLUSTER
         };
@@ -53,4 +54,4 @@ pub(super) fn shares<'a>(
 }
 
 /// Leaves room for shares that are rounded up to 1.
-const MOST: u32 = u32::MAX / 2;
+const MAX_TOTAL_WEIGHT: u32 = u32::MAX / 2;

@@ -1,4 +1,6 @@
-//! TLS on both sides: what clients are shown, and what backends must show.
+//! TLS on both sides: the certificates that clients are shown, and those that backends must show.
+
+pub(crate) mod secrets;
 
 use envoy_types::pb::envoy::config::core::v3::{
     DataSource, TransportSocket, data_source::Specifier, transport_socket,
@@ -16,34 +18,35 @@ use envoy_types::util::pack_any;
 use prost::{Message, Name};
 use sesame_proto::schema::{AppProtocol, BackendTls, TlsTermination};
 
-use super::{Context, config_sources, wrappers};
+use crate::context::RenderContext;
+use crate::rendered::find;
+use crate::{config_sources, wrappers};
 
-/// Terminates TLS. `alpn` is what is offered to clients, best first.
-pub(super) fn downstream(
+/// Terminates TLS. `alpn` are the protocols that are offered to clients, best first.
+pub(crate) fn downstream(
     tls: &TlsTermination,
     alpn: &[&str],
-    context: &Context<'_>,
+    context: &RenderContext<'_>,
 ) -> Result<TransportSocket, String> {
     let TlsTermination {
         keys,
         client_trust_bundle,
         client_insecure_fallback,
     } = tls;
-    let certificates = Certificates::of(keys, context)?;
-    let mut require_client_certificate = false;
-    let mut validation = None;
-    if !client_trust_bundle.is_empty() {
-        // Without the bundle, nobody could be validated: closed, not open.
-        let mut how = CertificateValidationContext::default();
-        if *client_insecure_fallback {
-            // Asks, and takes whatever comes, or nothing.
-            how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
-        } else {
-            require_client_certificate = true;
-        }
-        validation = Some(validated(how, client_trust_bundle, context)?);
-    }
-    Ok(socket(&DownstreamTlsContext {
+    let certificates = OwnCertificates::of(keys, context)?;
+    let asks = !client_trust_bundle.is_empty();
+    let validation = asks
+        .then(|| {
+            // Without the bundle, nobody could be validated: closed, not open.
+            let mut how = CertificateValidationContext::default();
+            if *client_insecure_fallback {
+                // Asks, and takes whatever comes, or nothing.
+                how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
+            }
+            validated(how, client_trust_bundle, context)
+        })
+        .transpose()?;
+    Ok(socket(DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(parameters()),
             tls_certificates: certificates.inline,
@@ -53,18 +56,16 @@ pub(super) fn downstream(
             ..Default::default()
         }),
         // Said where a client is asked: Envoy's default is about to change.
-        require_client_certificate: (!client_trust_bundle.is_empty())
-            .then(|| wrappers::boolean(require_client_certificate))
-            .flatten(),
+        require_client_certificate: wrappers::boolean(!client_insecure_fallback).filter(|_| asks),
         ..Default::default()
     }))
 }
 
 /// Speaks TLS to a backend, and verifies it.
-pub(super) fn upstream(
+pub(crate) fn upstream(
     tls: &BackendTls,
     protocol: AppProtocol,
-    context: &Context<'_>,
+    context: &RenderContext<'_>,
 ) -> Result<TransportSocket, String> {
     let BackendTls {
         sni,
@@ -109,10 +110,10 @@ pub(super) fn upstream(
         validated(validation, trust_bundle, context)?
     };
     let client_key = match client_key.as_str() {
-        "" => Certificates::default(),
-        _ => Certificates::of(std::slice::from_ref(client_key), context)?,
+        "" => OwnCertificates::default(),
+        _ => OwnCertificates::of(std::slice::from_ref(client_key), context)?,
     };
-    Ok(socket(&UpstreamTlsContext {
+    Ok(socket(UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(parameters()),
             tls_certificates: client_key.inline,
@@ -142,25 +143,22 @@ fn parameters() -> TlsParameters {
 
 /// Own certificates with their keys: all in files, or all inline, because Envoy takes no mixture.
 #[derive(Default)]
-struct Certificates {
+struct OwnCertificates {
     in_files: Vec<SdsSecretConfig>,
     inline: Vec<TlsCertificate>,
 }
 
-impl Certificates {
-    /// Those of `names` that are there; an error if that is none.
-    fn of(names: &[String], context: &Context<'_>) -> Result<Self, String> {
-        let there: Vec<&str> = names
+impl OwnCertificates {
+    /// Returns those of `names` that are there; an error if that is none.
+    fn of(names: &[String], context: &RenderContext<'_>) -> Result<Self, String> {
+        let there = names
             .iter()
-            .map(String::as_str)
-            .filter(|name| context.secrets.contains_key(name))
-            .collect();
+            .filter(|name| find(context.secrets, name).is_some());
+        let there: Vec<&String> = there.collect();
         let mut certificates = Self::default();
-        if there
-            .iter()
-            .any(|name| context.subscriptions.secrets.is_inline(name))
-        {
-            for name in &there {
+        let granted = &context.subscriptions.secrets;
+        if there.iter().any(|name| granted.is_inline(name)) {
+            for name in there {
                 if let Some(Type::TlsCertificate(certificate)) = inline(name, context)? {
                     certificates.inline.push(certificate);
                 }
@@ -171,18 +169,18 @@ impl Certificates {
         if certificates.inline.is_empty() && certificates.in_files.is_empty() {
             return Err(match names {
                 [] => "the listener terminates TLS but names no key pair".to_owned(),
-                [first, ..] => format!("`{first}` is not on this host"),
+                [first, ..] => not_here(first),
             });
         }
         Ok(certificates)
     }
 }
 
-/// Certificates of the other side: as `how` says, by the authorities of the bundle.
+/// Returns how certificates of the other side are verified: as `how` says, by the authorities of the bundle.
 fn validated(
     how: CertificateValidationContext,
     bundle: &str,
-    context: &Context<'_>,
+    context: &RenderContext<'_>,
 ) -> Result<ValidationContextType, String> {
     if context.subscriptions.secrets.is_inline(bundle)
         && let Some(Type::ValidationContext(authorities)) = inline(bundle, context)?
@@ -194,9 +192,7 @@ fn validated(
             },
         ));
     }
-    if !context.secrets.contains_key(bundle) {
-        return Err(format!("`{bundle}` is not on this host"));
-    }
+    find(context.secrets, bundle).ok_or_else(|| not_here(bundle))?;
     let bundle = in_file(bundle, context);
     if how == CertificateValidationContext::default() {
         return Ok(ValidationContextType::ValidationContextSdsSecretConfig(
@@ -212,28 +208,27 @@ fn validated(
     ))
 }
 
-/// The content of a secret.
-fn inline(name: &str, context: &Context<'_>) -> Result<Option<Type>, String> {
-    let bytes = context
-        .secrets
-        .get(name)
-        .ok_or_else(|| format!("`{name}` is not on this host"))?;
-    let secret = Secret::decode(*bytes).map_err(|_| format!("`{name}` is not a secret"))?;
+/// Returns the content of a secret.
+fn inline(name: &str, context: &RenderContext<'_>) -> Result<Option<Type>, String> {
+    let secret = find(context.secrets, name).ok_or_else(|| not_here(name))?;
+    let secret = Secret::decode(&*secret.bytes).map_err(|_| format!("`{name}` is not a secret"))?;
     Ok(secret.r#type)
 }
 
-fn in_file(name: &str, context: &Context<'_>) -> SdsSecretConfig {
+fn not_here(name: &str) -> String {
+    format!("`{name}` is not on this host")
+}
+
+fn in_file(name: &str, context: &RenderContext<'_>) -> SdsSecretConfig {
     SdsSecretConfig {
         name: name.to_owned(),
         sds_config: Some(config_sources::file(&context.options.layout.sds(name))),
     }
 }
 
-fn socket<M: Message + Name + Clone>(context: &M) -> TransportSocket {
+fn socket(context: impl Message + Name) -> TransportSocket {
     TransportSocket {
         name: "envoy.transport_sockets.tls".to_owned(),
-        config_type: Some(transport_socket::ConfigType::TypedConfig(pack_any(
-            context.clone(),
-        ))),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(pack_any(context))),
     }
 }

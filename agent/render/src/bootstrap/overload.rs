@@ -62,7 +62,7 @@ pub(super) fn manager(limits: &Limits) -> OverloadManager {
     }
 }
 
-/// Who says nothing for so long is let go when there is no heap left.
+/// Returns the seconds after which a silent client is let go when there is no heap left.
 fn timers() -> ScaleTimersOverloadActionConfig {
     let timer = |timer: TimerType, seconds| ScaleTimer {
         timer: timer.into(),

@@ -1,6 +1,6 @@
 //! Endpoint sets: an EDS file each, or inline in their cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use envoy_types::pb::envoy::config::core::v3::socket_address::Protocol;
@@ -11,27 +11,28 @@ use prost::Message as _;
 use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
 
-use super::{Context, Problem, Resource, wrappers};
+use crate::context::{EndpointRules, RenderContext};
 use crate::http::sessions;
+use crate::rendered::{Problems, Resource};
+use crate::wrappers;
 
 /// Endpoint sets by name.
-pub(super) type Sets<'a> = BTreeMap<&'a str, &'a EndpointSet>;
+pub(crate) type Sets<'a> = BTreeMap<&'a str, &'a EndpointSet>;
 
-pub(super) fn sets(endpoints: &[EndpointSet]) -> Sets<'_> {
+pub(crate) fn sets(endpoints: &[EndpointSet]) -> Sets<'_> {
     endpoints.iter().map(|s| (s.name.as_str(), s)).collect()
 }
 
-/// The endpoint sets of which at least one cluster reads a file.
-pub(super) fn render(
+/// Returns the endpoint sets of which at least one cluster reads a file, by name.
+pub(crate) fn render(
     backends: &[&Backend],
     sets: &Sets<'_>,
-    context: &Context<'_>,
+    context: &RenderContext<'_>,
 ) -> Vec<Resource> {
     // By name, so that the clusters that share a set share its file.
     let mut read: BTreeMap<&str, (&Backend, &[u8])> = BTreeMap::new();
     for backend in backends.iter().filter(|b| {
-        context.subscriptions.endpoints.contains(b.name.as_str())
-            && context.clusters.contains(b.name.as_str())
+        context.subscriptions.endpoints.contains(b.name.as_str()) && context.has_cluster(&b.name)
     }) {
         let (last, session_key) = read
             .entry(backend.endpoints.as_str())
@@ -54,19 +55,9 @@ pub(super) fn render(
         .collect()
 }
 
-/// Which endpoints this host serves. A snapshot's word is not taken for it: who may write an endpoint shard could send
-/// requests to the host itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EndpointRules {
-    /// Addresses of the host itself, of its link and of its cloud's metadata, too.
-    pub local: bool,
-    /// Where Envoy and the agent listen: requests would go round.
-    pub own: BTreeSet<SocketAddr>,
-}
-
-/// Endpoints that are left out: those that are none, for which Envoy would refuse the whole set, and those that no
+/// Notes the endpoints that are left out: those that are none, for which Envoy would refuse the whole set, and those that no
 /// request may go to.
-pub(super) fn check(endpoints: &[EndpointSet], rules: &EndpointRules, problems: &mut Vec<Problem>) {
+pub(crate) fn check(endpoints: &[EndpointSet], rules: &EndpointRules, problems: &mut Problems) {
     for EndpointSet { name, endpoints } in endpoints {
         let mut refused = endpoints
             .iter()
@@ -78,20 +69,15 @@ pub(super) fn check(endpoints: &[EndpointSet], rules: &EndpointRules, problems: 
             0 => format!("{first}; it is left out"),
             more => format!("{first}; it and {more} more are left out"),
         };
-        problems.push(Problem::new(name, what));
+        problems.add(name, what);
     }
 }
 
 fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), String> {
     let Endpoint { address, port } = endpoint;
-    let number = match u16::try_from(*port) {
-        Ok(number) if number > 0 => number,
-        _ => {
-            return Err(format!(
-                "endpoint {address:?}: port {port} is not 1 to 65535"
-            ));
-        }
-    };
+    let number = u16::try_from(*port).ok().filter(|number| *number > 0);
+    let number =
+        number.ok_or_else(|| format!("endpoint {address:?}: port {port} is not 1 to 65535"))?;
     let Ok(ip) = address.parse::<IpAddr>() else {
         return Err(format!("endpoint {address:?} is not an IP address"));
     };
@@ -136,7 +122,7 @@ pub(super) fn assignment(
         .filter_map(|endpoint| socket(endpoint, rules).ok())
         .map(|(address, port)| LbEndpoint {
             host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(EnvoyEndpoint {
-                address: Some(wrappers::socket(address.to_string(), port, protocol)),
+                address: Some(wrappers::socket(address, port, protocol)),
                 ..Default::default()
             })),
             metadata: (!session_key.is_empty())
@@ -160,6 +146,8 @@ pub(super) fn assignment(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn set(endpoints: &[(&str, u32)]) -> EndpointSet {
@@ -175,12 +163,13 @@ mod tests {
         }
     }
 
-    /// What is served of a set, and what is said of it.
+    /// Returns the number of endpoints that are served of a set, and the problems.
     fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
-        let mut problems = Vec::new();
+        let mut problems = Problems::default();
         check(std::slice::from_ref(set), rules, &mut problems);
         let assignment = assignment(&set.name, Some(set), AppProtocol::Http1, &[], rules);
         let served = assignment.endpoints.iter().map(|l| l.lb_endpoints.len());
+        let problems = problems.distinct();
         let said = problems.iter().map(ToString::to_string).collect();
         (served.sum(), said)
     }

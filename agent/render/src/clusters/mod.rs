@@ -3,27 +3,34 @@
 //! A backend that cannot be reached as the snapshot says (a trust bundle that is missing, no name to
 //! verify) has no cluster at all: its share of requests is refused, never sent unverified.
 
-use std::collections::{BTreeSet, HashMap};
+pub(crate) mod endpoints;
+pub(crate) mod shares;
+
+use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds, cluster,
 };
 use envoy_types::pb::envoy::config::core::v3::{Http2ProtocolOptions, TcpKeepalive};
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
-    HttpProtocolOptions, http_protocol_options,
+    HttpProtocolOptions,
+    http_protocol_options::{
+        ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
+    },
 };
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::Message as _;
 use sesame_proto::schema::{AppProtocol, Backend};
 
-use super::endpoints::{self, Sets};
-use super::listeners::CONNECTION_BUFFER;
-use super::{Context, Problem, Resource, config_sources, tls, wrappers};
+use self::endpoints::Sets;
+use crate::context::RenderContext;
 use crate::http::sessions;
-use crate::limits::Limits;
+use crate::limits::{CONNECTION_BUFFER, Limits};
+use crate::rendered::{Problems, Resource, by_name};
+use crate::{config_sources, tls, wrappers};
 
-/// How long a connection to an endpoint may take to open, in seconds.
+/// Seconds that a connection to an endpoint may take to open.
 const CONNECT_TIMEOUT: u32 = 5;
 /// Envoy's default of 1,024 requests a cluster turns into 503 under load. Those that wait are limited by the heap, and
 /// connections by the backend's share (`shares`); until that is read, by Envoy's default.
@@ -31,41 +38,40 @@ const MOST_IN_FLIGHT: u32 = 100_000;
 /// Envoy's default of 3 retries at once turns a rolling restart into errors.
 const MOST_RETRIES: u32 = 1_024;
 
-/// The clusters, and the names of the backends that have one.
-pub(super) fn render<'a>(
-    backends: &[&'a Backend],
+/// Returns the clusters of backends, by name.
+pub(crate) fn render(
+    backends: &[&Backend],
     sets: &Sets<'_>,
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
-) -> (Vec<Resource>, BTreeSet<&'a str>) {
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
+) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(backends.len());
-    let mut usable = BTreeSet::new();
     for backend in backends {
-        match cluster(backend, sets, context) {
-            Ok(cluster) => {
-                usable.insert(backend.name.as_str());
-                let for_sessions = if backend.session_key.is_empty() {
-                    Vec::new()
-                } else {
-                    sessions::clusters(&cluster)
-                };
-                for cluster in for_sessions.into_iter().chain([cluster]) {
-                    clusters.push(Resource {
-                        bytes: cluster.encode_to_vec().into(),
-                        name: cluster.name,
-                    });
-                }
-            }
-            Err(reason) => problems.push(Problem::new(
-                &backend.name,
-                format!("{reason}; its share of requests is refused"),
-            )),
+        let cluster = cluster(backend, sets, context);
+        let refused = "its share of requests is refused";
+        let Some(cluster) = problems.value(&backend.name, cluster, refused) else {
+            continue;
+        };
+        if !backend.session_key.is_empty() {
+            clusters.extend(sessions::clusters(&cluster).map(encode));
         }
+        clusters.push(encode(cluster));
     }
-    (clusters, usable)
+    by_name(clusters, problems)
 }
 
-fn cluster(backend: &Backend, sets: &Sets<'_>, context: &Context<'_>) -> Result<Cluster, String> {
+fn encode(cluster: Cluster) -> Resource {
+    Resource {
+        bytes: cluster.encode_to_vec().into(),
+        name: cluster.name,
+    }
+}
+
+fn cluster(
+    backend: &Backend,
+    sets: &Sets<'_>,
+    context: &RenderContext<'_>,
+) -> Result<Cluster, String> {
     let Backend {
         name,
         endpoints,
@@ -121,25 +127,19 @@ fn cluster(backend: &Backend, sets: &Sets<'_>, context: &Context<'_>) -> Result<
 fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
     match protocol {
         AppProtocol::Http2 => {
+            let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
+            let explicit = ExplicitHttpConfig {
+                protocol_config: Some(http2),
+            };
             let options = HttpProtocolOptions {
-                upstream_protocol_options: Some(
-                    http_protocol_options::UpstreamProtocolOptions::ExplicitHttpConfig(
-                        http_protocol_options::ExplicitHttpConfig {
-                            protocol_config: Some(
-                                http_protocol_options::explicit_http_config::ProtocolConfig::Http2ProtocolOptions(
-                                    Http2ProtocolOptions::default(),
-                                ),
-                            ),
-                        },
-                    ),
-                ),
+                upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
+                    explicit,
+                )),
                 ..Default::default()
             };
+            let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
             // The only entry: prost writes more than one in random order.
-            HashMap::from([(
-                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(),
-                pack_any(options),
-            )])
+            HashMap::from([(name.to_owned(), pack_any(options))])
         }
         AppProtocol::Http1
         | AppProtocol::Websocket

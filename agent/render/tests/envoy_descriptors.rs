@@ -1,16 +1,14 @@
-//! Writes `data/envoy-api.binpb.zst`: the descriptors with which Envoy resources are printed.
+//! Derives `data/envoy-api.binpb.zst`, the descriptors with which Envoy resources are printed, and compares.
 //!
-//! The crate `envoy-types` ships the descriptors of the whole Envoy API with every comment. What is kept is
-//! the files that the messages we render need, without comments, options, services and unused imports.
-//!
-//! ```text
-//! cargo run -p sesame-render --example envoy_descriptors
-//! ```
+//! The crate `envoy-types` ships the descriptors of the whole Envoy API with every comment. Kept are the files that the
+//! messages we render need, without comments, options, services and unused imports. After an update of that crate, or with
+//! another message in `ROOTS`, `SESAME_SET_DESCRIPTORS=1 cargo test -p sesame-render --test envoy_descriptors` writes the
+//! file anew.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "it writes a file of this crate"
+    reason = "it reads and writes a file of this crate"
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,17 +49,23 @@ const ROOTS: [&str; 24] = [
     ".envoy.service.discovery.v3.DiscoveryResponse",
 ];
 
-#[allow(dead_code, reason = "the test that compares includes this file")]
-fn main() -> Result<(), Box<dyn Error>> {
-    let agent = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let target = agent.join("data/envoy-api.binpb.zst");
-    std::fs::create_dir_all(agent.join("data"))?;
-    std::fs::write(target, zstd::encode_all(&*derive()?, 19)?)?;
+#[test]
+fn the_descriptors_are_those_of_the_envoy_types_that_we_build_with() -> Result<(), Box<dyn Error>> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/envoy-api.binpb.zst");
+    let derived = derive()?;
+    if std::env::var_os("SESAME_SET_DESCRIPTORS").is_some() {
+        std::fs::write(&file, zstd::encode_all(&*derived, 19)?)?;
+    }
+    let kept = zstd::decode_all(&*std::fs::read(&file)?)?;
+    assert!(
+        kept == derived,
+        "run it again with SESAME_SET_DESCRIPTORS=1"
+    );
     Ok(())
 }
 
-/// The pruned descriptors, encoded.
-pub(crate) fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
+/// Returns the pruned descriptors, encoded.
+fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     let all = FileDescriptorSet::decode(&*std::fs::read(source()?)?)?;
     let files: BTreeMap<&str, &FileDescriptorProto> =
         all.file.iter().map(|file| (file.name(), file)).collect();
@@ -130,7 +134,7 @@ pub(crate) fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(FileDescriptorSet { file }.encode_to_vec())
 }
 
-/// `types.bin` of the `envoy-types` that we build with.
+/// Returns the path of `types.bin` of the `envoy-types` that we build with.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--offline"])

@@ -3,8 +3,6 @@
 //! Works on any subset of what was rendered, so that a culprit can be looked for by halves. Keys are
 //! inline: the caller writes the file 0600.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
@@ -23,9 +21,9 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::{DecodeError, Message, Name};
 
-use super::{Rendered, Resource, bootstrap};
+use crate::rendered::{Rendered, Resource, find};
 
-/// The rendered resources as one static bootstrap. Fails only on bytes that `render` did not write.
+/// Returns the rendered resources as one static bootstrap. Fails only on bytes that `render` did not write.
 pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     let Rendered {
         listeners,
@@ -37,39 +35,24 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         shares: _,
         problems: _,
     } = rendered;
-    let tables = by_name(route_tables);
-    let endpoints = by_name(endpoints);
+    let listeners = listeners.iter().map(|it| listener(it, route_tables));
+    let clusters = clusters.iter().map(|it| cluster(it, endpoints));
+    let secrets = secrets.iter().map(|it| Secret::decode(&*it.bytes));
     let bootstrap = Bootstrap {
-        node: Some(bootstrap::node()),
-        layered_runtime: Some(bootstrap::runtime()),
+        node: Some(super::node()),
+        layered_runtime: Some(super::runtime()),
         static_resources: Some(StaticResources {
-            listeners: listeners
-                .iter()
-                .map(|resource| listener(resource, &tables))
-                .collect::<Result<_, _>>()?,
-            clusters: clusters
-                .iter()
-                .map(|resource| cluster(resource, &endpoints))
-                .collect::<Result<_, _>>()?,
-            secrets: secrets
-                .iter()
-                .map(|resource| Secret::decode(&*resource.bytes))
-                .collect::<Result<_, _>>()?,
+            listeners: listeners.collect::<Result<_, _>>()?,
+            clusters: clusters.collect::<Result<_, _>>()?,
+            secrets: secrets.collect::<Result<_, _>>()?,
         }),
         ..Default::default()
     };
     Ok(bootstrap.encode_to_vec().into())
 }
 
-fn by_name(resources: &[Resource]) -> BTreeMap<&str, &Resource> {
-    resources.iter().map(|r| (r.name.as_str(), r)).collect()
-}
-
-/// Route tables and secrets move inline.
-fn listener(
-    resource: &Resource,
-    tables: &BTreeMap<&str, &Resource>,
-) -> Result<Listener, DecodeError> {
+/// Returns a listener with its route tables inline.
+fn listener(resource: &Resource, tables: &[Resource]) -> Result<Listener, DecodeError> {
     let mut listener = Listener::decode(&*resource.bytes)?;
     for chain in &mut listener.filter_chains {
         for filter in &mut chain.filters {
@@ -80,7 +63,7 @@ fn listener(
                     };
                     let name = rds.route_config_name.as_str();
                     // Not among this subset: a table without routes takes its place.
-                    let table = match tables.get(name) {
+                    let table = match find(tables, name) {
                         Some(table) => RouteConfiguration::decode(&*table.bytes)?,
                         None => RouteConfiguration {
                             name: name.to_owned(),
@@ -97,13 +80,11 @@ fn listener(
     Ok(listener)
 }
 
-fn cluster(
-    resource: &Resource,
-    endpoints: &BTreeMap<&str, &Resource>,
-) -> Result<Cluster, DecodeError> {
+/// Returns a cluster with its endpoints inline.
+fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, DecodeError> {
     let mut cluster = Cluster::decode(&*resource.bytes)?;
     if let Some(eds) = cluster.eds_cluster_config.take() {
-        let mut assignment = match endpoints.get(eds.service_name.as_str()) {
+        let mut assignment = match find(endpoints, &eds.service_name) {
             Some(resource) => ClusterLoadAssignment::decode(&*resource.bytes)?,
             None => ClusterLoadAssignment::default(),
         };
@@ -117,42 +98,41 @@ fn cluster(
     Ok(cluster)
 }
 
+/// Takes the files out of a TLS context: a secret without a source is a static one.
 fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeError> {
     let Some(transport_socket::ConfigType::TypedConfig(config)) =
         socket.and_then(|socket| socket.config_type.as_mut())
     else {
         return Ok(());
     };
-    change(config, |tls: &mut DownstreamTlsContext| {
-        without_files(tls.common_tls_context.as_mut());
+    let without_files = |context: &mut Option<CommonTlsContext>| {
+        let Some(context) = context else {
+            return Ok(());
+        };
+        for secret in &mut context.tls_certificate_sds_secret_configs {
+            secret.sds_config = None;
+        }
+        let validation = match &mut context.validation_context_type {
+            Some(ValidationContextType::ValidationContextSdsSecretConfig(secret)) => Some(secret),
+            Some(ValidationContextType::CombinedValidationContext(combined)) => {
+                combined.validation_context_sds_secret_config.as_mut()
+            }
+            _ => None,
+        };
+        if let Some(secret) = validation {
+            secret.sds_config = None;
+        }
         Ok(())
+    };
+    change(config, |tls: &mut DownstreamTlsContext| {
+        without_files(&mut tls.common_tls_context)
     })?;
     change(config, |tls: &mut UpstreamTlsContext| {
-        without_files(tls.common_tls_context.as_mut());
-        Ok(())
+        without_files(&mut tls.common_tls_context)
     })
 }
 
-/// A secret without a source is a static one.
-fn without_files(context: Option<&mut CommonTlsContext>) {
-    let Some(context) = context else { return };
-    for secret in &mut context.tls_certificate_sds_secret_configs {
-        secret.sds_config = None;
-    }
-    match &mut context.validation_context_type {
-        Some(ValidationContextType::ValidationContextSdsSecretConfig(secret)) => {
-            secret.sds_config = None;
-        }
-        Some(ValidationContextType::CombinedValidationContext(combined)) => {
-            if let Some(secret) = &mut combined.validation_context_sds_secret_config {
-                secret.sds_config = None;
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Changes what is inside if it is of this type.
+/// Changes the message inside if it is of this type.
 fn change<M: Message + Name + Default>(
     config: &mut Any,
     change: impl FnOnce(&mut M) -> Result<(), DecodeError>,

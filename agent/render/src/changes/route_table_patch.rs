@@ -5,44 +5,47 @@
 //! outcome, and the caller renders the whole.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use prost::Message as _;
 use sesame_proto::encoded::EncodedTable;
 use sesame_proto::schema::VirtualHost;
 use sesame_proto::wire::{append, contents};
 
-use super::{Context, Problem, Resource};
+use crate::context::RenderContext;
 use crate::http::route_tables::{self, VIRTUAL_HOSTS, check_domain};
+use crate::rendered::{Problems, Resource};
 
 /// Renders the tables of `new`, given those that were rendered of `old` without a problem.
 pub(super) fn render(
     rendered: &[Resource],
     old: &[EncodedTable<'_>],
     new: &[EncodedTable<'_>],
-    context: &Context<'_>,
-) -> Option<Vec<Resource>> {
+    context: &RenderContext<'_>,
+) -> Option<Arc<[Resource]>> {
     if old.len() != rendered.len() || old.len() != new.len() {
         return None;
     }
-    let mut resources = Vec::with_capacity(new.len());
-    for ((old, new), rendered) in old.iter().zip(new).zip(rendered) {
+    let tables = old.iter().zip(new).zip(rendered);
+    let table = |((old, new), rendered): ((&EncodedTable<'_>, &EncodedTable<'_>), &Resource)| {
         if old.name != new.name || old.name != rendered.name {
-            return None;
+            None
+        } else if old.hosts == new.hosts {
+            Some(rendered.clone())
+        } else {
+            let bytes = table(rendered, old, new, context)?.into();
+            let name = rendered.name.clone();
+            Some(Resource { name, bytes })
         }
-        let bytes = table(rendered, old, new, context)?;
-        resources.push(Resource {
-            name: rendered.name.clone(),
-            bytes: bytes.into(),
-        });
-    }
-    Some(resources)
+    };
+    tables.map(table).collect()
 }
 
 fn table(
     rendered: &Resource,
     old: &EncodedTable<'_>,
     new: &EncodedTable<'_>,
-    context: &Context<'_>,
+    context: &RenderContext<'_>,
 ) -> Option<Vec<u8>> {
     let mut bytes = route_tables::head(new.name);
     let hosts = rendered.bytes.strip_prefix(bytes.as_slice())?;
@@ -57,9 +60,10 @@ fn table(
     } else {
         old.domains().zip(0..).collect()
     };
-    bytes.reserve(rendered.bytes.len());
+    // With room for a host that grows: growing the whole would copy it again.
+    bytes.reserve(rendered.bytes.len() + rendered.bytes.len() / 64);
     let mut seen = BTreeSet::new();
-    let mut problems: Vec<Problem> = Vec::new();
+    let mut problems = Problems::default();
     let mut host = Vec::new();
     for (place, new) in new.hosts.iter().enumerate() {
         let place = if in_place {

@@ -28,14 +28,16 @@ use envoy_types::util::pack_any;
 use prost::{Message, Name};
 use sesame_proto::schema::Port;
 
-use super::weights::{self, Share};
-use super::{Context, Problem, REFUSED_CLUSTER, wrappers};
+use super::weights::{self, REFUSED_CLUSTER, Share};
+use crate::context::RenderContext;
+use crate::rendered::Problems;
+use crate::wrappers;
 
-/// How long nothing of a session may move: each is a socket.
+/// Milliseconds for which nothing of a session may move: each is a socket.
 const SESSION_MS: u64 = 30_000;
 
 /// Sends datagrams to the backends of the first route; drops them without one.
-pub(super) fn proxy(port: &Port, context: &Context<'_>, problems: &mut Vec<Problem>) -> Any {
+pub(crate) fn proxy(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> Any {
     let route = port.listeners.iter().find_map(|l| l.l4_routes.first());
     let shares = route.map_or_else(Vec::new, |route| {
         weights::shares(&route.name, &route.backends, context, problems)
@@ -62,33 +64,25 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     match shares {
         [] => cluster(REFUSED_CLUSTER.to_owned()),
         [only] => cluster(only.cluster.to_owned()),
-        several => RouteSpecifier::Matcher(matcher(several)),
+        [others @ .., last] => RouteSpecifier::Matcher(matcher(others, last)),
     }
 }
 
-/// The first backend takes the highest hashes, the next those below, and the last takes the rest.
-fn matcher(shares: &[Share<'_>]) -> Matcher {
-    let Some((last, others)) = shares.split_last() else {
-        return Matcher {
-            on_no_match: Some(Box::new(to(REFUSED_CLUSTER))),
-            ..Default::default()
-        };
-    };
-    let modulo: u32 = shares.iter().map(|share| share.weight).sum();
+/// Returns a matcher by which the first backend takes the highest hashes, the next those below, and the last takes the rest.
+fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
+    let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
     let mut threshold = modulo;
-    let matchers: Vec<FieldMatcher> = others
-        .iter()
-        .map(|share| {
-            threshold -= share.weight;
-            FieldMatcher {
-                predicate: Some(hash_is_at_least(threshold, modulo)),
-                on_match: Some(to(share.cluster)),
-            }
-        })
-        .collect();
+    let matchers = others.iter().map(|share| {
+        threshold -= share.weight;
+        FieldMatcher {
+            predicate: Some(hash_is_at_least(threshold, modulo)),
+            on_match: Some(to(share.cluster)),
+        }
+    });
     Matcher {
-        matcher_type: (!matchers.is_empty())
-            .then_some(MatcherType::MatcherList(MatcherList { matchers })),
+        matcher_type: Some(MatcherType::MatcherList(MatcherList {
+            matchers: matchers.collect(),
+        })),
         on_no_match: Some(Box::new(to(last.cluster))),
     }
 }
@@ -96,10 +90,10 @@ fn matcher(shares: &[Share<'_>]) -> Matcher {
 fn hash_is_at_least(threshold: u32, modulo: u32) -> Predicate {
     Predicate {
         match_type: Some(MatchType::SinglePredicate(SinglePredicate {
-            input: Some(extension("source_port", &SourcePortInput::default())),
+            input: Some(extension("source_port", SourcePortInput::default())),
             matcher: Some(PredicateMatcher::CustomMatch(extension(
                 "consistent_hashing",
-                &ConsistentHashing {
+                ConsistentHashing {
                     threshold,
                     modulo,
                     seed: 0,
@@ -110,18 +104,19 @@ fn hash_is_at_least(threshold: u32, modulo: u32) -> Predicate {
 }
 
 fn to(cluster: &str) -> OnMatch {
-    let route = Route {
-        cluster: cluster.to_owned(),
-    };
+    let cluster = cluster.to_owned();
     OnMatch {
-        on_match: Some(on_match::OnMatch::Action(extension("route", &route))),
+        on_match: Some(on_match::OnMatch::Action(extension(
+            "route",
+            Route { cluster },
+        ))),
         ..Default::default()
     }
 }
 
-fn extension<M: Message + Name + Clone>(name: &str, config: &M) -> TypedExtensionConfig {
+fn extension(name: &str, config: impl Message + Name) -> TypedExtensionConfig {
     TypedExtensionConfig {
         name: name.to_owned(),
-        typed_config: Some(pack_any(config.clone())),
+        typed_config: Some(pack_any(config)),
     }
 }

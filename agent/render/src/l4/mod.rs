@@ -1,5 +1,8 @@
 //! Routes of connections.
 
+pub(crate) mod udp;
+pub(crate) mod weights;
+
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
     TcpProxy,
@@ -8,15 +11,17 @@ use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 use envoy_types::util::pack_any;
 use sesame_proto::schema::L4Route;
 
-use super::{Context, Problem, REFUSED_CLUSTER, weights};
+use self::weights::REFUSED_CLUSTER;
+use crate::context::RenderContext;
+use crate::rendered::Problems;
 
 /// Sends connections to the route's backends; closes them without a route.
-pub(super) fn tcp_proxy(
+pub(crate) fn tcp_proxy(
     protocol: &str,
     port: u32,
     route: Option<&L4Route>,
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
 ) -> Filter {
     let shares = route.map_or_else(Vec::new, |route| {
         weights::shares(&route.name, &route.backends, context, problems)
@@ -39,7 +44,7 @@ pub(super) fn tcp_proxy(
 }
 
 /// Closes every connection.
-pub(super) fn refuse(protocol: &str, port: u32) -> Filter {
+pub(crate) fn refuse(protocol: &str, port: u32) -> Filter {
     filter(
         protocol,
         port,

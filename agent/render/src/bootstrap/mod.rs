@@ -1,6 +1,9 @@
-//! What Envoy starts with: where its files are, its admin socket, its limits.
+//! The bootstrap, which Envoy starts with: paths of its files, its admin socket, its limits.
 //!
 //! Nothing here can change without a restart, so nothing of a snapshot is here.
+
+mod overload;
+pub(crate) mod static_bootstrap;
 
 use std::collections::HashMap;
 
@@ -13,20 +16,22 @@ use envoy_types::pb::envoy::config::bootstrap::v3::{
 use envoy_types::pb::envoy::config::core::v3::{Address, Node, Pipe, address};
 use envoy_types::pb::envoy::config::metrics::v3::{StatsConfig, StatsMatcher, stats_matcher};
 use envoy_types::pb::envoy::r#type::matcher::v3::{
-    ListStringMatcher, StringMatcher, string_matcher::MatchPattern,
+    ListStringMatcher, string_matcher::MatchPattern,
 };
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
 use prost::Message as _;
 
-use super::{Options, config_sources, overload, shares, wrappers};
+use crate::clusters::shares::LAYER;
+use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
+use crate::{config_sources, wrappers};
 
 /// Instructions of one expression, by RE2's own measure: more than all origins of a route or its longest prefix take.
 const MOST_OF_RE2: f64 = 20_000.0;
 
-/// The bootstrap of an Envoy that reads everything else from files. Write it as `.pb`.
-pub fn bootstrap(options: &Options) -> Bytes {
-    let Options {
+/// Returns the bootstrap of an Envoy that reads everything else from files. Write it as `.pb`.
+pub fn bootstrap(options: &RenderOptions) -> Bytes {
+    let RenderOptions {
         addresses: _,
         port_map: _,
         subscription_budget: _,
@@ -67,7 +72,7 @@ pub fn bootstrap(options: &Options) -> Bytes {
 }
 
 /// Envoy wants one; nobody reads it.
-pub(super) fn node() -> Node {
+fn node() -> Node {
     Node {
         id: "sesame".to_owned(),
         cluster: "sesame".to_owned(),
@@ -75,8 +80,8 @@ pub(super) fn node() -> Node {
     }
 }
 
-/// What holds wherever a configuration is judged.
-pub(super) fn runtime() -> LayeredRuntime {
+/// Returns the runtime that holds wherever a configuration is judged.
+fn runtime() -> LayeredRuntime {
     LayeredRuntime {
         layers: vec![settings()],
     }
@@ -85,9 +90,9 @@ pub(super) fn runtime() -> LayeredRuntime {
 /// Follows the file of the shares.
 fn shares(layout: &XdsLayout) -> RuntimeLayer {
     RuntimeLayer {
-        name: shares::LAYER.to_owned(),
+        name: LAYER.to_owned(),
         layer_specifier: Some(LayerSpecifier::RtdsLayer(RtdsLayer {
-            name: shares::LAYER.to_owned(),
+            name: LAYER.to_owned(),
             rtds_config: Some(config_sources::file(&layout.rtds())),
         })),
     }
@@ -137,19 +142,12 @@ fn statistics() -> StatsConfig {
             r"udp\.[^.]+\.downstream_(sess_(total|active)|sess_[rt]x_(datagrams|bytes))",
         )),
     ];
+    let list = ListStringMatcher {
+        patterns: patterns.map(wrappers::string).to_vec(),
+    };
     StatsConfig {
         stats_matcher: Some(StatsMatcher {
-            stats_matcher: Some(stats_matcher::StatsMatcher::InclusionList(
-                ListStringMatcher {
-                    patterns: patterns
-                        .into_iter()
-                        .map(|pattern| StringMatcher {
-                            ignore_case: false,
-                            match_pattern: Some(pattern),
-                        })
-                        .collect(),
-                },
-            )),
+            stats_matcher: Some(stats_matcher::StatsMatcher::InclusionList(list)),
         }),
         ..Default::default()
     }

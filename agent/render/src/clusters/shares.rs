@@ -10,12 +10,12 @@ use envoy_types::pb::google::protobuf::{Value, value};
 use prost::Message;
 use sesame_proto::schema::{AppProtocol, Backend};
 
-use super::Resource;
 use crate::http::sessions;
 use crate::limits::Limits;
+use crate::rendered::Resource;
 
 /// The name of the layer, and of the only resource in its file.
-pub(super) const LAYER: &str = "limits";
+pub(crate) const LAYER: &str = "limits";
 
 /// `envoy.service.runtime.v3.Runtime`, with its layer in the order of the keys: prost writes others in random order.
 #[derive(Clone, PartialEq, Message)]
@@ -33,8 +33,8 @@ struct Layer {
     fields: BTreeMap<String, Value>,
 }
 
-/// The encoded `Runtime` for these listeners and clusters.
-pub(super) fn render(
+/// Returns the encoded `Runtime` for these listeners and clusters.
+pub(crate) fn render(
     limits: &Limits,
     listeners: &[Resource],
     clusters: &[Resource],
@@ -51,31 +51,22 @@ pub(super) fn render(
         .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
     // Sessions of UDP clients are no connections; they are counted at their backend.
-    let listeners: Vec<&Resource> = listeners
-        .iter()
-        .filter(|listener| !listener.name.starts_with("udp/"))
-        .collect();
-    let of_listener = limits.of_listener(listeners.len());
+    let listeners = listeners.iter().filter(|it| !it.name.starts_with("udp/"));
+    let of_listener = limits.of_listener(listeners.clone().count());
     let of_backend = limits.of_backend(tcp.len());
     let of_udp_backend = limits.of_udp_backend(udp.len());
-    let connections = |cluster: &Resource, share| {
-        let key = format!("circuit_breakers.{}.default.max_connections", cluster.name);
-        (key, share)
-    };
-    let fields = listeners
-        .iter()
-        .map(|listener| {
-            let key = format!(
-                "envoy.resource_limits.listener.{}.connection_limit",
-                listener.name
-            );
-            (key, of_listener)
-        })
-        .chain(tcp.iter().map(|cluster| connections(cluster, of_backend)))
-        .chain(
-            udp.iter()
-                .map(|cluster| connections(cluster, of_udp_backend)),
-        )
+    let connections =
+        |cluster: &Resource| format!("circuit_breakers.{}.default.max_connections", cluster.name);
+    let of_listeners = listeners.map(|listener| {
+        let name = &listener.name;
+        let key = format!("envoy.resource_limits.listener.{name}.connection_limit");
+        (key, of_listener)
+    });
+    let of_tcp = tcp.iter().map(|it| (connections(it), of_backend));
+    let of_udp = udp.iter().map(|it| (connections(it), of_udp_backend));
+    let fields = of_listeners
+        .chain(of_tcp)
+        .chain(of_udp)
         .map(|(key, share)| {
             let kind = Some(value::Kind::NumberValue(share.into()));
             (key, Value { kind })
@@ -84,7 +75,7 @@ pub(super) fn render(
     runtime(fields)
 }
 
-/// The same while nothing is served.
+/// Returns the same while nothing is served.
 pub fn none() -> Bytes {
     runtime(BTreeMap::new())
 }

@@ -1,7 +1,7 @@
 //! Snapshots of strings that nobody should write: nothing panics, and Envoy takes what comes out.
 //!
 //! Regular expressions are left out of what is made up: whether RE2 takes one is the controller's to check, and Envoy's.
-//! What they cost is bounded here.
+//! Their cost is bounded here.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,9 @@ use sesame_proto::schema::{
     string_match,
 };
 
-use super::tests::{envoy, options, validate};
-use super::{render, static_bootstrap};
+use super::envoy::{envoy, validate};
+use super::parts::options;
+use crate::{render, static_bootstrap};
 
 /// Mostly short, of characters that mean something somewhere.
 fn text() -> impl Strategy<Value = String> {
@@ -320,7 +321,7 @@ proptest! {
     #[test]
     fn nothing_that_is_rendered_writes_what_frames_a_message(snapshot in snapshot()) {
         let rendered = render(&snapshot, &[], &options());
-        for table in &rendered.route_tables {
+        for table in rendered.route_tables.iter() {
             // A cookie may be called anything.
             for name in FRAMING.iter().filter(|_| !has_cookies(&snapshot)) {
                 let found = table.bytes.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name.as_bytes()));

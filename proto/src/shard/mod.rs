@@ -16,7 +16,6 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::bounds;
-use crate::digest::canonicalize;
 use crate::schema::{Manifest, Snapshot};
 
 pub use self::delta::{MAX_CHANGED_SHARDS, ShardDelta, delta};
@@ -126,15 +125,11 @@ pub enum ShardError {
 /// Returns the endpoint shard `new` with the sets that only `old` has, for the time in which readers may hold either the
 /// manifest of `old` or the next.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
-    let mut both = Snapshot {
-        endpoints: endpoint_sets(name, new)?.sets,
-        ..Snapshot::default()
-    };
-    both.endpoints.extend(endpoint_sets(name, old)?.sets);
-    // The first of a name counts, and sorting keeps it first.
-    both.endpoints.sort_by(|a, b| a.name.cmp(&b.name));
-    both.endpoints.dedup_by(|a, b| a.name == b.name);
-    canonicalize(&mut both);
+    let mut both = Snapshot::default();
+    // The first of a name counts.
+    let mut sets = endpoint_sets(name, new)?.sets;
+    sets.extend(endpoint_sets(name, old)?.sets);
+    set_endpoints(&mut both, sets);
     pack(name, &both.encode_to_vec())
 }
 
