@@ -12,6 +12,7 @@ pub mod lock;
 pub(crate) mod port_owner;
 pub(crate) mod privileged_ports;
 pub mod processes;
+pub(crate) mod service_manager;
 
 pub(crate) use bind_check::can_bind;
 pub(crate) use files::{create_directory, entries, remove_if_there, replace_file, write_file};
