@@ -3,6 +3,7 @@
 //! Every other room may ask it; it knows neither Envoy nor a snapshot.
 
 mod bind_check;
+pub(crate) mod credentials;
 pub(crate) mod durable;
 mod files;
 pub mod inotify;

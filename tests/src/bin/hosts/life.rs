@@ -58,7 +58,13 @@ async fn happens(inside: &Inside) {
     load.pass(100).await;
     let before = inside.main_pid(AGENT);
     inside
-        .meanwhile(&["systemctl", "kill", "--signal=KILL", AGENT])
+        .meanwhile(&[
+            "systemctl",
+            "kill",
+            "--kill-whom=main",
+            "--signal=KILL",
+            AGENT,
+        ])
         .await;
     another_main(inside, AGENT, before).await;
     load.pass(100).await;
@@ -133,7 +139,13 @@ async fn hangs(inside: &Inside, load: &Load) {
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(inside.main_pid(AGENT), before, "{}", inside.log());
     inside
-        .meanwhile(&["systemctl", "kill", "--signal=STOP", AGENT])
+        .meanwhile(&[
+            "systemctl",
+            "kill",
+            "--kill-whom=main",
+            "--signal=STOP",
+            AGENT,
+        ])
         .await;
     another_main(inside, AGENT, before).await;
     load.pass(100).await;
