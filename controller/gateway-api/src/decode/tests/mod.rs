@@ -1,3 +1,6 @@
+mod nulls;
+mod wrong_values;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -364,4 +367,16 @@ proptest! {
             prop_assert!(!told.contains(VALUE), "{}", told);
         }
     }
+}
+
+#[test]
+fn lists_have_no_room_to_spare() {
+    // A cluster's objects are many, their lists short, and their elements large.
+    let AnyObject::HttpRoute(route) = one(ROUTE).expect("decodes").object else {
+        panic!("not a route")
+    };
+    let spec = &route.spec;
+    assert_eq!(spec.hostnames.capacity(), 1);
+    assert_eq!(spec.rules.capacity(), 1);
+    assert_eq!(spec.rules[0].backend_refs.capacity(), 1);
 }

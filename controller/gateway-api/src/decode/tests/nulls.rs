@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use super::*;
+use super::super::*;
 
 /// The objects with every field, as JSON.
 pub(super) fn objects() -> Vec<Json> {
@@ -48,7 +48,7 @@ pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// FaultKind an object is read as from a file and from an API server, and why not.
+/// The object as it is read as from a file and from an API server, and why not.
 fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
     let told = |outcome: Result<Decoded, DecodeError>| match outcome {
         Ok(decoded) => Ok(decoded.object),
@@ -115,7 +115,7 @@ fn the_objects_have_every_field_that_is_modelled() {
         let notes = Notes::default();
         typed::read(head.known().expect("a kind"), &node, &notes).expect("an object");
         for typed in notes.types.into_inner() {
-            let super::notes::TypeRead {
+            let notes::TypeRead {
                 name,
                 fields,
                 there: set,

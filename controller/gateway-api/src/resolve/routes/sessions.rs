@@ -3,21 +3,21 @@
 use sesame_proto::schema;
 use sha2::{Digest as _, Sha256};
 
-use super::filters::headers;
-use super::syntax::durations;
-use super::syntax::names;
-use crate::api::{CookieConfig, Metadata, SessionPersistence};
+use crate::api::{CookieConfig, SessionPersistence};
+use crate::resolve::filters::headers;
+use crate::resolve::syntax::durations;
+use crate::resolve::syntax::names;
 
-/// What is served, and what of it cannot be.
+/// The part that is served, and a note on the part that cannot be.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) session: schema::SessionPersistence,
-    pub(super) note: Option<String>,
+pub(crate) struct Session {
+    pub(crate) session: schema::SessionPersistence,
+    pub(crate) note: Option<String>,
 }
 
 /// Reads the session persistence of rule `rule` of the route with this provenance; the error names the field
 /// below the rule.
-pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
+pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
     use schema::session_persistence::Kind;
     let SessionPersistence {
         session_name,
@@ -26,6 +26,7 @@ pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
         cookie_config,
     } = spec;
     let at = "sessionPersistence";
+    // Each field decides which of the next ones may be set.
     let name = match session_name.as_deref().filter(|name| !name.is_empty()) {
         None => default_name(route, rule),
         Some(name) if name.len() <= 128 && names::is_token(name) => name.to_owned(),
@@ -35,14 +36,11 @@ pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
             ));
         }
     };
-    let seconds = match absolute_timeout {
-        None => None,
-        Some(text) => {
-            let milliseconds = durations::milliseconds(text)
-                .map_err(|why| format!("{at}.absoluteTimeout: {why}"))?;
-            Some(milliseconds.div_ceil(1000))
-        }
-    };
+    let timeout = durations::read(
+        "sessionPersistence.absoluteTimeout",
+        absolute_timeout.as_deref(),
+    )?;
+    let seconds = timeout.map(|milliseconds| milliseconds.div_ceil(1000));
     let lifetime = match cookie_config {
         None => None,
         Some(CookieConfig { lifetime_type }) => lifetime_type.as_deref().or(Some("Session")),
@@ -64,7 +62,7 @@ pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
             ));
         }
         Some("Header") => {
-            headers::check_writable(&format!("{at}.sessionName"), &name)?;
+            headers::check_writable(format_args!("{at}.sessionName"), &name)?;
             Kind::Header(name)
         }
         Some(other) => {
@@ -95,21 +93,6 @@ pub(super) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
         },
         note,
     })
-}
-
-/// Returns the key of the digests that stand for the endpoints of a Service in sessions.
-///
-/// It is the same for every Gateway, host and revision, so that a session survives all of them. The UID is the part of it
-/// that clients cannot know; a Service in files mostly has none.
-pub(super) fn key(service: &Metadata) -> Vec<u8> {
-    let Metadata {
-        namespace,
-        name,
-        uid,
-        ..
-    } = service;
-    let text = format!("session persistence of Service {namespace}/{name} {uid}");
-    Sha256::digest(text).to_vec()
 }
 
 /// A name of a rule's own, so that sessions of two rules never mix; the same on every host.

@@ -1,9 +1,9 @@
 //! Attachment of routes: the accepted routes on each listener of each Gateway.
 
-use super::gateways::CheckedGateway;
-use super::listeners::CheckedListener;
-use super::parents::listeners::CommonHostname;
-use super::routes::Routes;
+use super::Routes;
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::listeners::CheckedListener;
+use crate::resolve::parents::listeners::CommonHostname;
 
 /// A Gateway and its listeners, with the routes that attach to them.
 pub(crate) struct AttachedGateway<'a, 'w> {

@@ -7,27 +7,27 @@ use crate::api::{ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
 /// All grants, by the namespace that grants and a namespace to which it does.
-pub(super) struct Grants<'w>(HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>);
+pub(crate) struct Grants<'w>(HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>);
 
 /// The object that refers, as grants name it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Referrer<'a> {
-    pub(super) group: &'a str,
-    pub(super) kind: &'a str,
-    pub(super) namespace: &'a str,
+pub(crate) struct Referrer<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) namespace: &'a str,
 }
 
 /// The object that is referred to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Referent<'a> {
-    pub(super) group: &'a str,
-    pub(super) kind: &'a str,
-    pub(super) namespace: &'a str,
-    pub(super) name: &'a str,
+pub(crate) struct Referent<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
 }
 
 impl<'w> Grants<'w> {
-    pub(super) fn new(world: &'w World) -> Self {
+    pub(crate) fn new(world: &'w World) -> Self {
         let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
         // An unknown field may narrow a grant, so that such a grant is not used.
         let understood =
@@ -50,19 +50,13 @@ impl<'w> Grants<'w> {
     }
 
     /// Returns an error that says why, if the reference is not permitted.
-    pub(super) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
+    pub(crate) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
         if self.permit(from, to) {
             return Ok(());
         }
-        let Referent {
-            group: _,
-            kind,
-            namespace,
-            name,
-        } = to;
         Err(format!(
-            "no ReferenceGrant in namespace {namespace:?} lets a {} of namespace {:?} refer to {kind} {name:?}",
-            from.kind, from.namespace
+            "no ReferenceGrant in namespace {:?} lets a {} of namespace {:?} refer to {} {:?}",
+            to.namespace, from.kind, from.namespace, to.kind, to.name
         ))
     }
 

@@ -1,8 +1,11 @@
 //! Context of one resolution: the objects, the options, and the problems that were found so far.
 
+pub(crate) mod grants;
+pub(crate) mod references;
+
 use std::borrow::Cow;
 
-use super::grants::Grants;
+use self::grants::Grants;
 use crate::api::Metadata;
 use crate::world::{Kind, ObjectKey, World};
 
@@ -37,15 +40,15 @@ pub struct Problem {
 }
 
 /// The input of every step of one resolution, and the problems that the steps add.
-pub(super) struct Context<'w, 'o> {
-    pub(super) world: &'w World,
-    pub(super) options: &'o Options,
-    pub(super) grants: Grants<'w>,
-    pub(super) problems: Problems,
+pub(crate) struct Context<'w, 'o> {
+    pub(crate) world: &'w World,
+    pub(crate) options: &'o Options,
+    pub(crate) grants: Grants<'w>,
+    pub(crate) problems: Problems,
 }
 
 impl<'w, 'o> Context<'w, 'o> {
-    pub(super) fn new(world: &'w World, options: &'o Options) -> Self {
+    pub(crate) fn new(world: &'w World, options: &'o Options) -> Self {
         let mut problems = Problems::default();
         for grant in &world.reference_grants {
             problems.add_unknown(Kind::ReferenceGrant, &grant.metadata);
@@ -61,10 +64,10 @@ impl<'w, 'o> Context<'w, 'o> {
 
 /// The problems that were found so far.
 #[derive(Debug, Default)]
-pub(super) struct Problems(Vec<Problem>);
+pub(crate) struct Problems(Vec<Problem>);
 
 impl Problems {
-    pub(super) fn add(&mut self, object: ObjectKey, message: String) {
+    pub(crate) fn add(&mut self, object: ObjectKey, message: String) {
         self.0.push(Problem { object, message });
     }
 
@@ -77,12 +80,12 @@ impl Problems {
         if !message.is_empty() {
             let name = metadata.key();
             let message = message.trim_start_matches("; ").to_owned();
-            self.add(ObjectKey { kind, name }, message);
+            self.add(kind.named(name), message);
         }
     }
 
     /// Returns the problems sorted, each once.
-    pub(super) fn into_sorted(mut self) -> Vec<Problem> {
+    pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
         self.0.sort_unstable();
         self.0.dedup();
         self.0

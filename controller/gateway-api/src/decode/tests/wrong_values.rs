@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
+use super::super::*;
 use super::nulls::{MAPS, objects, places};
-use super::*;
 
 /// The object as block YAML, and the line on which the value at `place` starts.
 fn text(value: &Json, place: &str) -> (String, usize) {

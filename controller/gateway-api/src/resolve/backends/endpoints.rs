@@ -9,19 +9,19 @@ use std::net::IpAddr;
 use sesame_proto::addresses::{self, Refused};
 use sesame_proto::schema::{Endpoint, EndpointSet};
 
-use super::context::{Context, Options, Problem, Problems};
-use super::syntax::names;
 use crate::api::{
     EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
     SliceEndpoint, SlicePort,
 };
-use crate::world::{Kind, ObjectKey, World};
+use crate::resolve::context::{Context, Options, Problem, Problems};
+use crate::resolve::syntax::names;
+use crate::world::{Kind, World};
 
 /// All slices by the Service they are of.
-pub(super) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
+pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
 
 impl<'w> Slices<'w> {
-    pub(super) fn new(world: &'w World) -> Self {
+    pub(crate) fn new(world: &'w World) -> Self {
         let mut slices: HashMap<(&str, &str), Vec<_>> =
             HashMap::with_capacity(world.endpoint_slices.len());
         for slice in &world.endpoint_slices {
@@ -36,17 +36,14 @@ impl<'w> Slices<'w> {
     }
 
     /// The endpoints of one Service port, by address, then port; each once.
-    pub(super) fn endpoints(
+    pub(crate) fn endpoints(
         &self,
         service: &Metadata,
         port: &ServicePort,
         cx: &mut Context<'w, '_>,
     ) -> Vec<Endpoint> {
-        let slices = self
-            .0
-            .get(&(service.namespace.as_str(), service.name.as_str()))
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let name = (service.namespace.as_str(), service.name.as_str());
+        let slices = self.0.get(&name).map(Vec::as_slice).unwrap_or_default();
         of_port(port, slices, cx.options, &mut cx.problems)
     }
 }
@@ -62,10 +59,7 @@ pub fn endpoint_sets(
     let key = service.metadata.key();
     let ports = &service.spec.ports;
     let sets = ports.iter().filter_map(|port| {
-        let transport = match port.protocol.as_str() {
-            "" => "TCP",
-            protocol => protocol,
-        };
+        let transport = transport_of(&port.protocol);
         let first = service_port(&service.spec, port.port, transport)?;
         std::ptr::eq(first, port).then(|| EndpointSet {
             name: set_name(&key, port.port, transport),
@@ -77,20 +71,17 @@ pub fn endpoint_sets(
 }
 
 /// The port of a Service with this number and transport.
-pub(super) fn service_port<'s>(
+pub(crate) fn service_port<'s>(
     spec: &'s ServiceSpec,
     number: i32,
     transport: &str,
 ) -> Option<&'s ServicePort> {
     let mut same_number = spec.ports.iter().filter(|port| port.port == number);
-    same_number.find(|port| match port.protocol.as_str() {
-        "" => transport == "TCP",
-        protocol => protocol == transport,
-    })
+    same_number.find(|port| transport_of(&port.protocol) == transport)
 }
 
-/// What the endpoint set of a Service port is called. TCP and UDP ports may share a number.
-pub(super) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
+/// Returns the name of the endpoint set of a Service port. TCP and UDP ports may share a number.
+pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
     match transport {
         "UDP" => format!("Service/{service}/{number}/UDP"),
         _ => format!("Service/{service}/{number}"),
@@ -121,6 +112,29 @@ fn of_port(
         .collect()
 }
 
+/// Returns the number that a Service port has in a slice; none if it is not there.
+fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
+    ports.iter().find_map(|slice_port| {
+        let SlicePort {
+            name,
+            port,
+            protocol,
+        } = slice_port;
+        let same_name = name.as_deref().unwrap_or_default() == service_port.name;
+        let protocol = protocol.as_deref().unwrap_or_default();
+        let same_protocol = transport_of(protocol) == transport_of(&service_port.protocol);
+        (same_name && same_protocol).then_some(*port)?
+    })
+}
+
+/// Returns the transport that a port's `protocol` means.
+fn transport_of(protocol: &str) -> &str {
+    match protocol {
+        "" => "TCP",
+        protocol => protocol,
+    }
+}
+
 /// Addresses and ports.
 type Found = Vec<(IpAddr, u16)>;
 
@@ -138,38 +152,18 @@ fn read(
         endpoints,
         ports,
     } = slice;
-    let object = || ObjectKey {
-        kind: Kind::EndpointSlice,
-        name: metadata.key(),
-    };
-    let tcp = |protocol: &str| matches!(protocol, "" | "TCP");
-    let number = ports.iter().find_map(|slice_port| {
-        let SlicePort {
-            name,
-            port,
-            protocol,
-        } = slice_port;
-        let same_name = name.as_deref().unwrap_or_default() == service_port.name;
-        let same_protocol = match protocol.as_deref().unwrap_or_default() {
-            protocol if tcp(protocol) => tcp(&service_port.protocol),
-            protocol => protocol == service_port.protocol,
-        };
-        (same_name && same_protocol).then_some(*port)?
-    });
-    let Some(number) = number else { return };
-    let Some(number) = names::port(number) else {
-        problems.add(
-            object(),
-            format!("ports: {number} is out of range; expected 1 to 65535"),
-        );
+    let object = || Kind::EndpointSlice.named(metadata.key());
+    let Some(number) = port_number(ports, service_port) else {
         return;
+    };
+    let Some(number) = names::port(number) else {
+        let message = format!("ports: {number} is out of range; expected 1 to 65535");
+        return problems.add(object(), message);
     };
     if !matches!(address_type.as_str(), "IPv4" | "IPv6") {
-        problems.add(
-            object(),
-            format!("addressType {address_type:?} is not supported; expected IPv4 or IPv6"),
-        );
-        return;
+        let message =
+            format!("addressType {address_type:?} is not supported; expected IPv4 or IPv6");
+        return problems.add(object(), message);
     }
     let mut refused: Vec<(&str, String)> = Vec::new();
     for endpoint in endpoints {
@@ -193,16 +187,15 @@ fn read(
         let Some(text) = all.first() else {
             continue;
         };
-        let address = text.parse::<IpAddr>();
-        match address.map(|address| (address, addresses::refused(address))) {
-            Ok((address, None)) => list.push((address, number)),
-            Ok((address, Some(_))) if options.allow_local_endpoints => {
-                list.push((address, number));
-            }
-            Ok((_, Some(Refused { network, what, .. }))) => {
+        let Ok(address) = text.parse::<IpAddr>() else {
+            refused.push((text, "no IP address".to_owned()));
+            continue;
+        };
+        match addresses::refused(address) {
+            Some(Refused { network, what, .. }) if !options.allow_local_endpoints => {
                 refused.push((text, format!("{what} ({network})")));
             }
-            Err(_) => refused.push((text, "no IP address".to_owned())),
+            _ => list.push((address, number)),
         }
     }
     if let Some((first, why)) = refused.first() {

@@ -1,19 +1,19 @@
 //! The snapshot of one Gateway, assembled from its listeners, their routes, and the Backends that these send to.
 
+mod upstreams;
+
 use std::collections::BTreeSet;
 
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{self, Snapshot};
 
-use super::attachments::AttachedGateway;
-use super::backends::Backends;
-use super::context::Context;
-use super::routes::Routes;
-use super::tables::findings::Findings;
-use super::tables::{self, Tables};
-use super::tls::certificates::Certificates;
-use super::upstreams;
 use crate::api::NamespacedName;
+use crate::resolve::backends::Backends;
+use crate::resolve::context::Context;
+use crate::resolve::routes::Routes;
+use crate::resolve::routes::attachments::AttachedGateway;
+use crate::resolve::tables::{self, Findings, Tables};
+use crate::resolve::tls::certificates::Certificates;
 
 /// One Gateway's snapshot and the keys that it names.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub struct ResolvedGateway {
 }
 
 /// Returns the snapshot and its keys; none if the Gateway is not accepted, or has no address to be served on.
-pub(super) fn assemble<'w>(
+pub(crate) fn assemble<'w>(
     attached: &AttachedGateway<'_, 'w>,
     routes: &Routes<'w>,
     backends: &mut Backends<'w>,
@@ -35,6 +35,7 @@ pub(super) fn assemble<'w>(
     findings: &mut Findings,
     cx: &mut Context<'w, '_>,
 ) -> Option<ResolvedGateway> {
+    // One value after the other, each from those before: the parts have no life of their own.
     let gateway = attached.gateway;
     if !gateway.verdict().good() || gateway.addresses.nowhere() {
         return None;

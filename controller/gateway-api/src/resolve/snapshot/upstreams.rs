@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
 
-use super::backends::{self, Backends};
-use super::context::Context;
-use super::tables::{Tables, backends_of, session_backends_of};
+use crate::resolve::backends::{self, Backends};
+use crate::resolve::context::Context;
+use crate::resolve::tables::{Tables, backends_of, session_backends_of};
 
 /// The Backends of one Gateway and their endpoints.
 pub(crate) struct Upstreams {
@@ -27,8 +27,8 @@ pub(crate) fn find<'w>(
     let mut found: Vec<Backend> = Vec::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
-    let with_sessions = names_with_sessions(tables);
-    for name in names(tables) {
+    let (names, with_sessions) = names(tables);
+    for name in names {
         let Some((backend, set)) = all.named(name, cx) else {
             continue;
         };
@@ -59,28 +59,16 @@ pub(crate) fn find<'w>(
     }
 }
 
-/// Returns the names of the Backends that routes with session persistence send to.
-fn names_with_sessions(tables: &Tables) -> BTreeSet<&str> {
-    let hosts = tables
-        .route_tables
-        .iter()
-        .flat_map(|table| &table.virtual_hosts);
-    let mut names = BTreeSet::new();
-    for host in hosts {
-        session_backends_of(host, &mut names);
-    }
-    names
-}
-
-/// Returns the names of the Backends in the tables, in order.
-fn names(tables: &Tables) -> Vec<&str> {
-    let mut names = Vec::new();
+/// Returns the names of the Backends in the tables, in order, and those that routes with session persistence send to.
+fn names(tables: &Tables) -> (Vec<&str>, BTreeSet<&str>) {
+    let (mut names, mut with_sessions) = (Vec::new(), BTreeSet::new());
     for host in tables
         .route_tables
         .iter()
         .flat_map(|table| &table.virtual_hosts)
     {
         backends_of(host, &mut names);
+        session_backends_of(host, &mut with_sessions);
     }
     let l4_routes = tables
         .ports
@@ -94,7 +82,7 @@ fn names(tables: &Tables) -> Vec<&str> {
     }
     names.sort_unstable();
     names.dedup();
-    names
+    (names, with_sessions)
 }
 
 fn rename(tables: &mut Tables, names: &BTreeMap<String, String>) {
