@@ -183,12 +183,10 @@ fn check<'w>(
     let key = Kind::BackendTlsPolicy.named(object.metadata.key());
     let mut accepted = Verdict::default();
     let mut resolved = Verdict::default();
-    if let Some(why) = object.metadata.unknown.refusal("") {
-        accepted.refuse(Reason::UnsupportedValue, why);
-    }
-    if let Err(why) = limits::entries("spec.targetRefs", target_refs.len(), 1..=MAX_TARGETS) {
-        accepted.refuse(Reason::Invalid, why);
-    }
+    let unknown = object.metadata.unknown.refusal("");
+    accepted.refuse_if(Reason::UnsupportedValue, unknown);
+    let number = limits::entries("spec.targetRefs", target_refs.len(), 1..=MAX_TARGETS);
+    accepted.refuse_if(Reason::Invalid, number.err());
     check_targets(target_refs, &key, &mut accepted, cx);
     for (name, value) in options {
         cx.problems.add(

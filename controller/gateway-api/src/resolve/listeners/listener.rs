@@ -36,9 +36,7 @@ impl<'w> ListenerOwner<'w> {
 
     /// Checks what no field of the specification says: unknown fields and the name.
     pub(crate) fn check_object(&self, verdict: &mut Verdict) {
-        if let Some(why) = self.unknown.refusal("listeners") {
-            verdict.refuse(Reason::UnsupportedValue, why);
-        }
+        verdict.refuse_if(Reason::UnsupportedValue, self.unknown.refusal("listeners"));
         if let Err(why) = names::check_object(self.namespace, self.name) {
             verdict.refuse(Reason::Invalid, format!("metadata: {why}"));
         }

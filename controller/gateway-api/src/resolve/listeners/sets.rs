@@ -90,9 +90,8 @@ pub(crate) fn check<'w>(
             );
         }
         owner.check_object(&mut refused);
-        if let Err(why) = limits::entries("spec.listeners", listeners.len(), 1..=MAX_LISTENERS) {
-            refused.refuse(Reason::Invalid, why);
-        }
+        let number = limits::entries("spec.listeners", listeners.len(), 1..=MAX_LISTENERS);
+        refused.refuse_if(Reason::Invalid, number.err());
         let start = all.len();
         if refused.good() {
             all.extend(check_listeners(&owner, i.saturating_add(1), listeners));
