@@ -14,7 +14,7 @@ use crate::api::{
     Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, ListenerSet,
     NamespacedName,
 };
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
 use crate::resolve::listeners::{self, CheckedListener, ListenerOwner, invalid, termination};
 use crate::resolve::syntax::limits;
@@ -76,7 +76,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
 /// Checks all Gateways of our classes, in the order of their names.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Vec<CheckedGateway<'w>> {
     let world = cx.world;
@@ -99,7 +99,7 @@ fn check<'w>(
     gateway: &'w Gateway,
     class: &Verdict,
     sets: &[&'w ListenerSet],
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> CheckedGateway<'w> {
     // Each field of a Gateway in turn, so that none is forgotten.
@@ -188,7 +188,7 @@ fn client_key<'w>(
     owner: &ListenerOwner<'w>,
     backend: Option<&'w GatewayBackendTls>,
     resolved: &mut Verdict,
-    cx: &Context<'w, '_>,
+    cx: &ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Option<String> {
     let GatewayBackendTls {

@@ -6,7 +6,7 @@ use sesame_proto::schema;
 
 use super::namespaces::NamespaceRule;
 use crate::api::{GATEWAY_GROUP, Listener, Metadata, NamespacedName, UnknownFields};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
@@ -98,7 +98,7 @@ impl CheckedListener<'_> {
     }
 
     /// Returns true if routes of the kind from the namespace may attach.
-    pub(crate) fn allows(&self, kind: Kind, namespace: &str, cx: &Context<'_, '_>) -> bool {
+    pub(crate) fn allows(&self, kind: Kind, namespace: &str, cx: &ResolveContext<'_, '_>) -> bool {
         self.kinds.contains(&kind) && self.namespaces.allows(namespace, cx.world)
     }
 }
