@@ -1,7 +1,7 @@
 //! Routes of all kinds that name a Gateway or ListenerSet of ours, checked.
 //!
 //! All kinds take one path; they differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in the limits of
-//! their schema (`kinds`). Nothing is attached here.
+//! their schema (`kinds`). `attachments` has those that each listener gets.
 
 pub(crate) mod attachments;
 mod backend_refs;
