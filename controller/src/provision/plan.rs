@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::Basis;
 use super::objects::{DIGEST_ANNOTATION, Key, ServiceObject, objects, owner, service_name};
 use crate::statuses::GatewayProblems;
+use crate::watch::holds;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
@@ -167,20 +168,4 @@ fn is_there(wanted: &Value, found: &Value) -> bool {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }
     digest(&wanted) == digest(found) && holds(found, &wanted)
-}
-
-/// Returns true if every field of `part` has its value in `whole`.
-fn holds(whole: &Value, part: &Value) -> bool {
-    match (whole, part) {
-        (Value::Object(whole), Value::Object(part)) => part.iter().all(|(name, part)| {
-            // The API leaves out empty fields, or writes null.
-            let nothing = matches!(part, Value::Array(all) if all.is_empty());
-            let whole = whole.get(name).filter(|whole| !whole.is_null());
-            whole.map_or(nothing, |whole| holds(whole, part))
-        }),
-        (Value::Array(whole), Value::Array(part)) => {
-            whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| holds(w, p))
-        }
-        _ => whole == part,
-    }
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use futures::future::OptionFuture;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::request::Request;
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Resource as _};
 use serde_json::json;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
@@ -18,11 +17,12 @@ use tokio::time::{Instant, sleep_until};
 use super::Basis;
 use super::objects::{Key, owner};
 use super::plan::{ExistingObject, Inventory, ServiceWrite, plan, taken};
+use crate::connection::answer;
 use crate::publish::DesiredPublications;
+use crate::replica::Replica;
 use crate::retry::{NextAttempt, Pauses};
-use crate::serve::Metrics;
 use crate::statuses::GatewayProblems;
-use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
+use crate::watch::{Received, Watch, WatchEvent, api_resource, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
@@ -40,11 +40,9 @@ const KINDS: [Kind; 3] = [Kind::Gateway, Kind::Service, Kind::EndpointSlice];
 
 /// Everything the provisioner's task owns.
 pub(crate) struct Provisioner {
-    pub(crate) client: Client,
+    pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
-    pub(crate) leading: watch::Receiver<bool>,
     pub(crate) without_service: watch::Sender<GatewayProblems>,
-    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Objects that the watches have seen.
@@ -80,7 +78,7 @@ impl Provisioner {
         let mut cache = Cache::default();
         let mut failed: BTreeMap<Key, FailedWrite> = BTreeMap::new();
         loop {
-            let leads = *self.leading.borrow();
+            let leads = *self.replica.leading.borrow();
             let next_try = failed.values().map(|failed| failed.retry.at).min();
             tokio::select! {
                 event = seen.recv() => match event {
@@ -88,7 +86,7 @@ impl Provisioner {
                     None => return,
                 },
                 changed = self.desired.changed() => if changed.is_err() { return },
-                changed = self.leading.changed() => if changed.is_err() { return },
+                changed = self.replica.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
@@ -97,7 +95,7 @@ impl Provisioner {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
-            if cache.listed.len() < KINDS.len() || !*self.leading.borrow_and_update() {
+            if cache.listed.len() < KINDS.len() || !*self.replica.leading.borrow_and_update() {
                 continue;
             }
             let (writes, mut without_service) = plan(&cache.inventory, desired.keys());
@@ -108,7 +106,7 @@ impl Provisioner {
                 let key = write.key().clone();
                 let gateway = write.gateway().cloned();
                 let waits = failed.get(&key).is_some_and(|failed| failed.retry.at > now);
-                if waits || !*self.leading.borrow() {
+                if waits || !*self.replica.leading.borrow() {
                     continue;
                 }
                 let failure = match self.write(write, &mut cache).await {
@@ -144,47 +142,33 @@ impl Provisioner {
         kind: Kind,
         events: UnboundedSender<(Kind, WatchEvent<Received>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Received> =
-            Api::all_with(self.client.clone(), &api_resource(kind, api_version(kind)));
-        let config = match kind {
-            Kind::Gateway => watch_config(),
-            _ => watch_config().labels(GATEWAY_LABEL),
+        let resource = api_resource(kind, api_version(kind));
+        let watch = Watch {
+            api: Api::all_with(self.replica.client.clone(), &resource),
+            config: match kind {
+                Kind::Gateway => watch_config(),
+                _ => watch_config().labels(GATEWAY_LABEL),
+            },
+            kind: kind.as_str(),
+            pause: PAUSE,
+            metrics: Arc::clone(&self.replica.metrics),
         };
-        let metrics = Arc::clone(&self.metrics);
-        async move {
-            let take = |event| events.send((kind, event)).is_ok();
-            let kind = kind.as_str();
-            let fail = |error: &watcher::Error| {
-                metrics.watch_failed(kind);
-                tracing::warn!(kind, %error, "a watch of Gateways and their Services failed; it is started again");
-            };
-            while follow(
-                watcher(api.clone(), config.clone()),
-                std::convert::identity,
-                take,
-                fail,
-            )
-            .await
-            {
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
+        watch.run(std::convert::identity, move |event: Result<_, _>| {
+            event.map_or(true, |event| events.send((kind, event)).is_ok())
+        })
     }
 
     /// Carries out a write, and notes the object as it is stored then.
     async fn write(&self, write: ServiceWrite, cache: &mut Cache) -> Result<(), WriteFailure> {
         let key = write.key().clone();
         let created = matches!(write, ServiceWrite::Create(_));
-        let no_answer = || WriteFailure::Other(format!("no answer in {TIMEOUT:?}"));
-        let answer = tokio::time::timeout(TIMEOUT, self.send(write)).await;
-        match answer.map_err(|_| no_answer())? {
+        match answer(TIMEOUT, self.send(write)).await {
             Ok(Some(stored)) => cache.put(key.0, &stored),
             Ok(None) => {
                 cache.inventory.objects.remove(&key);
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
-                let there = tokio::time::timeout(TIMEOUT, self.read(&key)).await;
-                let there = there.map_err(|_| no_answer())?;
+                let there = answer(TIMEOUT, self.read(&key)).await;
                 let there = there.map_err(|error| WriteFailure::Other(error.to_string()))?;
                 // An object of ours that lost its label is mended by the next plan.
                 let gateways = cache.inventory.gateways.values();
@@ -203,7 +187,7 @@ impl Provisioner {
     async fn read(&self, (kind, name): &Key) -> kube::Result<Option<Received>> {
         let resource = api_resource(*kind, api_version(*kind));
         let api: Api<Received> =
-            Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
+            Api::namespaced_with(self.replica.client.clone(), &name.namespace, &resource);
         api.get_opt(&name.name).await
     }
 
@@ -235,10 +219,10 @@ impl Provisioner {
             }
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
-        self.metrics.published(kind.as_str(), verb);
+        self.replica.metrics.published(kind.as_str(), verb);
         tracing::debug!(kind = kind.as_str(), namespace, name, verb, "written");
         let deleted = matches!(write, ServiceWrite::Delete { .. });
-        match self.client.request::<Received>(request).await {
+        match self.replica.client.request::<Received>(request).await {
             Ok(stored) => Ok((!deleted).then_some(stored)),
             Err(kube::Error::Api(status)) if deleted && status.code == 404 => Ok(None),
             Err(error) => Err(error),

@@ -108,26 +108,24 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     }
 }
 
+/// Returns the condition of this type, if there is one.
+fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condition> {
+    let mut all = conditions.iter_mut();
+    all.find(|condition| condition.type_ == type_)
+}
+
 /// Adds the condition that the Gateway has no Service, which changes nothing of what it routes.
 fn tell_without_service(conditions: &mut Vec<Condition>, why: &str) {
-    let generation = conditions
-        .first()
-        .map_or(0, |first| first.observed_generation);
-    conditions.push(Condition::new(
-        ConditionType::GatewayService,
-        ConditionStatus::False,
-        Reason::NameTaken,
-        why,
-        generation,
-    ));
+    let generation = conditions.first();
+    let generation = generation.map_or(0, |first| first.observed_generation);
+    let (type_, reason) = (ConditionType::GatewayService, Reason::NameTaken);
+    let condition = Condition::new(type_, ConditionStatus::False, reason, why, generation);
+    conditions.push(condition);
 }
 
 /// Adds the certificates that expire soon, or have expired. Expiry is no reason for the condition to be False.
 fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
-    let condition = conditions
-        .iter_mut()
-        .find(|condition| condition.type_ == ConditionType::ResolvedRefs);
-    if let Some(condition) = condition {
+    if let Some(condition) = find(conditions, ConditionType::ResolvedRefs) {
         for warning in warnings.iter().take(MAX_EXPIRING) {
             condition.message.push_str("; ");
             condition.message.push_str(&warning.message);
@@ -137,13 +135,10 @@ fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
 
 /// Replaces the condition Programmed of a Gateway that cannot be published.
 fn tell_unpublished(conditions: &mut [Condition], why: &str) {
-    let message = format!("cannot be published, what was published before is served: {why}");
-    let condition: Option<&mut Condition> = conditions
-        .iter_mut()
-        .find(|condition| condition.type_ == ConditionType::Programmed);
-    if let Some(condition) = condition {
+    if let Some(condition) = find(conditions, ConditionType::Programmed) {
         condition.status = ConditionStatus::False;
         condition.reason = Reason::Invalid;
-        condition.message = message;
+        condition.message =
+            format!("cannot be published, what was published before is served: {why}");
     }
 }

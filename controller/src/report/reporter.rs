@@ -1,10 +1,8 @@
 //! Writes statuses, while this replica leads: one write of an object at a time, and few of all.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use kube::Client;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -19,7 +17,7 @@ use super::liveness::Moment;
 use super::pace::Pace;
 use super::patch::patch;
 use super::write::{self, WriteOutcome};
-use crate::serve::Metrics;
+use crate::replica::Replica;
 use crate::statuses::{GatewayProblems, StatusChange};
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::world::{Kind, ObjectKey};
@@ -31,17 +29,13 @@ const TICK: Duration = Duration::from_secs(5);
 
 /// Everything that the reporter's task owns.
 pub(crate) struct Reporter {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
-    pub(crate) controller_name: String,
+    pub(crate) replica: Replica,
     /// Networks where hosts may serve that are no Nodes.
     pub(crate) host_addresses: Vec<Network>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
     pub(crate) without_service: watch::Receiver<GatewayProblems>,
-    pub(crate) leading: watch::Receiver<bool>,
     pub(crate) expiring: watch::Sender<Expiring>,
-    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Reporter {
@@ -49,12 +43,8 @@ impl Reporter {
     pub(crate) async fn run(mut self) {
         let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
-        let (mut agents, mut heard) = Agents::watch(
-            &self.client,
-            &self.namespace,
-            self.host_addresses.clone(),
-            &self.metrics,
-        );
+        let declared = std::mem::take(&mut self.host_addresses);
+        let (mut agents, mut heard) = Agents::watch(&self.replica, declared);
         let mut ticks = tokio::time::interval(TICK);
         loop {
             let wait = self.start_writes(&mut backlog, &agents, &mut writes);
@@ -75,7 +65,7 @@ impl Reporter {
                 }
                 // The sender may be gone: Services are not always made.
                 Ok(()) = self.without_service.changed() => backlog.open_all(Kind::Gateway),
-                changed = self.leading.changed() => {
+                changed = self.replica.leading.changed() => {
                     if changed.is_err() {
                         return;
                     }
@@ -89,7 +79,7 @@ impl Reporter {
                     events::tell(&backlog.expiring, &self.expiring);
                     let now = Instant::now();
                     backlog.paces.retain(|_, pace| !pace.is_over(now));
-                    if *self.leading.borrow() && let Some(resolved) = &backlog.resolved {
+                    if *self.replica.leading.borrow() && let Some(resolved) = &backlog.resolved {
                         agents.forget_stale(resolved, Moment::now());
                     }
                 }
@@ -114,7 +104,7 @@ impl Reporter {
         writes: &mut JoinSet<(ObjectKey, WriteOutcome)>,
     ) -> Option<Instant> {
         let resolved = backlog.resolved.clone()?;
-        if !*self.leading.borrow() || !agents.listed() {
+        if !*self.replica.leading.borrow() || !agents.listed() {
             return None;
         }
         let failures = self.failures.borrow().clone();
@@ -147,7 +137,7 @@ impl Reporter {
                 &without_service,
                 time,
             );
-            let change = patch(stored, status.as_ref(), &self.controller_name, time);
+            let change = patch(stored, status.as_ref(), &self.replica.controller_name, time);
             let pointless = |change: &Value| {
                 backlog
                     .written
@@ -158,13 +148,13 @@ impl Reporter {
                 settled.push(key.clone());
                 continue;
             };
-            self.metrics.status_written(key.kind.as_str());
+            self.replica.metrics.status_written(key.kind.as_str());
             backlog.writing.insert(key.clone());
             let pace = backlog.paces.entry(key.clone());
             pace.and_modify(|pace| pace.wrote(now))
                 .or_insert_with(|| Pace::new(now));
             writes.spawn(write::write(
-                self.client.clone(),
+                self.replica.client.clone(),
                 key.clone(),
                 stored.clone(),
                 change,
