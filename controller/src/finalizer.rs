@@ -110,9 +110,12 @@ impl Finalizer {
             pause: PAUSE,
             metrics: Arc::clone(&self.replica.metrics),
         };
-        watch.run(found, move |event: Result<_, _>| {
-            event.map_or(true, |event| events.send((kind, event)).is_ok())
-        })
+        watch.run(
+            |received| found(&received),
+            move |event: Result<_, _>| {
+                event.map_or(true, |event| events.send((kind, event)).is_ok())
+            },
+        )
     }
 
     /// Replaces the finalizers of a class, unless somebody else has changed it meanwhile; returns the class as it is then.
@@ -135,14 +138,14 @@ impl Finalizer {
         let metrics = &self.replica.metrics;
         metrics.published(Kind::GatewayClass.as_str(), "patch");
         let written = api.patch(&name.name, &parameters, &patch);
-        answer(TIMEOUT, written).await.map(found)
+        answer(TIMEOUT, written).await.map(|stored| found(&stored))
     }
 }
 
 /// Name of an object, and what matters of it.
 type Found = (NamespacedName, ClassOrGateway);
 
-fn found(received: Received) -> Found {
+fn found(received: &Received) -> Found {
     let names = received.text("/spec/controllerName");
     let names = names.or_else(|| received.text("/spec/gatewayClassName"));
     let finalizers = received.value()["metadata"]["finalizers"].as_array();

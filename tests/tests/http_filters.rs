@@ -45,9 +45,7 @@ struct Backends {
 async fn filters_do_what_the_specification_says() {
     let (agent, backends) = start().await;
     agent
-        .wait_served(&agent.get(80, "full.rewrite.test", "/"), |reply| {
-            reply.status == 200
-        })
+        .wait_ok(&agent.get(80, "full.rewrite.test", "/"))
         .await;
     let mut checks = Checks::default();
     request_headers(&agent, &mut checks).await;
@@ -276,137 +274,51 @@ fn redirect_routes() -> Vec<Value> {
     routes
 }
 
+/// Redirects: the listener's port, host and path of the request, status, location.
+const REDIRECTS: &str = "
+80   host.redirect.test                /a/b    302 http://other.test/a/b
+80   host.redirect.test                /a?b=c  302 http://other.test/a?b=c
+80   scheme.redirect.test              /a      302 https://scheme.redirect.test/a
+# A port in Host is not the listener's, nor that of the new scheme.
+80   scheme.redirect.test:12345        /a      302 https://scheme.redirect.test/a
+80   nothing.redirect.test:12345       /a      302 http://nothing.redirect.test/a
+80   port.redirect.test:12345          /a      302 http://port.redirect.test:8080/a
+# Where a route is for many hosts, Envoy cannot drop it, only name the right one.
+80   a.wild.redirect.test:12345        /a      302 http://a.wild.redirect.test:80/a
+80   a.wild.redirect.test              /a      302 http://a.wild.redirect.test/a
+80   a.wild-scheme.redirect.test:12345 /a      302 https://a.wild-scheme.redirect.test:443/a
+80   host.redirect.test:12345          /a      302 http://other.test/a
+80   nothing.redirect.test             /a      302 http://nothing.redirect.test/a
+80   scheme-port.redirect.test         /a      302 https://scheme-port.redirect.test:8443/a
+80   port.redirect.test                /a      302 http://port.redirect.test:8080/a
+80   port-80.redirect.test             /a      302 http://port-80.redirect.test/a
+80   full.redirect.test                /a/b    302 http://full.redirect.test/new
+80   all.redirect.test                 /a/b    308 https://other.test:9443/new
+80   status-301.redirect.test          /       301 http://other.test/
+80   status-302.redirect.test          /       302 http://other.test/
+80   status-303.redirect.test          /       303 http://other.test/
+80   status-307.redirect.test          /       307 http://other.test/
+80   status-308.redirect.test          /       308 http://other.test/
+# Without a scheme it is the listener's port that is named; with one it is the scheme's.
+8088 host.redirect.test                /a      302 http://other.test:8088/a
+8088 scheme.redirect.test              /a      302 https://scheme.redirect.test/a
+8088 port.redirect.test                /a      302 http://port.redirect.test:8080/a
+# The scheme's own port is not that of the listener, nor that which the client wrote.
+8088 own-port.redirect.test            /a      302 http://own-port.redirect.test/a
+8088 own-port.redirect.test:8088       /a      302 http://own-port.redirect.test/a
+";
+
 async fn redirects(agent: &AgentUnderTest, checks: &mut Checks) {
-    let cases = [
-        ("host.redirect.test", "/a/b", 302, "http://other.test/a/b"),
-        (
-            "host.redirect.test",
-            "/a?b=c",
-            302,
-            "http://other.test/a?b=c",
-        ),
-        (
-            "scheme.redirect.test",
-            "/a",
-            302,
-            "https://scheme.redirect.test/a",
-        ),
-        // A port in Host is not the listener's, nor that of the new scheme.
-        (
-            "scheme.redirect.test:12345",
-            "/a",
-            302,
-            "https://scheme.redirect.test/a",
-        ),
-        (
-            "nothing.redirect.test:12345",
-            "/a",
-            302,
-            "http://nothing.redirect.test/a",
-        ),
-        (
-            "port.redirect.test:12345",
-            "/a",
-            302,
-            "http://port.redirect.test:8080/a",
-        ),
-        // Where a route is for many hosts, Envoy cannot drop it, only name the right one.
-        (
-            "a.wild.redirect.test:12345",
-            "/a",
-            302,
-            "http://a.wild.redirect.test:80/a",
-        ),
-        (
-            "a.wild.redirect.test",
-            "/a",
-            302,
-            "http://a.wild.redirect.test/a",
-        ),
-        (
-            "a.wild-scheme.redirect.test:12345",
-            "/a",
-            302,
-            "https://a.wild-scheme.redirect.test:443/a",
-        ),
-        ("host.redirect.test:12345", "/a", 302, "http://other.test/a"),
-        (
-            "nothing.redirect.test",
-            "/a",
-            302,
-            "http://nothing.redirect.test/a",
-        ),
-        (
-            "scheme-port.redirect.test",
-            "/a",
-            302,
-            "https://scheme-port.redirect.test:8443/a",
-        ),
-        (
-            "port.redirect.test",
-            "/a",
-            302,
-            "http://port.redirect.test:8080/a",
-        ),
-        (
-            "port-80.redirect.test",
-            "/a",
-            302,
-            "http://port-80.redirect.test/a",
-        ),
-        (
-            "full.redirect.test",
-            "/a/b",
-            302,
-            "http://full.redirect.test/new",
-        ),
-        (
-            "all.redirect.test",
-            "/a/b",
-            308,
-            "https://other.test:9443/new",
-        ),
-        ("status-301.redirect.test", "/", 301, "http://other.test/"),
-        ("status-302.redirect.test", "/", 302, "http://other.test/"),
-        ("status-303.redirect.test", "/", 303, "http://other.test/"),
-        ("status-307.redirect.test", "/", 307, "http://other.test/"),
-        ("status-308.redirect.test", "/", 308, "http://other.test/"),
-    ];
-    for (host, path, status, location) in cases {
-        redirected(checks, &agent.get(80, host, path), status, location).await;
-    }
-    // Without a scheme it is the listener's port that is named; with one it is the scheme's.
-    let get = |host: &str| agent.get(8088, host, "/a");
-    redirected(
-        checks,
-        &get("host.redirect.test"),
-        302,
-        "http://other.test:8088/a",
-    )
-    .await;
-    redirected(
-        checks,
-        &get("scheme.redirect.test"),
-        302,
-        "https://scheme.redirect.test/a",
-    )
-    .await;
-    redirected(
-        checks,
-        &get("port.redirect.test"),
-        302,
-        "http://port.redirect.test:8080/a",
-    )
-    .await;
-    // The scheme's own port is not that of the listener, nor that which the client wrote.
-    for (host, location) in [
-        ("own-port.redirect.test", "http://own-port.redirect.test/a"),
-        (
-            "own-port.redirect.test:8088",
-            "http://own-port.redirect.test/a",
-        ),
-    ] {
-        redirected(checks, &get(host), 302, location).await;
+    let rows = REDIRECTS.lines().filter(|row| !row.is_empty());
+    for row in rows.filter(|row| !row.starts_with('#')) {
+        let [port, host, path, status, location] = row
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap_or_else(|cells| panic!("five cells: {cells:?}"));
+        let request = agent.get(port.parse().expect("a port"), host, path);
+        let status = status.parse().expect("a status");
+        redirected(checks, &request, status, location).await;
     }
     for (index, (_, _, path, result)) in PREFIX_TABLE.into_iter().enumerate() {
         let request = agent.get(80, &format!("row-{index}.redirect.test"), path);

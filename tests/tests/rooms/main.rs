@@ -5,8 +5,6 @@
 //! `SESAME_SET_ROOMS=1` writes the imports that there are into the table, for somebody to judge. The vocabulary is
 //! checked in `words`, and the dependencies of the pure crates in `dependencies`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 mod dependencies;
 mod modules;
 mod table;
