@@ -21,3 +21,12 @@ pub(crate) struct Replica {
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
 }
+
+/// Hands over a value unless it is the one that is known; returns true if it is another.
+pub(crate) fn replace<T: PartialEq>(known: &watch::Sender<T>, now: T) -> bool {
+    known.send_if_modified(|known| {
+        let differs = *known != now;
+        *known = now;
+        differs
+    })
+}

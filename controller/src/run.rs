@@ -18,9 +18,9 @@ use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
 use crate::lead::Elector;
 use crate::provision::Provisioner;
-use crate::publish::{DesiredPublications, Publisher, Signing};
+use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::Replica;
-use crate::report::{Events, Expiring, Reporter};
+use crate::report::{Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
 use crate::statuses::{GatewayProblems, StatusChange};
 use crate::watch::References;
@@ -222,7 +222,7 @@ fn start_writers(
     }
     let replica = || replica.clone();
     tasks.spawn(Finalizer { replica: replica() }.run());
-    let publisher = Publisher {
+    let publisher = SnapshotPublisher {
         replica: replica(),
         desired: publications,
         failures,
@@ -234,7 +234,7 @@ fn start_writers(
         expiring: expires,
     };
     tasks.spawn(events.run());
-    let reporter = Reporter {
+    let reporter = StatusReporter {
         replica: replica(),
         host_addresses: settings.host_addresses,
         changes: statuses,

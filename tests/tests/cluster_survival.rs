@@ -41,13 +41,8 @@ impl Host {
         agent.add_flags(&["--host", HOST]);
         agent.restart();
         wait(&agent, "/one").await;
-        wait_told(
-            &cluster,
-            &edge_name(),
-            "told of the first",
-            first.is_served(),
-        )
-        .await;
+        let edge = edge_name();
+        wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
         let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
         load.pass(100).await;
         Self {

@@ -34,6 +34,14 @@ const PERCENTS: [(&str, &str); 4] = [
     ("x-unknown-command", "%NOT_A_COMMAND%"),
 ];
 
+/// Headers of answers to other origins.
+const ORIGIN: &str = "access-control-allow-origin";
+const CREDENTIALS: &str = "access-control-allow-credentials";
+const METHODS: &str = "access-control-allow-methods";
+const HEADERS: &str = "access-control-allow-headers";
+const MAX_AGE: &str = "access-control-max-age";
+const EXPOSED: &str = "access-control-expose-headers";
+
 struct Backends {
     main: Backend,
     second: Backend,
@@ -569,7 +577,6 @@ fn cors_routes_without_backend() -> Vec<Value> {
 }
 
 async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
-    const ORIGIN: &str = "access-control-allow-origin";
     for (host, status) in [
         ("redirect.cors.test", 302),
         ("method.cors.test", 302),
@@ -604,10 +611,7 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
                 (reply.status, reply.header(ORIGIN)),
                 (status, expected),
             );
-            for (name, value) in [
-                ("access-control-allow-credentials", "true"),
-                ("access-control-expose-headers", "x-seen"),
-            ] {
+            for (name, value) in [(CREDENTIALS, "true"), (EXPOSED, "x-seen")] {
                 let expected = allowed.then_some(value);
                 checks.same(format!("{simple}: {name}"), reply.header(name), expected);
             }
@@ -658,27 +662,11 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
             [200, 204].contains(&reply.status),
             format!("{request}: status {}", reply.status),
         );
-        checks.same(
-            &request,
-            header("access-control-allow-origin"),
-            Some(origin),
-        );
-        checks.same(
-            &request,
-            header("access-control-allow-credentials"),
-            Some("true"),
-        );
-        checks.same(&request, header("access-control-max-age"), Some("3600"));
-        checks.same(
-            &request,
-            list(header("access-control-allow-methods")),
-            list(Some("PUT, DELETE")),
-        );
-        checks.same(
-            &request,
-            list(header("access-control-allow-headers")),
-            list(Some("x-one, x-two")),
-        );
+        checks.same(&request, header(ORIGIN), Some(origin));
+        checks.same(&request, header(CREDENTIALS), Some("true"));
+        checks.same(&request, header(MAX_AGE), Some("3600"));
+        checks.same(&request, list(header(METHODS)), list(Some("PUT, DELETE")));
+        checks.same(&request, list(header(HEADERS)), list(Some("x-one, x-two")));
     }
     checks.same(
         "requests of a preflight that reached the backend",
@@ -702,29 +690,17 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
             [200, 204, 403].contains(&reply.status),
             format!("{request}: status {}", reply.status),
         );
-        checks.same(
-            &request,
-            reply.values("access-control-allow-origin"),
-            vec![],
-        );
+        checks.same(&request, reply.values(ORIGIN), vec![]);
     }
     let origin = "https://anybody.test";
     if let Some(reply) = checks.reply(&preflight("open.cors.test", origin)).await {
-        let allowed = reply.header("access-control-allow-origin");
+        let allowed = reply.header(ORIGIN);
         checks.that(
             [Some("*"), Some(origin)].contains(&allowed),
             format!("any origin: {allowed:?}"),
         );
-        checks.same(
-            "no credentials",
-            reply.values("access-control-allow-credentials"),
-            vec![],
-        );
-        checks.same(
-            "default age",
-            reply.header("access-control-max-age"),
-            Some("5"),
-        );
+        checks.same("no credentials", reply.values(CREDENTIALS), vec![]);
+        checks.same("default age", reply.header(MAX_AGE), Some("5"));
     }
     if let Some(reply) = checks
         .reply(&preflight("open-with-credentials.cors.test", origin))
@@ -732,10 +708,10 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
     {
         // With credentials a browser takes no star.
         for (name, expected) in [
-            ("access-control-allow-origin", origin),
-            ("access-control-allow-credentials", "true"),
-            ("access-control-allow-methods", "PUT"),
-            ("access-control-allow-headers", "x-one"),
+            (ORIGIN, origin),
+            (CREDENTIALS, "true"),
+            (METHODS, "PUT"),
+            (HEADERS, "x-one"),
         ] {
             checks.same(
                 format!("credentials and star: {name}"),
@@ -755,33 +731,17 @@ async fn cors_simple(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(simple("https://app.test"), "main").await;
     if let Some(reply) = checks.reply(&simple("https://app.test")).await {
         let header = |name: &str| reply.header(name);
-        checks.same(
-            "origin",
-            header("access-control-allow-origin"),
-            Some("https://app.test"),
-        );
-        checks.same(
-            "credentials",
-            header("access-control-allow-credentials"),
-            Some("true"),
-        );
-        let exposed = list(header("access-control-expose-headers"));
+        checks.same("origin", header(ORIGIN), Some("https://app.test"));
+        checks.same("credentials", header(CREDENTIALS), Some("true"));
+        let exposed = list(header(EXPOSED));
         checks.same("exposed", exposed, list(Some("x-seen, x-backend")));
     }
     if let Some(reply) = checks.reply(&simple("https://other.test")).await {
-        checks.same(
-            "another origin",
-            reply.values("access-control-allow-origin"),
-            vec![],
-        );
+        checks.same("another origin", reply.values(ORIGIN), vec![]);
     }
     let without_origin = agent.get(80, "strict.cors.test", "/");
     checks.backend(without_origin.clone(), "main").await;
     if let Some(reply) = checks.reply(&without_origin).await {
-        checks.same(
-            "no origin",
-            reply.values("access-control-allow-origin"),
-            vec![],
-        );
+        checks.same("no origin", reply.values(ORIGIN), vec![]);
     }
 }

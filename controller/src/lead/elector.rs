@@ -10,7 +10,8 @@ use kube::api::PostParams;
 use tokio::sync::watch;
 
 use super::decide::{LeaseStep, Record, decide};
-use crate::replica::Replica;
+use crate::connection::answer;
+use crate::replica::{Replica, replace};
 
 /// Name of the Lease.
 const NAME: &str = "sesame-controller";
@@ -74,11 +75,7 @@ impl Elector {
     }
 
     fn lead(&self, now: bool) {
-        let changed = self.leading.send_if_modified(|leading| {
-            let changed = *leading != now;
-            *leading = now;
-            changed
-        });
+        let changed = replace(&self.leading, now);
         self.replica.metrics.leads(now);
         let identity = &self.replica.identity;
         match (changed, now) {
@@ -148,26 +145,21 @@ impl Elector {
         }
     }
 
-    /// Frees the Lease if it is ours.
-    async fn free(&self, api: &Api<Lease>) -> kube::Result<()> {
-        let Some(mut lease) = api.get_opt(NAME).await? else {
-            return Ok(());
-        };
-        let ours = record(&lease).holder == self.replica.identity;
-        if let Some(spec) = lease.spec.as_mut().filter(|_| ours) {
-            spec.holder_identity = Some(String::new());
-            api.replace(NAME, &PostParams::default(), &lease).await?;
-        }
-        Ok(())
-    }
-
-    /// Frees the Lease, so that the next leader need not wait.
+    /// Frees the Lease if it is ours, so that the next leader need not wait.
     async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
-        let give_up = self.free(api);
-        match tokio::time::timeout(limit, give_up).await {
-            Ok(Ok(())) => tracing::info!("the Lease is given up"),
-            Ok(Err(error)) => tracing::warn!(%error, "the Lease cannot be given up; it runs out"),
-            Err(_) => tracing::warn!("the Lease cannot be given up in time; it runs out"),
+        let give_up = async {
+            if let Some(mut lease) = api.get_opt(NAME).await?
+                && record(&lease).holder == self.replica.identity
+                && let Some(spec) = &mut lease.spec
+            {
+                spec.holder_identity = Some(String::new());
+                api.replace(NAME, &PostParams::default(), &lease).await?;
+            }
+            Ok(())
+        };
+        match answer(limit, give_up).await {
+            Ok(()) => tracing::info!("the Lease is given up"),
+            Err(error) => tracing::warn!(%error, "the Lease cannot be given up; it runs out"),
         }
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn plan<'a>(
 ) -> (Vec<ServiceWrite>, GatewayProblems) {
     let Inventory {
         gateways,
-        gone,
+        gone: _,
         objects: existing,
     } = inventory;
     let mut writes = Vec::new();
@@ -120,22 +120,27 @@ pub(super) fn plan<'a>(
             }
         }
     }
-    let uids: BTreeSet<&str> = gateways
-        .values()
-        .map(|basis| basis.uid.as_str())
-        .chain(gone.iter().map(String::as_str))
-        .collect();
-    for (key, found) in existing {
+    writes.extend(leftovers(inventory, &wanted, &unknown));
+    (writes, without_service)
+}
+
+/// Deletes the objects of ours that nobody wants; those of `unknown` Gateways, which are named as in labels, stay.
+fn leftovers(
+    inventory: &Inventory,
+    wanted: &BTreeSet<Key>,
+    unknown: &BTreeSet<String>,
+) -> impl Iterator<Item = ServiceWrite> {
+    let known = inventory.gateways.values().map(|basis| &basis.uid);
+    let uids: BTreeSet<&str> = known.chain(&inventory.gone).map(String::as_str).collect();
+    let left = inventory.objects.iter().filter(move |(key, found)| {
         let of = found.value["metadata"]["labels"][GATEWAY_LABEL].as_str();
         let ours = owner(&found.value).is_some_and(|uid| uids.contains(uid));
-        if ours && !wanted.contains(key) && of.is_none_or(|of| !unknown.contains(of)) {
-            writes.push(ServiceWrite::Delete {
-                key: key.clone(),
-                version: found.version.clone(),
-            });
-        }
-    }
-    (writes, without_service)
+        ours && !wanted.contains(key) && of.is_none_or(|of| !unknown.contains(of))
+    });
+    left.map(|(key, found)| ServiceWrite::Delete {
+        key: key.clone(),
+        version: found.version.clone(),
+    })
 }
 
 /// Returns the Gateway that gets the name: the one that has it, or else the oldest.

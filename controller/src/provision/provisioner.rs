@@ -19,7 +19,7 @@ use super::objects::{Key, owner};
 use super::plan::{ExistingObject, Inventory, ServiceWrite, plan, taken};
 use crate::connection::answer;
 use crate::publish::DesiredPublications;
-use crate::replica::Replica;
+use crate::replica::{Replica, replace};
 use crate::retry::{NextAttempt, Pauses};
 use crate::statuses::GatewayProblems;
 use crate::watch::{Received, Watch, WatchEvent, api_resource, watch_config};
@@ -60,10 +60,17 @@ struct FailedWrite {
 }
 
 /// Reason why a write did nothing.
-enum WriteFailure {
-    /// The name is taken by somebody else's object.
-    Taken,
-    Other(String),
+struct WriteFailure {
+    /// True if the name is taken by somebody else's object.
+    taken: bool,
+    why: String,
+}
+
+impl From<kube::Error> for WriteFailure {
+    fn from(error: kube::Error) -> Self {
+        let why = error.to_string();
+        Self { taken: false, why }
+    }
 }
 
 impl Provisioner {
@@ -98,43 +105,42 @@ impl Provisioner {
             if cache.listed.len() < KINDS.len() || !*self.replica.leading.borrow_and_update() {
                 continue;
             }
-            let (writes, mut without_service) = plan(&cache.inventory, desired.keys());
-            let planned: BTreeSet<&Key> = writes.iter().map(ServiceWrite::key).collect();
-            failed.retain(|key, _| planned.contains(key));
-            let now = Instant::now();
-            for write in writes {
-                let key = write.key().clone();
-                let gateway = write.gateway().cloned();
-                let waits = failed.get(&key).is_some_and(|failed| failed.retry.at > now);
-                if waits || !*self.replica.leading.borrow() {
-                    continue;
-                }
-                let failure = match self.write(write, &mut cache).await {
-                    Ok(()) => {
-                        failed.remove(&key);
-                        continue;
-                    }
-                    Err(failure) => failure,
-                };
-                let why = match &failure {
-                    WriteFailure::Taken => taken(&key, None),
-                    WriteFailure::Other(why) => why.clone(),
-                };
-                let (kind, name) = &key;
-                tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
-                let before = failed.get(&key).map(|failed| &failed.retry);
-                let retry = NextAttempt::after(before, &PAUSES, Instant::now());
-                let taken = matches!(failure, WriteFailure::Taken);
-                let taken = gateway.filter(|_| taken).map(|gateway| (gateway, why));
-                failed.insert(key, FailedWrite { retry, taken });
-            }
-            without_service.extend(failed.values().filter_map(|failed| failed.taken.clone()));
-            self.without_service.send_if_modified(|told| {
-                let other = *told != without_service;
-                *told = without_service;
-                other
-            });
+            let without_service = self.carry_out(desired.keys(), &mut cache, &mut failed);
+            replace(&self.without_service, without_service.await);
         }
+    }
+
+    /// Plans, and carries out the writes that are due; returns the Gateways that have no Service.
+    async fn carry_out<'a>(
+        &self,
+        ours: impl Iterator<Item = &'a NamespacedName>,
+        cache: &mut Cache,
+        failed: &mut BTreeMap<Key, FailedWrite>,
+    ) -> GatewayProblems {
+        let (writes, mut without_service) = plan(&cache.inventory, ours);
+        let planned: BTreeSet<&Key> = writes.iter().map(ServiceWrite::key).collect();
+        failed.retain(|key, _| planned.contains(key));
+        let now = Instant::now();
+        for write in writes {
+            let key = write.key().clone();
+            let gateway = write.gateway().cloned();
+            let waits = failed.get(&key).is_some_and(|failed| failed.retry.at > now);
+            if waits || !*self.replica.leading.borrow() {
+                continue;
+            }
+            let Err(WriteFailure { taken, why }) = self.write(write, cache).await else {
+                failed.remove(&key);
+                continue;
+            };
+            let (kind, name) = &key;
+            tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
+            let before = failed.get(&key).map(|failed| &failed.retry);
+            let retry = NextAttempt::after(before, &PAUSES, Instant::now());
+            let taken = gateway.filter(|_| taken).map(|gateway| (gateway, why));
+            failed.insert(key, FailedWrite { retry, taken });
+        }
+        without_service.extend(failed.values().filter_map(|failed| failed.taken.clone()));
+        without_service
     }
 
     fn watch(
@@ -168,18 +174,22 @@ impl Provisioner {
                 cache.inventory.objects.remove(&key);
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
-                let there = answer(TIMEOUT, self.read(&key)).await;
-                let there = there.map_err(|error| WriteFailure::Other(error.to_string()))?;
+                let there = answer(TIMEOUT, self.read(&key)).await?;
                 // An object of ours that lost its label is mended by the next plan.
                 let gateways = cache.inventory.gateways.values();
                 let ours = there.filter(|there| {
                     let mut uids = gateways.map(|basis| basis.uid.as_str());
                     owner(there.value()).is_some_and(|uid| uids.any(|known| known == uid))
                 });
-                cache.put(key.0, &ours.ok_or(WriteFailure::Taken)?);
-                return Err(WriteFailure::Other("it had lost its label".to_owned()));
+                let Some(ours) = ours else {
+                    let why = taken(&key, None);
+                    return Err(WriteFailure { taken: true, why });
+                };
+                cache.put(key.0, &ours);
+                let why = "it had lost its label".to_owned();
+                return Err(WriteFailure { taken: false, why });
             }
-            Err(error) => return Err(WriteFailure::Other(error.to_string())),
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }

@@ -36,14 +36,14 @@ const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
 /// Everything the publisher's task owns.
-pub(crate) struct Publisher {
+pub(crate) struct SnapshotPublisher {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
     pub(crate) failures: watch::Sender<GatewayProblems>,
     pub(crate) signing: Signing,
 }
 
-impl Publisher {
+impl SnapshotPublisher {
     /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();

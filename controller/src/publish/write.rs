@@ -3,14 +3,13 @@
 
 use kube::api::{DeleteParams, PostParams};
 use kube::core::request::Request;
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::{Api, Resource as _};
 
 use super::objects::{self, BundleOwner, DesiredObject};
 use super::observed::{PublishedObject, PublishedObjects, is_ours};
 use super::plan::ObjectWrite;
-use super::publisher::Publisher;
-use super::seen::WrittenVersion;
+use super::publisher::SnapshotPublisher;
 use crate::watch::Received;
 use sesame_published::names::{PUBLISHER, Part};
 
@@ -54,16 +53,7 @@ enum Verb {
     Replace,
 }
 
-impl Verb {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Replace => "replace",
-        }
-    }
-}
-
-impl Publisher {
+impl SnapshotPublisher {
     /// Carries one write out.
     pub(super) async fn send(
         &self,
@@ -131,16 +121,17 @@ impl Publisher {
             field_manager: Some(PUBLISHER.to_owned()),
             ..PostParams::default()
         };
-        let request = match verb {
-            Verb::Create => request.create(&parameters, body),
-            Verb::Replace => request.replace(&object.name, &parameters, body),
+        let (verb, request) = match verb {
+            Verb::Create => ("create", request.create(&parameters, body)),
+            Verb::Replace => ("replace", request.replace(&object.name, &parameters, body)),
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
-        self.replica
-            .metrics
-            .published(object.part.as_str(), verb.as_str());
-        let stored: WrittenVersion = self.replica.client.request(request).await?;
-        let version = stored.metadata.resource_version.parse().unwrap_or(0);
+        let metrics = &self.replica.metrics;
+        metrics.published(object.part.as_str(), verb);
+        // Everything else in it was written here.
+        let stored: PartialObjectMeta = self.replica.client.request(request).await?;
+        let version = stored.metadata.resource_version.unwrap_or_default();
+        let version = version.parse().unwrap_or(0);
         let seal = self.signing.written(object.part, stamp);
         let entry = PublishedObject::of_written(object, owner, version, seal);
         Ok(Written::Put(object.name.clone(), Box::new(entry)))

@@ -158,6 +158,23 @@ impl Backlog {
         self.open.extend(keys);
     }
 
+    /// Returns the time before which an object must not be written; none if there is none.
+    pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
+        let pace = self.paces.get(key).map(Pace::next);
+        pace.max(self.retries.get(key).map(|retry| retry.at))
+    }
+
+    /// Returns true if this was written already and gave the status that is stored.
+    pub(super) fn was_written(
+        &self,
+        key: &ObjectKey,
+        stored: &StoredStatus,
+        change: &Value,
+    ) -> bool {
+        let written = self.written.get(key);
+        written.is_some_and(|(version, before)| *version == stored.version && before == change)
+    }
+
     /// Takes the outcome of a write.
     pub(super) fn wrote(&mut self, key: ObjectKey, outcome: WriteOutcome) {
         self.writing.remove(&key);

@@ -110,17 +110,6 @@ impl Events {
     }
 }
 
-/// Hands over the warnings, if they have changed.
-pub(super) fn tell(now: &Expiring, before: &watch::Sender<Expiring>) {
-    before.send_if_modified(|before| {
-        let differs = before != now;
-        if differs {
-            before.clone_from(now);
-        }
-        differs
-    });
-}
-
 /// Returns the warnings that have not been told, in order.
 fn untold(
     expiring: &Expiring,
