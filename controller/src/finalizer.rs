@@ -5,7 +5,6 @@
 //! classes and Gateways are known. Nothing else of a class is ever written here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -103,19 +102,12 @@ impl Finalizer {
         events: UnboundedSender<(Kind, WatchEvent<Found>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let resource = api_resource(kind, API_VERSION);
-        let watch = Watch {
-            api: Api::all_with(self.replica.client.clone(), &resource),
-            config: watch_config(),
-            kind: kind.as_str(),
-            pause: PAUSE,
-            metrics: Arc::clone(&self.replica.metrics),
-        };
-        watch.run(
-            |received| found(&received),
-            move |event: Result<_, _>| {
-                event.map_or(true, |event| events.send((kind, event)).is_ok())
-            },
-        )
+        let api = Api::all_with(self.replica.client.clone(), &resource);
+        let watch = Watch::new(&self.replica, kind.as_str(), api, watch_config());
+        let keep = |received: Received| found(&received);
+        watch.run(PAUSE, keep, move |event: Result<_, _>| {
+            event.map_or(true, |event| events.send((kind, event)).is_ok())
+        })
     }
 
     /// Replaces the finalizers of a class, unless somebody else has changed it meanwhile; returns the class as it is then.
@@ -130,10 +122,7 @@ impl Finalizer {
         let resource = api_resource(Kind::GatewayClass, API_VERSION);
         let api: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
         let body = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let parameters = PatchParams::apply(FIELD_MANAGER);
         let patch = Patch::Merge(&body);
         let metrics = &self.replica.metrics;
         metrics.published(Kind::GatewayClass.as_str(), "patch");

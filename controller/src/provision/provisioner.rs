@@ -149,17 +149,14 @@ impl Provisioner {
         events: UnboundedSender<(Kind, WatchEvent<Received>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let resource = api_resource(kind, api_version(kind));
-        let watch = Watch {
-            api: Api::all_with(self.replica.client.clone(), &resource),
-            config: match kind {
-                Kind::Gateway => watch_config(),
-                _ => watch_config().labels(GATEWAY_LABEL),
-            },
-            kind: kind.as_str(),
-            pause: PAUSE,
-            metrics: Arc::clone(&self.replica.metrics),
+        let api: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
+        let config = match kind {
+            Kind::Gateway => watch_config(),
+            _ => watch_config().labels(GATEWAY_LABEL),
         };
-        watch.run(std::convert::identity, move |event: Result<_, _>| {
+        let watch = Watch::new(&self.replica, kind.as_str(), api, config);
+        let keep = std::convert::identity;
+        watch.run(PAUSE, keep, move |event: Result<_, _>| {
             event.map_or(true, |event| events.send((kind, event)).is_ok())
         })
     }

@@ -133,19 +133,10 @@ impl SnapshotPublisher {
         kind: Kind,
         events: UnboundedSender<(&'static str, WatchEvent<FoundObject>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let Replica {
-            client,
-            namespace,
-            metrics,
-            ..
-        } = self.replica.clone();
-        let watch = Watch {
-            api: Api::namespaced_with(client, &namespace, &api_resource(kind, "v1")),
-            config: watch_config().labels(GATEWAY_LABEL),
-            kind: kind.as_str(),
-            pause: PAUSE,
-            metrics,
-        };
+        let (replica, resource) = (&self.replica, api_resource(kind, "v1"));
+        let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);
+        let config = watch_config().labels(GATEWAY_LABEL);
+        let watch = Watch::new(replica, kind.as_str(), api, config);
         let signing = self.signing.clone();
         let kind = kind.as_str();
         let keep = move |received: Received| {
@@ -153,7 +144,7 @@ impl SnapshotPublisher {
             let entry = PublishedObject::of_seen(kind, &received, &signing);
             (received.name().name, version, entry)
         };
-        watch.run(keep, move |event: Result<_, _>| {
+        watch.run(PAUSE, keep, move |event: Result<_, _>| {
             event.map_or(true, |event| events.send((kind, event)).is_ok())
         })
     }

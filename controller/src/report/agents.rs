@@ -202,11 +202,8 @@ impl Agents {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |gateway: &NamespacedName| resolved.statuses.gateways.contains_key(gateway);
         let agents = self.by_gateway.values().flatten();
-        let stale = fleet::stale(agents, is_ours, |name| self.liveness.of(name, now));
-        let stale: BTreeSet<String> = stale
-            .into_iter()
-            .chain(self.refused.keys().cloned())
-            .collect();
+        let mut stale = fleet::stale(agents, is_ours, |name| self.liveness.of(name, now));
+        stale.extend(self.refused.keys().cloned());
         for name in stale.intersection(&self.stale) {
             let (api, name) = (self.api.clone(), name.clone());
             let why = self.refused.get(&name).map_or_else(
@@ -329,14 +326,14 @@ fn readable(found: &[NamedReport]) -> impl Iterator<Item = (&str, &GatewayAgent)
 /// Watches the reports until the receiver is gone.
 async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
     let resource = ApiResource::erase::<GatewayAgent>(&());
-    let watch = Watch {
-        api: Api::namespaced_with(replica.client, &replica.namespace, &resource),
-        config: watch_config().page_size(PAGE),
-        kind: "GatewayAgent",
-        pause: LOOK_AGAIN,
-        metrics: replica.metrics,
-    };
+    let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);
+    let watch = Watch::new(
+        &replica,
+        "GatewayAgent",
+        api,
+        watch_config().page_size(PAGE),
+    );
     let keep = |found: Received<TrimmedReport>| (found.name().name, found.kept.0);
     let take = |event: Result<_, _>| events.send(FleetEvent::Agents(event.map(Box::new))).is_ok();
-    watch.run(keep, take).await;
+    watch.run(LOOK_AGAIN, keep, take).await;
 }

@@ -38,13 +38,11 @@ pub(super) fn compose(
     without_service: &GatewayProblems,
     now: Timestamp,
 ) -> Option<Status> {
-    match key.kind {
-        Kind::GatewayClass => {
-            let status = resolved.statuses.gateway_classes.get(&key.name)?;
-            Some(Status::Class(status.clone()))
-        }
+    let all = &resolved.statuses;
+    Some(match key.kind {
+        Kind::GatewayClass => Status::Class(all.gateway_classes.get(&key.name)?.clone()),
         Kind::Gateway => {
-            let mut status = resolved.statuses.gateways.get(&key.name)?.clone();
+            let mut status = all.gateways.get(&key.name)?.clone();
             if let Some(fleet) = fleets.get(&key.name) {
                 program(&mut status, &programmed(fleet, key));
             }
@@ -56,30 +54,27 @@ pub(super) fn compose(
                 tell_without_service(&mut status.conditions, why);
             }
             tell_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
-            Some(Status::Gateway(status))
+            Status::Gateway(status)
         }
         Kind::ListenerSet => {
-            let mut status = resolved.statuses.listener_sets.get(&key.name)?.clone();
+            let mut status = all.listener_sets.get(&key.name)?.clone();
             if let Some(fleet) = fleets.get(&status.gateway) {
                 program_listener_set(&mut status, &programmed(fleet, key));
             }
-            Some(Status::ListenerSet(status))
+            Status::ListenerSet(status)
         }
-        Kind::BackendTlsPolicy => {
-            let status = resolved.statuses.backend_tls_policies.get(&key.name)?;
-            Some(Status::Policy(status.clone()))
-        }
+        Kind::BackendTlsPolicy => Status::Policy(all.backend_tls_policies.get(&key.name)?.clone()),
         _ => {
-            let mut status = resolved.statuses.routes.get(key)?.clone();
+            let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();
             for (gateway, fleet) in fleets {
                 if let Some(refused) = fleet.refused.get(&name) {
                     refuse_rules(&mut status, &key.name.namespace, gateway, refused);
                 }
             }
-            Some(Status::Route(status))
+            Status::Route(status)
         }
-    }
+    })
 }
 
 /// Returns what the hosts of a Gateway report about this object, with remarks on some of them.

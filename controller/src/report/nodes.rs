@@ -93,16 +93,11 @@ impl Nodes {
 
 /// Watches Nodes until the receiver is gone.
 pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
-    let watch = Watch {
-        api: Api::all_with(replica.client, &ApiResource::erase::<Node>(&())),
-        config: watch_config().page_size(PAGE),
-        kind: "Node",
-        pause: LOOK_AGAIN,
-        metrics: replica.metrics,
-    };
+    let api = Api::all_with(replica.client.clone(), &ApiResource::erase::<Node>(&()));
+    let watch = Watch::new(&replica, "Node", api, watch_config().page_size(PAGE));
     let keep = |node: Received<NodeAddresses>| (node.name().name, node.kept);
     let take = |event| events.send(FleetEvent::Nodes(event)).is_ok();
-    watch.run(keep, take).await;
+    watch.run(LOOK_AGAIN, keep, take).await;
 }
 
 #[cfg(test)]

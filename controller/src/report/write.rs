@@ -57,10 +57,7 @@ pub(super) async fn write(
         "metadata": {"resourceVersion": stored.version},
         "status": status,
     });
-    let parameters = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let parameters = PatchParams::apply(FIELD_MANAGER);
     let patch = Patch::Merge(&body);
     let written = api.patch_status(&key.name.name, &parameters, &patch);
     let outcome = match answer(TIMEOUT, written).await {

@@ -10,6 +10,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Config, Error, Event};
 use serde::de::DeserializeOwned;
 
+use crate::replica::Replica;
 use crate::retry::Pauses;
 use crate::serve::Metrics;
 
@@ -44,23 +45,31 @@ pub(crate) enum Unwatched {
 
 /// Objects of a kind, to be watched for as long as anybody wants to know.
 pub(crate) struct Watch<K> {
-    pub(crate) api: Api<K>,
-    pub(crate) config: Config,
-    /// The kind, in messages and metrics.
-    pub(crate) kind: &'static str,
-    /// Pause before a kind that was not served is watched again.
-    pub(crate) pause: Duration,
-    pub(crate) metrics: Arc<Metrics>,
+    api: Api<K>,
+    config: Config,
+    kind: &'static str,
+    metrics: Arc<Metrics>,
 }
 
 impl<K> Watch<K>
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    /// Returns the objects that `api` and `config` choose; `kind` stands in messages and metrics.
+    pub(crate) fn new(replica: &Replica, kind: &'static str, api: Api<K>, config: Config) -> Self {
+        Self {
+            api,
+            config,
+            kind,
+            metrics: Arc::clone(&replica.metrics),
+        }
+    }
+
     /// Passes on what happens until `take` returns false. Failures are counted, told and waited out; what was known stays
-    /// meanwhile. `keep` is as for [`follow`].
+    /// meanwhile. `pause` is for a kind that is not served, `keep` is as for [`follow`].
     pub(crate) async fn run<T>(
         self,
+        pause: Duration,
         keep: impl Fn(K) -> T,
         take: impl Fn(Result<WatchEvent<T>, Unwatched>) -> bool,
     ) {
@@ -78,7 +87,7 @@ where
             if ended || !take(Err(Unwatched::NotServed)) {
                 return;
             }
-            tokio::time::sleep(self.pause).await;
+            tokio::time::sleep(pause).await;
         }
     }
 }

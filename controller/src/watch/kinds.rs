@@ -1,6 +1,5 @@
 //! Watches everything that resolution reads.
 
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -111,14 +110,9 @@ impl Watches {
             };
             self.touched.send(touched).is_ok()
         };
-        let watch = Watch {
-            api,
-            config: self.config(kind),
-            kind: kind.as_str(),
-            pause: NOT_SERVED,
-            metrics: Arc::clone(&self.replica.metrics),
-        };
-        watch.run(keep, take).await;
+        let config = self.config(kind);
+        let watch = Watch::new(&self.replica, kind.as_str(), api, config);
+        watch.run(NOT_SERVED, keep, take).await;
     }
 
     fn config(&self, kind: Kind) -> watcher::Config {
@@ -187,19 +181,15 @@ fn serves(definition: &Value, api_version: &str) -> bool {
 
 /// Decodes an object that arrived. Its status is kept as text, for the next write to start from.
 fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
-    let name = received.name();
-    let stored = StoredStatus::of(kind, api_version, &received);
     WatchedObject {
-        name,
+        name: received.name(),
+        stored: StoredStatus::of(kind, api_version, &received),
         object: decode(kind, api_version, received.kept.value),
-        stored,
     }
 }
 
 /// Decodes an object; the error is the reason why it cannot be decoded.
 pub(super) fn decode(kind: Kind, api_version: &str, value: Value) -> Result<AnyObject, String> {
-    match decode_value(value, kind, api_version) {
-        Ok(decoded) => Ok(decoded.object),
-        Err(error) => Err(error.reason.to_string()),
-    }
+    let decoded = decode_value(value, kind, api_version);
+    decoded.map_or_else(|e| Err(e.reason.to_string()), |decoded| Ok(decoded.object))
 }

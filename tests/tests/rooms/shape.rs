@@ -57,10 +57,8 @@ impl Shapes {
 
     /// Takes the type that is declared behind a `pub`, if it is one.
     fn declared(&mut self, after: &[TokenTree]) {
-        let after = match after {
-            [TokenTree::Group(_), after @ ..] => after,
-            after => after,
-        };
+        let has_scope = matches!(after.first(), Some(TokenTree::Group(_)));
+        let after = &after[usize::from(has_scope)..];
         if let [TokenTree::Ident(word), TokenTree::Ident(name), ..] = after
             && TYPES.iter().any(|keyword| word == keyword)
         {
