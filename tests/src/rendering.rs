@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
-use sesame_render::{EndpointRules, Options};
+use sesame_render::{EndpointRules, RenderOptions};
 
 /// Returns the options of a host that listens on these addresses.
-pub fn options(addresses: Vec<IpAddr>) -> Options {
-    Options {
+pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
+    RenderOptions {
         addresses,
         port_map: BTreeMap::new(),
         subscription_budget: 100,
