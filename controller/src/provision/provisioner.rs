@@ -22,7 +22,7 @@ use crate::publish::DesiredPublications;
 use crate::replica::{Replica, replace};
 use crate::retry::{NextAttempt, Pauses};
 use crate::statuses::GatewayProblems;
-use crate::watch::{Received, Watch, WatchEvent, api_resource, watch_config};
+use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
@@ -154,7 +154,7 @@ impl Provisioner {
             Kind::Gateway => watch_config(),
             _ => watch_config().labels(GATEWAY_LABEL),
         };
-        let watch = Watch::new(&self.replica, kind.as_str(), api, config);
+        let watch = ObjectWatch::new(&self.replica, kind.as_str(), api, config);
         let keep = std::convert::identity;
         watch.run(PAUSE, keep, move |event: Result<_, _>| {
             event.map_or(true, |event| events.send((kind, event)).is_ok())

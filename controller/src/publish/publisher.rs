@@ -22,7 +22,7 @@ use super::signing::Signing;
 use super::write::{WriteRefusal, Written};
 use crate::replica::Replica;
 use crate::statuses::GatewayProblems;
-use crate::watch::{Received, Watch, WatchEvent, api_resource, watch_config};
+use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
@@ -136,7 +136,7 @@ impl SnapshotPublisher {
         let (replica, resource) = (&self.replica, api_resource(kind, "v1"));
         let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);
         let config = watch_config().labels(GATEWAY_LABEL);
-        let watch = Watch::new(replica, kind.as_str(), api, config);
+        let watch = ObjectWatch::new(replica, kind.as_str(), api, config);
         let signing = self.signing.clone();
         let kind = kind.as_str();
         let keep = move |received: Received| {

@@ -18,7 +18,7 @@ use super::trim::TrimmedReport;
 use crate::replica::Replica;
 use crate::serve::Metrics;
 use crate::statuses::ResolvedStatuses;
-use crate::watch::{PAGE, Received, Unwatched, Watch, WatchEvent, watch_config};
+use crate::watch::{ObjectWatch, PAGE, Received, Unwatched, WatchEvent, watch_config};
 use sesame_gateway_api::api::{NamespacedName, Network};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_published::GatewayAgent;
@@ -327,7 +327,7 @@ fn readable(found: &[NamedReport]) -> impl Iterator<Item = (&str, &GatewayAgent)
 async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
     let resource = ApiResource::erase::<GatewayAgent>(&());
     let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);
-    let watch = Watch::new(
+    let watch = ObjectWatch::new(
         &replica,
         "GatewayAgent",
         api,

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::agents::FleetEvent;
 use crate::replica::Replica;
-use crate::watch::{Json, Keep, PAGE, Received, Watch, WatchEvent, watch_config};
+use crate::watch::{Json, Keep, ObjectWatch, PAGE, Received, WatchEvent, watch_config};
 use sesame_gateway_api::api::{NamespacedName, Network};
 
 /// Pause after a watch that is not served.
@@ -94,7 +94,7 @@ impl Nodes {
 /// Watches Nodes until the receiver is gone.
 pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
     let api = Api::all_with(replica.client.clone(), &ApiResource::erase::<Node>(&()));
-    let watch = Watch::new(&replica, "Node", api, watch_config().page_size(PAGE));
+    let watch = ObjectWatch::new(&replica, "Node", api, watch_config().page_size(PAGE));
     let keep = |node: Received<NodeAddresses>| (node.name().name, node.kept);
     let take = |event| events.send(FleetEvent::Nodes(event)).is_ok();
     watch.run(LOOK_AGAIN, keep, take).await;

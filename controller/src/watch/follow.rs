@@ -44,14 +44,14 @@ pub(crate) enum Unwatched {
 }
 
 /// Objects of a kind, to be watched for as long as anybody wants to know.
-pub(crate) struct Watch<K> {
+pub(crate) struct ObjectWatch<K> {
     api: Api<K>,
     config: Config,
     kind: &'static str,
     metrics: Arc<Metrics>,
 }
 
-impl<K> Watch<K>
+impl<K> ObjectWatch<K>
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::fetch::Touched;
 use super::{
-    Input, Received, StoredStatus, Watch, WatchEvent, WatchedObject, api_resource, follow,
+    Input, ObjectWatch, Received, StoredStatus, WatchEvent, WatchedObject, api_resource, follow,
     watch_config,
 };
 use crate::connection::answer;
@@ -111,7 +111,7 @@ impl Watches {
             self.touched.send(touched).is_ok()
         };
         let config = self.config(kind);
-        let watch = Watch::new(&self.replica, kind.as_str(), api, config);
+        let watch = ObjectWatch::new(&self.replica, kind.as_str(), api, config);
         watch.run(NOT_SERVED, keep, take).await;
     }
 

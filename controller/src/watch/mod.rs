@@ -22,7 +22,7 @@ mod stored_status;
 
 pub(crate) use self::fetch::{FetchOutcome, References};
 use self::follow::follow;
-pub(crate) use self::follow::{Unwatched, Watch, WatchEvent, watch_config};
+pub(crate) use self::follow::{ObjectWatch, Unwatched, WatchEvent, watch_config};
 pub(crate) use self::holds::holds;
 pub(crate) use self::input::{Input, WatchedObject};
 pub(crate) use self::received::{Json, Keep, PAGE, Received};
