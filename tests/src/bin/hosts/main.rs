@@ -37,8 +37,11 @@ struct Arguments {
     init: Option<i32>,
 }
 
-/// Scenarios by name; each panics if something is wrong.
-const SCENARIOS: &[(&str, fn(&Packages))] = &[
+/// A scenario, or a part of one, by name; it panics if something is wrong.
+type Named<T> = (&'static str, fn(&T));
+
+/// Scenarios by name.
+const SCENARIOS: &[Named<Packages>] = &[
     ("packages", checks::packages),
     ("units", checks::units),
     ("life", life::scenario),
@@ -47,7 +50,7 @@ const SCENARIOS: &[(&str, fn(&Packages))] = &[
 ];
 
 /// The parts of scenarios that send requests.
-const PARTS: &[(&str, fn(&Inside))] = &[
+const PARTS: &[Named<Inside>] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),
     ("serve", reboot::serve),
