@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::identity::Executable;
 use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
 use crate::host::limits;
@@ -65,6 +66,8 @@ struct Answer {
     open_files: Option<u64>,
     /// Bytes of memory that its Envoys may use, all together; none from older launchers.
     memory: Option<u64>,
+    /// Program that it would start; none from older launchers, or while it is being replaced.
+    executable: Option<Executable>,
     error: Option<String>,
 }
 
@@ -123,6 +126,11 @@ pub(super) fn ask(
 /// Asks whether the launcher at this socket is ending its Envoys; an error if there is no launcher.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &Request::State).map(|(_, answer)| answer.stopping)
+}
+
+/// Asks the launcher at this socket which program it would start now; none if it does not know.
+pub(crate) fn executable(socket: &Path) -> Option<Executable> {
+    exchange(socket, &Request::State).ok()?.1.executable
 }
 
 /// Asks the launcher at this socket for the number of files that each of its Envoys may open, and for the bytes of memory
@@ -261,6 +269,7 @@ impl Server {
             stopping: self.stopping.load(Ordering::SeqCst),
             open_files: Some(limits::open_files()),
             memory: Some(limits::memory()),
+            executable: Executable::at(&self.binary).ok(),
             ..Answer::default()
         };
         let (directory, arguments) = match request {

@@ -1,4 +1,4 @@
-//! What can be judged without serving: packages and units.
+//! Checks that need no traffic: of packages and units.
 
 use std::fs;
 use std::path::Path;

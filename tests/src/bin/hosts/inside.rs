@@ -1,4 +1,4 @@
-//! What is in a machine: commands, units, processes and files.
+//! The inside of a machine: commands, units, processes and files.
 
 use std::fmt::Display;
 use std::fs;
@@ -82,7 +82,7 @@ impl Inside {
         fs::copy(file, to).expect("the machine takes a file");
     }
 
-    /// Where a file of the machine is.
+    /// Path by which a file of the machine is reached from here.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.init))
     }
@@ -146,7 +146,7 @@ impl Inside {
             .collect()
     }
 
-    /// What the units have said.
+    /// Last lines of the units' logs.
     pub(crate) fn log(&self) -> String {
         self.output(&[
             "journalctl",

@@ -154,7 +154,7 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
 }
 
-/// What is accepted is served although it cannot be kept, and is kept when there is room.
+/// Serves what is accepted although it cannot be kept, and keeps it when there is room.
 pub(crate) fn full_disk(inside: &Inside) {
     in_runtime(fills(inside));
 }

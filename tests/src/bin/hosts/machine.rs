@@ -92,7 +92,7 @@ impl Machine {
         machine
     }
 
-    /// What is in it.
+    /// Its inside.
     pub(crate) fn inside(&self) -> Inside {
         Inside::new(self.init)
     }

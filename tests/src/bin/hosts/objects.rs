@@ -1,4 +1,4 @@
-//! What the hosts serve.
+//! Objects that the hosts serve, and requests for them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
