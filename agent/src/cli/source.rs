@@ -10,6 +10,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::signature::TrustedKeys;
 
 use super::render::gateway_name;
+use crate::host::credentials;
 use crate::run::Source;
 use crate::source::bundles::BundleSettings;
 use crate::source::update::{Trusted, gateway_of};
@@ -121,7 +122,8 @@ pub(super) fn read_trusted(files: &[PathBuf]) -> anyhow::Result<TrustedKeys> {
     let mut keys = TrustedKeys::default();
     for path in files {
         let at = || format!("--trusted-key {}", path.display());
-        let pem = open::read(path, Rule::Named, MAX_KEY_FILE_BYTES).with_context(at)?;
+        let path = credentials::resolve(path.clone()).context("--trusted-key")?;
+        let pem = open::read(&path, Rule::Named, MAX_KEY_FILE_BYTES).with_context(at)?;
         keys.add_pem(&pem).with_context(at)?;
     }
     Ok(keys)

@@ -7,8 +7,9 @@ use bytes::Bytes;
 
 use super::admin::MAX_SOCKET_PATH;
 use super::log::{ENVOY_LOG, EnvoyLog};
+use super::process::identity::Identity;
 use super::process::launch::Launcher;
-use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, shared_memory};
+use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
 
 /// Time for which connections may go on by default when their listener or Envoy is replaced.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
@@ -136,10 +137,15 @@ impl SupervisorConfig {
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Tells whether the file of the binary is the one that Envoys are started from: a launcher that stays has its own, in
-    /// another container maybe.
-    pub(super) fn starts_from_binary(&self) -> bool {
-        !matches!(self.launcher, Some(Launcher::Socket(_)))
+    /// Tells whether the next Envoy would be another program than this one, whose file is no longer at the agent's path. A
+    /// launcher that stays has a path of its own, in another container maybe: what it does not tell is no reason to restart.
+    pub(super) fn starts_another(&self, identity: &Identity) -> bool {
+        let Some(Launcher::Socket(socket)) = &self.launcher else {
+            return true;
+        };
+        let next = launcher::executable(socket);
+        let both = next.zip(identity.executable.as_ref());
+        both.is_some_and(|(next, now)| !next.is_same(now))
     }
 }
 

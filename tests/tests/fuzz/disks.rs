@@ -1,4 +1,4 @@
-//! What lies on disk: mounted snapshots, the state directory, what an earlier agent and its Envoy left.
+//! Content of disks: mounted snapshots, the state directory, what an earlier agent and its Envoy left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use sesame_agent::source::snapshots::SnapshotDirs;
 use sesame_files::directory;
 use sesame_proto::digest;
 use sesame_proto::keys;
-use sesame_render::Options;
+use sesame_render::RenderOptions;
 use sesame_render::layout::XdsLayout;
 
 use super::campaign::{run, scratch};
@@ -198,13 +198,13 @@ fn accepted<'a>(snapshot: &'a [u8], keys: &'a [u8]) -> Accepted<'a> {
     }
 }
 
-/// What an agent finds that starts beside what an earlier one left: Envoy's files, its pid file, its log.
+/// Files that an earlier agent left for the next one: Envoy's files, its pid file, its log.
 #[test]
 fn runtime_directory() {
     let root = scratch();
     let layout = XdsLayout::new(root.path().join("xds"));
     let gateway = seeds::two()[0];
-    let options = Options {
+    let options = RenderOptions {
         addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,

@@ -271,9 +271,8 @@ impl Actor {
             .outdated(&command, &self.config.bootstrap)
             // A binary that is not there is being replaced.
             .or_else(|| {
-                let replaced = self.config.starts_from_binary()
-                    && command.binary.is_file()
-                    && !identity.is_from(&command.binary);
+                let differs = command.binary.is_file() && !identity.is_from(&command.binary);
+                let replaced = differs && self.config.starts_another(identity);
                 replaced.then_some("its binary was replaced")
             })
     }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 /// Labels by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,11 +23,6 @@ impl Labels {
     /// Returns all labels by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
-    }
-
-    /// Returns true if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -54,12 +49,6 @@ pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     Ok(own
         .map(|(key, value)| (key.into_owned(), value.into_owned()))
         .collect())
-}
-
-impl Serialize for Labels {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
-    }
 }
 
 impl<'de> Deserialize<'de> for Labels {

@@ -9,33 +9,8 @@ use super::candidates::MatchCandidate;
 use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::matches::RouteMatch;
-use crate::resolve::routes::precedence::Order;
+use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::world::ObjectKey;
-
-/// The place of a match: its route, its rule in the route, and its place in the rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct MatchPlace {
-    route: usize,
-    rule: usize,
-    match_: usize,
-}
-
-impl MatchPlace {
-    fn of(order: &Order) -> Self {
-        let Order {
-            hostname: _,
-            rank: _,
-            route,
-            rule,
-            match_,
-        } = *order;
-        Self {
-            route,
-            rule,
-            match_,
-        }
-    }
-}
 
 /// The matches that were seen so far.
 #[derive(Debug, Default)]
@@ -56,12 +31,11 @@ struct ByHost {
 }
 
 /// A match by its route, the place of its rule, and its place in the rule.
-type Match = (ObjectKey, usize, usize);
+pub(crate) type Match = (ObjectKey, usize, usize);
 
 /// The hidden matches of each virtual host: its number in the order in which they are built, the hidden match, and the
 /// match that hides it.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Hidden(Vec<(usize, Match, Match)>);
+pub(crate) type Hidden = Vec<(usize, Match, Match)>;
 
 impl Shadowed {
     /// Returns a collector that also keeps the hidden matches of each virtual host.
@@ -70,18 +44,6 @@ impl Shadowed {
             by_host: Some(ByHost::default()),
             ..Self::default()
         }
-    }
-
-    /// Begins the next virtual host.
-    fn next_host(&mut self) {
-        if let Some(ByHost { host, .. }) = &mut self.by_host {
-            *host += 1;
-        }
-    }
-
-    /// Adds a match that requests can reach.
-    fn reached(&mut self, place: MatchPlace) {
-        self.reached.push(place);
     }
 
     /// Adds a match of which all requests go to `winner` in this virtual host.
@@ -99,10 +61,10 @@ impl Shadowed {
             Some((route.object.clone(), place.rule, place.match_))
         };
         let noted = self.by_host.take().unwrap_or_default().hidden;
-        let named = noted
+        noted
             .into_iter()
-            .filter_map(|(host, place, winner)| Some((host, of(place)?, of(winner)?)));
-        Hidden(named.collect())
+            .filter_map(|(host, place, winner)| Some((host, of(place)?, of(winner)?)))
+            .collect()
     }
 
     /// Adds a problem for each route about the first of its matches that is never reached.
@@ -166,10 +128,12 @@ pub(crate) fn reachable<'a>(
     let mut takes_all: Option<MatchPlace> = None;
     let mut takes_all_grpc: Option<MatchPlace> = None;
     let several = candidates.len() > 1;
-    shadowed.next_host();
+    if let Some(ByHost { host, .. }) = &mut shadowed.by_host {
+        *host += 1;
+    }
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
-        let place = MatchPlace::of(&order);
+        let place = order.place;
         let grpc = candidate.route_match.grpc.is_some();
         let before = takes_all
             .or(takes_all_grpc.filter(|_| grpc))
@@ -188,7 +152,7 @@ pub(crate) fn reachable<'a>(
                 takes_all = Some(place);
             }
         }
-        shadowed.reached(place);
+        shadowed.reached.push(place);
         kept.push((order, candidate));
     }
     kept
