@@ -7,11 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_files::directory;
-<<<<<<< HEAD
-use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::bundle::BundleFile;
-=======
->>>>>>> integration
 use sesame_proto::schema::{Endpoint, EndpointSet, Snapshot};
 use sesame_proto::shard;
 use sesame_proto::signature::SigningKeys;
@@ -67,7 +63,7 @@ async fn wait(agent: &AgentUnderTest, backend: &Backend) {
 /// Makes a bundle of what is published, with the rights of an agent, and checks that it has what the agents have.
 fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     let file = dir.join("edge.bundle");
-    let output = std::process::Command::new(sesame_tests::controller::binary())
+    let output = std::process::Command::new(sesame_tests::agent::beside_test("sesame-controller"))
         .args(["export", "--gateway", "default/edge", "--sequence", "7"])
         .args(["--signing-key", signing, "-o", &file.to_string_lossy()])
         .args(["--kubeconfig", &kubeconfig.to_string_lossy()])
