@@ -281,57 +281,11 @@ impl BundleDirectory {
             })
             .collect();
         let mut standings = choose(taken.as_ref(), &candidates, allowed);
-        for (index, name) in names.iter().enumerate() {
-            let chosen = standings.get(index) == Some(&Standing::Chosen);
-            let file = self.files.get_mut(name);
-            let Some(Ok(bundle)) = file.map(|file| file.outcome.as_mut()) else {
-                continue;
-            };
-            // What is not served is not kept either; should it be chosen later, it is read once more.
-            let revision = bundle.revision.take();
-            if !chosen {
-                continue;
-            }
-            let digest = bundle.digest.clone();
-            if self
-                .held
-                .get(gateway)
-                .is_some_and(|(held, _)| *held == digest)
-            {
-                continue;
-            }
-            let Some(revision) = revision else {
-                self.files.remove(name);
-                scan.again = Some(Duration::ZERO);
-                continue;
-            };
-            let next = TakenBundle {
-                gateway: gateway.to_string(),
-                highest: taken
-                    .as_ref()
-                    .map_or(0, |taken| taken.highest)
-                    .max(bundle.sequence),
-                sequence: bundle.sequence,
-                digest: digest.clone(),
-            };
-            let (sequence, signers) = (bundle.sequence, bundle.signers.join(", "));
-            if taken.as_ref() != Some(&next)
-                && let Err(error) = self.state.take(gateway, &next)
-            {
-                // Were it served and not noted, an older one could follow it.
-                let why = format!("cannot be noted as taken: {error}");
+        for (name, standing) in names.iter().zip(&mut standings) {
+            if let Err(why) = self.settle(gateway, name, standing, taken.as_ref(), scan) {
                 scan.update.problems.push(problem(&text(name), why.clone()));
-                standings[index] = Standing::Older(why);
-                continue;
+                *standing = Standing::Older(why);
             }
-            let file = text(name);
-            if next.sequence < next.highest {
-                tracing::warn!(%gateway, sequence, file, signers, "an older bundle is taken, as --allow-older says");
-            } else {
-                tracing::info!(%gateway, sequence, file, signers, "a bundle is taken");
-            }
-            scan.update.cause = format!("bundle {file}, sequence number {sequence}");
-            self.held.insert(gateway.clone(), (digest, revision));
         }
         for digest in allowed.iter().filter(|digest| {
             let held = self.held.get(gateway);
@@ -341,6 +295,54 @@ impl BundleDirectory {
             let _ = self.state.disallow(digest);
         }
         self.reports(names, &standings)
+    }
+
+    /// Takes a good bundle if it is chosen and not served already. Fails if that cannot be noted.
+    fn settle(
+        &mut self,
+        gateway: &NamespacedName,
+        name: &OsString,
+        standing: &Standing,
+        taken: Option<&TakenBundle>,
+        scan: &mut BundleScan,
+    ) -> Result<(), String> {
+        let file = self.files.get_mut(name);
+        let Some(Ok(bundle)) = file.map(|file| file.outcome.as_mut()) else {
+            return Ok(());
+        };
+        // What is not served is not kept either; should it be chosen later, it is read once more.
+        let revision = bundle.revision.take();
+        let digest = bundle.digest.clone();
+        let held = self.held.get(gateway);
+        if *standing != Standing::Chosen || held.is_some_and(|(held, _)| *held == digest) {
+            return Ok(());
+        }
+        let next = TakenBundle {
+            gateway: gateway.to_string(),
+            highest: taken.map_or(0, |taken| taken.highest).max(bundle.sequence),
+            sequence: bundle.sequence,
+            digest: digest.clone(),
+        };
+        let (sequence, signers) = (bundle.sequence, bundle.signers.join(", "));
+        let Some(revision) = revision else {
+            self.files.remove(name);
+            scan.again = Some(Duration::ZERO);
+            return Ok(());
+        };
+        if taken != Some(&next) {
+            // Were it served and not noted, an older one could follow it.
+            let noted = self.state.take(gateway, &next);
+            noted.map_err(|error| format!("cannot be noted as taken: {error}"))?;
+        }
+        let file = text(name);
+        if next.sequence < next.highest {
+            tracing::warn!(%gateway, sequence, file, signers, "an older bundle is taken, as --allow-older says");
+        } else {
+            tracing::info!(%gateway, sequence, file, signers, "a bundle is taken");
+        }
+        scan.update.cause = format!("bundle {file}, sequence number {sequence}");
+        self.held.insert(gateway.clone(), (digest, revision));
+        Ok(())
     }
 
     fn reports(&self, names: &[OsString], standings: &[Standing]) -> Vec<BundleReport> {
