@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::host::{create_directory, entries, remove_if_there, replace_file, write_file};
+use crate::host::{
+    create_directory, entries, remove_directory_if_there, remove_if_there, replace_file, write_file,
+};
 use crate::xds::response::encode_shares;
 use crate::xds::{Kind, Subscription};
 use sesame_render::layout::{XdsLayout, file_name};
@@ -48,10 +50,7 @@ pub(crate) struct Entry {
 impl Files {
     /// Creates the directories and finds the journal of an interrupted transaction.
     pub(crate) fn open(layout: XdsLayout) -> io::Result<Self> {
-        let dropped = layout.staging().join("dropped");
-        if dropped.is_dir() {
-            fs::remove_dir_all(dropped)?;
-        }
+        remove_directory_if_there(&layout.staging().join("dropped"))?;
         for directory in [
             "", "lds", "cds", "rds", "eds", "sds", "rtds", "tmp", "tmp/undo",
         ] {
@@ -156,10 +155,8 @@ impl Files {
             return Ok(());
         }
         let dropped = self.layout.staging().join("dropped");
-        if dropped.is_dir() {
-            // Of a commit that found the disk full.
-            fs::remove_dir_all(&dropped)?;
-        }
+        // Of a commit that found the disk full.
+        remove_directory_if_there(&dropped)?;
         fs::rename(self.journal(), &dropped)?;
         self.entries.clear();
         create_directory(&self.journal())?;

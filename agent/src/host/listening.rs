@@ -70,24 +70,28 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
 
 /// Reads a line of `/proc/net/tcp`; `None` if its socket does not listen.
 fn listening(line: &str) -> Option<Listening> {
+    let (state, socket) = socket(line)?;
+    (state == LISTEN).then_some(socket)
+}
+
+/// Reads a line of a table in `/proc/net`: the state of a socket, and the socket as if it listened.
+pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, _, _, inode, ..] = fields.as_slice() else {
         return None;
     };
-    if *state != LISTEN {
-        return None;
-    }
     let (address, port) = local.split_once(':')?;
     let (_, waiting) = queues.split_once(':')?;
-    Some(Listening {
+    let socket = Listening {
         address: SocketAddr::new(parse_address(address)?, u16::from_str_radix(port, 16).ok()?),
         inode: inode.parse().ok()?,
         waiting: u32::from_str_radix(waiting, 16).ok()?,
-    })
+    };
+    Some((state, socket))
 }
 
 /// Reads an address of `/proc/net`: hexadecimal words in the host's byte order.
-pub(super) fn parse_address(hex: &str) -> Option<IpAddr> {
+fn parse_address(hex: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for word in hex.as_bytes().chunks(8) {
         let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;

@@ -3,6 +3,7 @@
 //! Every other room may ask it; it knows neither Envoy nor a snapshot.
 
 mod bind_check;
+mod clock;
 pub(crate) mod durable;
 mod files;
 pub mod inotify;
@@ -14,4 +15,7 @@ pub(crate) mod privileged_ports;
 pub mod processes;
 
 pub(crate) use bind_check::can_bind;
-pub(crate) use files::{create_directory, entries, remove_if_there, replace_file, write_file};
+pub(crate) use clock::until;
+pub(crate) use files::{
+    create_directory, entries, remove_directory_if_there, remove_if_there, replace_file, write_file,
+};

@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use sesame_files::open::{self, OpenError, Rule};
 use sesame_gateway_api::api::NamespacedName;
 
+use crate::envoy::admin::MAX_SOCKET_PATH;
 use crate::envoy::process::identity::{Identity, PID_FILE};
-use crate::host::create_directory;
+use crate::host::{create_directory, remove_directory_if_there};
 use sesame_render::layout::{XdsLayout, file_name};
-
-/// The longest path that a Unix socket can have on Linux, without its end byte.
-const MAX_SOCKET_PATH: usize = 107;
 
 /// The state and the runtime directory.
 #[derive(Clone, Debug)]
@@ -69,26 +67,15 @@ impl Directories {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
             // A link that somebody made on purpose may lead to a directory.
             if !path.is_dir() {
-                create_directory(path).map_err(|source| DirectoriesError::Io {
-                    path: path.to_owned(),
-                    flag,
-                    source,
-                })?;
+                create_directory(path).map_err(at(path, flag))?;
             }
             // Whoever may write to it could put links, pipes and forged generations into it.
             open::check_directory(path, Rule::Named)
                 .map_err(|source| DirectoriesError::Untrusted { flag, source })?;
         }
-        let absolute = |path: &Path, flag| {
-            fs::canonicalize(path).map_err(|source| DirectoriesError::Io {
-                path: path.to_owned(),
-                flag,
-                source,
-            })
-        };
         let directories = Self {
-            state: absolute(state, "--state-dir")?,
-            runtime: absolute(runtime, "--runtime-dir")?,
+            state: fs::canonicalize(state).map_err(at(state, "--state-dir"))?,
+            runtime: fs::canonicalize(runtime).map_err(at(runtime, "--runtime-dir"))?,
         };
         let longest = directories
             .gateway(&NamespacedName::default())
@@ -155,9 +142,7 @@ impl Directories {
     /// Removes the files that the Envoy of a withdrawn Gateway watched, keys included. That Envoy has ended.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
-        if let Err(error) = fs::remove_dir_all(&directory)
-            && error.kind() != io::ErrorKind::NotFound
-        {
+        if let Err(error) = remove_directory_if_there(&directory) {
             tracing::warn!(%gateway, %error, directory = %directory.display(), "the files of the withdrawn Gateway's Envoy cannot be removed");
         }
     }
@@ -174,6 +159,11 @@ impl Directories {
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))
     }
+}
+
+fn at(path: &Path, flag: &'static str) -> impl FnOnce(io::Error) -> DirectoriesError {
+    let path = path.to_owned();
+    move |source| DirectoriesError::Io { path, flag, source }
 }
 
 fn short_name(gateway: &NamespacedName) -> String {

@@ -22,12 +22,11 @@ use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{LastGoodKeys, World};
 use tokio::sync::watch;
 
-use super::report::ProblemReport;
 use super::report::transitions::Transitions;
 use super::target::{HostSettings, Origin, Targets, render_all};
 use super::withdrawal::Withdrawal;
 use crate::source::manifests::{Manifests, ScanReport};
-use crate::source::problem::Severity;
+use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
@@ -42,7 +41,7 @@ pub(super) struct Known {
     /// The time since when each condition has its status.
     pub(super) transitions: Arc<Transitions>,
     /// Everything wrong in the source.
-    pub(super) problems: Arc<Vec<ProblemReport>>,
+    pub(super) problems: Arc<Vec<SourceProblem>>,
     /// True if the source could be read the last time.
     pub(super) available: bool,
     /// The reason for which accepted configurations are served instead of those that the source says now.
@@ -255,11 +254,10 @@ impl Engine {
                 *place = Some((file.to_owned(), line));
             }
         }
-        let mut problems: Vec<ProblemReport> =
-            scan.problems.iter().map(ProblemReport::from).collect();
+        let mut problems = scan.problems.to_vec();
         problems.extend(self.found.iter().map(|(problem, place)| {
             let place = place.as_ref().map(|(file, line)| (file.as_path(), *line));
-            ProblemReport::of_object(problem, place)
+            SourceProblem::of_object(problem, place)
         }));
         let before = Arc::clone(&self.known.borrow().problems);
         if *before == problems {

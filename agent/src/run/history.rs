@@ -3,7 +3,6 @@
 //! A Gateway that was rolled back stays where it is, even over restarts of the agent, until it is told to resume.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +17,7 @@ use super::accepted;
 use super::directories::Directories;
 use crate::apply::state::StateDir;
 use crate::host::durable::replace_file;
+use crate::host::remove_if_there;
 use crate::quarantine::digests;
 
 const PINNED: &str = "pinned";
@@ -33,10 +33,7 @@ pub(super) fn pin(directory: &Path, generation: Option<u64>) -> io::Result<()> {
     let path = directory.join(PINNED);
     match generation {
         Some(number) => replace_file(&path, format!("{number}\n").as_bytes()),
-        None => match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        },
+        None => remove_if_there(&path),
     }
 }
 

@@ -26,15 +26,13 @@ use super::history;
 use super::report::Report;
 use super::report::health;
 use super::shutdown::StopRequest;
+use crate::host::remove_if_there;
 
 const MAX_COMMAND: usize = 64 << 10;
 
 /// Listens on `path`, replacing a socket that a dead agent left.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(path)?;
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok(listener)
@@ -66,7 +64,7 @@ pub(super) async fn serve<F>(
             let answer = move || answer(&method, &path, &*report, &state_dir);
             match tokio::task::spawn_blocking(answer).await {
                 Ok(response) => response,
-                Err(error) => failed(&error.to_string()),
+                Err(error) => failed(&error),
             }
         }
     };
@@ -173,32 +171,25 @@ fn answer<F: Fn(bool) -> Report>(
     {
         return match answer {
             Ok(body) => json(StatusCode::OK, body),
-            Err(error) => {
-                let body = serde_json::json!({ "error": format!("{error:#}") }).to_string();
-                json(StatusCode::NOT_FOUND, body.into_bytes())
-            }
+            Err(error) => refuse(StatusCode::NOT_FOUND, &format!("{error:#}")),
         };
     }
-    let (status, body) = match (method, path) {
-        (&Method::GET, path @ ("/status" | "/gateways")) => {
+    match (method, path) {
+        (&Method::GET, "/status" | "/gateways") => {
             match serde_json::to_vec(&report(path == "/status")) {
-                Ok(body) => (StatusCode::OK, body),
-                Err(error) => return failed(&error.to_string()),
+                Ok(body) => json(StatusCode::OK, body),
+                Err(error) => failed(&error),
             }
         }
-        _ => (
+        _ => refuse(
             StatusCode::NOT_FOUND,
-            br#"{"error":"not found; try GET /status, POST /orders, POST /stop"}"#.to_vec(),
+            "not found; try GET /status, POST /orders, POST /stop",
         ),
-    };
-    json(status, body)
+    }
 }
 
-fn failed(error: &str) -> Response<Body> {
-    let body = serde_json::json!({ "error": error })
-        .to_string()
-        .into_bytes();
-    json(StatusCode::INTERNAL_SERVER_ERROR, body)
+fn failed(error: &dyn std::error::Error) -> Response<Body> {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
 }
 
 fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {

@@ -11,8 +11,8 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
 use super::engine::{Known, report_changes};
-use super::report::ProblemReport;
 use super::target::{HostSettings, Origin, Targets, render_all};
+use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
 
 /// Everything the engine's thread owns.
@@ -60,7 +60,6 @@ impl SnapshotEngine {
             }
         }
         report_changes(&before, &targets);
-        let problems: Vec<ProblemReport> = problems.iter().map(ProblemReport::from).collect();
         self.report(&incomplete, &problems);
         self.known.send_modify(|known| {
             known.gateways = targets;
@@ -75,7 +74,7 @@ impl SnapshotEngine {
     fn report(
         &self,
         incomplete: &BTreeMap<NamespacedName, IncompleteRevision>,
-        problems: &[ProblemReport],
+        problems: &[SourceProblem],
     ) {
         let known = self.known.borrow();
         for (gateway, now) in incomplete {

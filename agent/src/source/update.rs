@@ -13,7 +13,7 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::TrustedKeys;
 
-use super::problem::Problem;
+use super::problem::SourceProblem;
 use sesame_proto::encoded::EncodedSnapshot;
 
 /// The keys whose signatures are required; none if everybody is trusted who can write where a source reads.
@@ -29,7 +29,7 @@ pub struct SourceUpdate {
     /// True if a Gateway that is not listed was withdrawn. Otherwise nothing is known of it.
     pub lists_all: bool,
     /// Problems of the source, other than incomplete revisions.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SourceProblem>,
     /// Cause of the update, for the history.
     pub cause: String,
 }

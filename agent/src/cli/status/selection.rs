@@ -3,7 +3,8 @@
 use anyhow::bail;
 use sesame_gateway_api::world::Kind;
 
-use crate::run::report::{ObjectReport, ProblemReport, Report};
+use crate::run::report::{ObjectReport, Report};
+use crate::source::problem::SourceProblem;
 
 /// The kinds that have a status.
 const KINDS: [Kind; 9] = [
@@ -124,7 +125,7 @@ impl Selection {
     }
 
     /// Returns whether a problem of the source is about something that was asked for.
-    pub(super) fn concerns(&self, problem: &ProblemReport, report: &Report) -> bool {
+    pub(super) fn concerns(&self, problem: &SourceProblem, report: &Report) -> bool {
         let name = |object: &ObjectReport| {
             let parts = [&object.kind, &object.namespace, &object.name];
             let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
+use crate::host::remove_if_there;
 
 /// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
@@ -172,10 +173,7 @@ impl Server {
                 socket.display()
             )));
         }
-        match std::fs::remove_file(&socket) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_there(&socket)?;
         let listener = UnixListener::bind(&socket)?;
         std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
         let server = Arc::new(Self {

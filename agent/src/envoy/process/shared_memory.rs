@@ -69,12 +69,6 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
         .map_err(|source| at(&path, source))
 }
 
-/// Removes the shared memory of a line that has ended.
-pub(crate) fn remove(line: Lineage) {
-    // Envoy does not, and a line that starts anew has another name.
-    let _ = fs::remove_file(line.shared_memory());
-}
-
 /// Checks that a new line could be made.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let path = Lineage::fresh().shared_memory();
@@ -154,7 +148,7 @@ mod tests {
             fs::read(line.shared_memory()).unwrap(),
             image(VERSION + 1, 1)
         );
-        remove(line);
+        line.remove(Path::new(""));
         assert!(!line.shared_memory().exists());
     }
 }

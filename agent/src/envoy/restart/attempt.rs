@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::{Sink, Way};
-use crate::envoy::admin::ServerInfo;
-use crate::envoy::admin::{Admin, Readiness};
+use crate::envoy::admin::{Admin, Readiness, ServerInfo};
+use crate::envoy::log::Mark;
 use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
 use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Lineage, shared_memory};
 use crate::envoy::settings::SupervisorConfig;
-use crate::host::{durable, listening};
+use crate::host::{durable, listening, remove_if_there};
 
 /// Name of the first Envoy's admin socket while a second one has its place; no longer than the name of the other.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
@@ -67,36 +67,35 @@ impl Attempt<'_> {
                 });
             }
         };
-        match self.took_over(&child, listened).await {
-            Ok(()) => Ok(self.commit(child)),
-            Err(reason) => {
-                let words = self.config.log().last_words(mark);
-                let (parent_serves, sink) = self.abandon(&child, before, listened).await;
-                Err(Failed {
-                    reason: format!("{}: {reason}: {words}", self.way),
-                    parent_serves,
-                    sink,
-                })
-            }
-        }
+        self.finish(child, before, listened, mark).await
     }
 
     /// Goes on with an attempt of an agent that has died.
     pub(crate) async fn resume(&self, child: Running) -> Result<Running, Failed> {
-        // How many there were before is not known; none are left when they were given away.
-        let listened = 1;
-        match self.took_over(&child, listened).await {
-            Ok(()) => Ok(self.commit(child)),
-            Err(reason) => {
-                let bootstrap = fs::read(self.config.command(None).bootstrap);
-                let (parent_serves, sink) = self.abandon(&child, bootstrap, listened).await;
-                Err(Failed {
-                    reason: format!("{}: {reason}", self.way),
-                    parent_serves,
-                    sink,
-                })
-            }
-        }
+        // Their number before is not known; none are left when they were given away.
+        let (listened, mark) = (1, self.config.log().mark());
+        let bootstrap = fs::read(self.config.command(None).bootstrap);
+        self.finish(child, bootstrap, listened, mark).await
+    }
+
+    /// Waits until the second Envoy has taken over; one that does not is ended, and `bootstrap` is put back.
+    async fn finish(
+        &self,
+        child: Running,
+        bootstrap: io::Result<Vec<u8>>,
+        listened: usize,
+        mark: Mark,
+    ) -> Result<Running, Failed> {
+        let Err(reason) = self.took_over(&child, listened).await else {
+            return Ok(self.commit(child));
+        };
+        let words = self.config.log().last_words(mark);
+        let (parent_serves, sink) = self.abandon(&child, bootstrap, listened).await;
+        Err(Failed {
+            reason: format!("{}: {reason}: {words}", self.way),
+            parent_serves,
+            sink,
+        })
     }
 
     fn start(&self, lineage: Option<Lineage>) -> io::Result<Running> {
@@ -104,10 +103,7 @@ impl Attempt<'_> {
         if self.way == Way::Handover {
             // The second one puts its own socket there; the first stays reachable by another name.
             let old = self.old_admin();
-            match fs::remove_file(&old) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_there(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
                 // It has lost its socket before.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -219,10 +215,7 @@ impl Attempt<'_> {
                     tracing::warn!(%error, "the shared memory cannot be put right");
                 }
             } else {
-                for socket in line.sockets(&self.config.runtime_dir) {
-                    let _ = fs::remove_file(socket);
-                }
-                shared_memory::remove(line);
+                line.remove(&self.config.runtime_dir);
             }
         }
         if self.way == Way::Handover {

@@ -1,21 +1,18 @@
 //! Facts for the decision on a restart, gathered from Envoy and the host.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::Output;
 use std::time::Duration;
-
-use tokio::process::Command;
-use tokio::time::timeout;
 
 use super::decide::{Answers, Facts};
 use crate::envoy::admin::{Admin, AdminError};
+use crate::envoy::locate;
 use crate::envoy::process::identity::Running;
 use crate::envoy::process::shared_memory;
 use crate::host::inotify::{Budget, watched_by};
 
 /// Limit for an answer: a healthy Envoy takes milliseconds, one that loads a large file seconds.
 const ANSWER: Duration = Duration::from_secs(5);
-const VERSION: Duration = Duration::from_secs(10);
 
 /// Looks at the running Envoy, the binary that is to be started, and the host.
 pub(crate) async fn gather(
@@ -63,28 +60,13 @@ pub(crate) fn moves_connections() -> bool {
 
 /// Returns the hot restart protocol of a binary, such as `11.104`.
 async fn protocol_of(binary: &Path) -> Result<String, String> {
-    let run = Command::new(binary)
-        .arg("--hot-restart-version")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let failed = |why: String| format!("{} --hot-restart-version: {why}", binary.display());
-    let output = timeout(VERSION, run)
-        .await
-        .map_err(|_| failed(format!("no answer within {VERSION:?}")))?
-        .map_err(|error| failed(error.to_string()))?;
-    // Envoy says it on standard error.
-    let said = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&said).trim().to_owned();
-    let is_version = text
-        .split('.')
-        .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
-    if is_version {
-        Ok(text)
-    } else {
-        let start: String = text.chars().take(100).collect();
-        Err(failed(format!(
-            "expected a version such as 11.104, got {start:?}"
-        )))
-    }
+    let read = |output: &Output| {
+        // Envoy says it on standard error.
+        let said = [output.stdout.as_slice(), &output.stderr].concat();
+        let text = String::from_utf8_lossy(&said).trim().to_owned();
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        text.split('.').all(is_number).then_some(text)
+    };
+    let asked = locate::ask(binary, "--hot-restart-version", "a version such as 11.104", read);
+    asked.await.map_err(|error| error.to_string())
 }

@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
+use crate::host::remove_if_there;
 
 /// Reads the sockets of an Envoy that has ended, until dropped.
 #[derive(Debug)]
@@ -94,10 +95,7 @@ impl Drop for Sink {
 /// Binds a socket so that the path is never without one.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
-    match fs::remove_file(&staged) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_if_there(&staged)?;
     let socket = UnixDatagram::bind(&staged)?;
     fs::rename(staged, path)?;
     Ok(socket)

@@ -16,8 +16,8 @@ use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Exit, Process};
 use crate::envoy::restart::{self, Parked, RestartError, Restarted, Retiring, Sink};
 use crate::envoy::settings::{State, SupervisorConfig};
-use crate::host::durable;
 use crate::host::processes::is_ending;
+use crate::host::{durable, until};
 use crate::xds::{Kind, Subscription};
 
 /// Interval at which the size of the log and the binary's file are checked.
@@ -114,7 +114,7 @@ impl Actor {
             loop {
                 tokio::select! {
                     () = &mut pause => break,
-                    () = over(self.parked_until) => self.let_go(),
+                    () = until(self.parked_until) => self.let_go(),
                     request = self.inbox.recv() => match request {
                         Some(Command::Restart(_, done)) => {
                             // Whoever asked may be gone.
@@ -159,7 +159,7 @@ impl Actor {
         let loaded = loop {
             tokio::select! {
                 loaded = &mut loading => break loaded,
-                () = over(self.parked_until) => self.let_go(),
+                () = until(self.parked_until) => self.let_go(),
                 event = event(&mut self.inbox, &running.process) => match event {
                     Ok(event) => return (event, Duration::ZERO),
                     Err((_, done)) => {
@@ -315,14 +315,6 @@ impl Actor {
         } else {
             format!("{exit}: {words}")
         }
-    }
-}
-
-/// Waits until then; forever without a time.
-async fn over(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant.into()).await,
-        None => std::future::pending().await,
     }
 }
 

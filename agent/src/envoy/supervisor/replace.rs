@@ -125,10 +125,7 @@ impl Actor {
         for name in [PID_FILE, NEXT_PID_FILE] {
             let path = directory.join(name);
             if let Some(line) = Identity::read(&path).and_then(|identity| identity.lineage) {
-                shared_memory::remove(line);
-                for socket in line.sockets(directory) {
-                    let _ = fs::remove_file(socket);
-                }
+                line.remove(directory);
             }
             let _ = fs::remove_file(path);
         }

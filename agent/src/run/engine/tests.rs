@@ -261,13 +261,8 @@ impl Fixture {
         assert_eq!(known.world.as_ref(), Some(manifests.world()));
         assert_eq!(*known.transitions, self.expected);
         let found = whole.problems.iter();
-        let found = found.map(|p| ProblemReport::of_object(p, manifests.location(&p.object)));
-        let problems: Vec<ProblemReport> = scan
-            .problems
-            .iter()
-            .map(ProblemReport::from)
-            .chain(found)
-            .collect();
+        let found = found.map(|p| SourceProblem::of_object(p, manifests.location(&p.object)));
+        let problems: Vec<SourceProblem> = scan.problems.iter().cloned().chain(found).collect();
         assert_eq!(*known.problems, problems);
         assert_eq!(known.held, None);
     }

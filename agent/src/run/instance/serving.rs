@@ -2,7 +2,7 @@
 //! it is to serve.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
@@ -14,6 +14,7 @@ use super::target_receiver::{EngineGone, TargetReceiver};
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
 use crate::envoy::{State, Supervisor, locate};
+use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{Observed, STOPPED};
 use crate::run::shutdown::Ending;
@@ -214,14 +215,14 @@ impl Serving {
                 lame_duck_seconds,
                 until_connections,
             } => {
-                let until = Until {
+                let limits = Until {
                     lame_duck: Duration::from_secs(lame_duck_seconds),
                     timeout: Duration::from_secs(timeout_seconds),
                     connections: until_connections,
                 };
                 let admin = self.supervisor.admin().with_timeout(DRAIN_ANSWER);
                 let observed = self.instance.observed.clone();
-                self.drain = Some(Drain::start(admin, observed, until, replies));
+                self.drain = Some(Drain::start(admin, observed, limits, replies));
             }
             InstanceCommand::Undrain => match self.drain.take() {
                 Some(drain) => {
@@ -297,13 +298,5 @@ impl Serving {
                 }
                 changed
             });
-    }
-}
-
-/// Sleeps until `instant`; for ever if there is none.
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Manifests;
 use super::objects::Named;
-use crate::source::problem::{Problem, Severity};
+use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
     /// Settles which file declares the objects, after `path` changed its own declarations.
@@ -59,7 +59,7 @@ impl Manifests {
     }
 
     /// Returns the problems of the tree, of all files, and of objects that several files hold.
-    pub(super) fn problems(&self) -> Vec<Problem> {
+    pub(super) fn problems(&self) -> Vec<SourceProblem> {
         let mut problems = self.tree_problems.clone();
         for file in self.files.values() {
             problems.extend(file.problems.iter().cloned());
@@ -70,10 +70,10 @@ impl Manifests {
             };
             let line = |path| Some(self.files.get(path)?.objects.get(object)?.1);
             for other in others {
-                problems.push(Problem {
+                problems.push(SourceProblem {
                     file: other.to_string_lossy().into_owned(),
-                    line: line(other),
-                    object: Some(object.key()),
+                    line: line(other).unwrap_or(0),
+                    object: Some(object.key().to_string()),
                     severity: Severity::Error,
                     message: format!(
                         "is already declared in {}:{}, which is used; remove one",

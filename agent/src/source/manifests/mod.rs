@@ -28,7 +28,7 @@ use self::file::{Content, Documents, ManifestFile};
 use self::objects::Named;
 use self::tree::{Found, Stamp, Tree};
 use super::last_good::LastGood;
-use super::problem::{Problem, Severity};
+use super::problem::{Severity, SourceProblem};
 
 /// The outcome of a look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct ScanReport {
     /// Objects that were added, removed or changed, sorted; empty if the world is the same.
     pub changed: Vec<ObjectKey>,
     /// Problems of all files now, sorted; not only those that this look found.
-    pub problems: Arc<[Problem]>,
+    pub problems: Arc<[SourceProblem]>,
 }
 
 /// The directory as it was last seen.
@@ -57,7 +57,7 @@ pub struct Manifests {
     contested: BTreeMap<Named, Vec<Arc<Path>>>,
     world: World,
     /// Problems of the directory rather than of a file's content.
-    tree_problems: Vec<Problem>,
+    tree_problems: Vec<SourceProblem>,
     /// Good files that are not stored, and files that went, which may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
     /// True if the store may hold files that were removed while nobody looked.
@@ -248,13 +248,8 @@ impl Manifests {
                 } else {
                     "; what it held before stays in use"
                 };
-                self.tree_problems = vec![Problem {
-                    file: String::new(),
-                    line: None,
-                    object: None,
-                    severity: Severity::Error,
-                    message: format!("{} cannot be read: {error}{stays}", self.root.display()),
-                }];
+                let message = format!("{} cannot be read: {error}{stays}", self.root.display());
+                self.tree_problems = vec![SourceProblem::of_file(Severity::Error, "", message)];
                 return self.report(&changed);
             }
         };
