@@ -5,7 +5,6 @@
 //! path. Everything else is treated as absent and removed or overwritten by the next plan.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use sesame_render::{Rendered, Resource};
 pub(super) const MAX_FILE: u64 = 256 << 20;
 
 /// Accepted content of the files, each list by name.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnDisk {
     /// Resources that the whole files hold.
     pub content: Rendered,
@@ -33,31 +32,6 @@ pub struct OnDisk {
     pub has_clusters: bool,
     /// Files that the running Envoy has not taken: written again even if their bytes do not change.
     pub unconfirmed: BTreeSet<Subscription>,
-}
-
-/// Prints counts alone, because the content has private keys.
-impl fmt::Debug for OnDisk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rendered {
-            listeners,
-            route_tables,
-            clusters,
-            endpoints,
-            secrets,
-            shares: _,
-            problems: _,
-        } = &self.content;
-        f.debug_struct("OnDisk")
-            .field("listeners", &listeners.len())
-            .field("route_tables", &route_tables.len())
-            .field("clusters", &clusters.len())
-            .field("endpoints", &endpoints.len())
-            .field("secrets", &secrets.len())
-            .field("has_listeners", &self.has_listeners)
-            .field("has_clusters", &self.has_clusters)
-            .field("unconfirmed", &self.unconfirmed)
-            .finish()
-    }
 }
 
 /// Result of reading the files.
@@ -101,6 +75,17 @@ pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
     }
 }
 
+/// Returns the list of the resources of a kind.
+pub(crate) fn resources_mut(rendered: &mut Rendered, kind: Kind) -> &mut Vec<Resource> {
+    match kind {
+        Kind::Listeners => &mut rendered.listeners,
+        Kind::Clusters => &mut rendered.clusters,
+        Kind::RouteTable => &mut rendered.route_tables,
+        Kind::Endpoints => &mut rendered.endpoints,
+        Kind::Secret => &mut rendered.secrets,
+    }
+}
+
 /// Reads all files below `layout`.
 pub(crate) fn find(layout: &XdsLayout) -> io::Result<Found> {
     let mut found = Found {
@@ -108,37 +93,26 @@ pub(crate) fn find(layout: &XdsLayout) -> io::Result<Found> {
         versions: BTreeMap::new(),
         junk: Vec::new(),
     };
-    for kind in [Kind::Listeners, Kind::Clusters] {
-        let path = Subscription::new(kind, "").path(layout);
+    for kind in Kind::LISTS {
+        let subscription = Subscription::new(kind, "");
+        let path = subscription.path(layout);
         let Some(list) = whole(kind, &path)? else {
             if path.exists() {
                 found.junk.push(path);
             }
             continue;
         };
-        found
-            .versions
-            .insert(Subscription::new(kind, ""), list.version);
-        let OnDisk {
-            content,
-            has_listeners,
-            has_clusters,
-            ..
-        } = &mut found.on_disk;
-        if kind == Kind::Listeners {
-            (content.listeners, *has_listeners) = (sorted(list.resources), true);
-        } else {
-            (content.clusters, *has_clusters) = (sorted(list.resources), true);
+        found.versions.insert(subscription, list.version);
+        let on_disk = &mut found.on_disk;
+        *resources_mut(&mut on_disk.content, kind) = sorted(list.resources);
+        match kind {
+            Kind::Listeners => on_disk.has_listeners = true,
+            _ => on_disk.has_clusters = true,
         }
     }
     for kind in Kind::LEAVES {
         let leaves = leaves(layout, kind, &mut found)?;
-        let content = &mut found.on_disk.content;
-        match kind {
-            Kind::Secret => content.secrets = leaves,
-            Kind::Endpoints => content.endpoints = leaves,
-            _ => content.route_tables = leaves,
-        }
+        *resources_mut(&mut found.on_disk.content, kind) = leaves;
     }
     Ok(found)
 }

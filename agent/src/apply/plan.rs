@@ -36,7 +36,7 @@ pub enum Phase {
 }
 
 /// File to be written.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Subscription of the file.
     pub subscription: Subscription,
@@ -44,14 +44,6 @@ pub struct Write {
     pub resources: Vec<Resource>,
     /// True if there was no file before, so that Envoy may not be subscribed to it yet.
     pub new: bool,
-}
-
-/// Prints names only, because the content may be a private key.
-impl std::fmt::Debug for Write {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.resources.iter().map(|r| r.name.as_str()).collect();
-        write!(f, "{:?}{names:?}", self.subscription)
-    }
 }
 
 /// Writes that may happen together; Envoy must have taken them all before the next step.
@@ -97,22 +89,11 @@ pub enum PlanError {
 
 /// Plans the way from `old` to `new`.
 pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
-    let wanted = ByName {
-        listeners: sorted(Kind::Listeners, new)?,
-        clusters: sorted(Kind::Clusters, new)?,
-        route_tables: sorted(Kind::RouteTable, new)?,
-        endpoints: sorted(Kind::Endpoints, new)?,
-        secrets: sorted(Kind::Secret, new)?,
-    };
     let mut leaves = Vec::new();
     let mut flips = Vec::new();
     let mut orphans = Vec::new();
-    for (kind, new) in [
-        (Kind::Secret, &wanted.secrets),
-        (Kind::Endpoints, &wanted.endpoints),
-        (Kind::RouteTable, &wanted.route_tables),
-    ] {
-        for pair in merge(old.of(kind), new) {
+    for kind in Kind::LEAVES {
+        for pair in merge(old.of(kind), &sorted(kind, new)?) {
             let write = |resource: &Resource, new| Write {
                 subscription: Subscription::new(kind, &resource.name),
                 resources: vec![resource.clone()],
@@ -136,8 +117,10 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
             }
         }
     }
-    let clusters = list(old, Kind::Clusters, &wanted.clusters, old.has_clusters);
-    let listeners = list(old, Kind::Listeners, &wanted.listeners, old.has_listeners);
+    let clusters = sorted(Kind::Clusters, new)?;
+    let clusters = list(old, Kind::Clusters, &clusters, old.has_clusters);
+    let listeners = sorted(Kind::Listeners, new)?;
+    let listeners = list(old, Kind::Listeners, &listeners, old.has_listeners);
     let steps = [
         (Phase::Leaves, leaves, Vec::new()),
         (Phase::ClustersUnion, clusters.union, Vec::new()),
@@ -158,14 +141,6 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
             })
             .collect(),
     })
-}
-
-struct ByName<'a> {
-    listeners: Vec<&'a Resource>,
-    clusters: Vec<&'a Resource>,
-    route_tables: Vec<&'a Resource>,
-    endpoints: Vec<&'a Resource>,
-    secrets: Vec<&'a Resource>,
 }
 
 /// Returns the resources of a kind by name.

@@ -205,7 +205,7 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// What a disk may hold after the power was cut behind these steps: what was synced, and of the rest anything.
+/// Brings `disk` to what it may hold after the power was cut behind these steps: all that was synced, and of the rest anything.
 fn cut_off(steps: &[Step], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: Step| steps[index..].contains(&step);

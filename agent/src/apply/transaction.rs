@@ -3,13 +3,15 @@
 //! Whatever happens, the files that are left are files that Envoy has accepted: a refused one would turn the
 //! next start into an outage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::files::Files;
-use super::on_disk::{OnDisk, find};
+use super::on_disk::{OnDisk, find, resources_mut};
 use super::plan::{Phase, Plan, Step, plan};
 use super::report::{Outcome, Refusal, Report, StepReport};
 use super::request::{ApplyError, Desired, Opened};
@@ -26,7 +28,7 @@ use sesame_render::{Rendered, Resource};
 /// Applies rendered resources to the files of one Envoy.
 #[derive(Debug)]
 pub struct Applier {
-    pub(super) files: Files,
+    files: Files,
     log: EnvoyLog,
     on_disk: OnDisk,
     /// True if Envoy has confirmed what is on disk since this agent started.
@@ -44,33 +46,24 @@ impl Applier {
         log: EnvoyLog,
         envoy: Option<&Admin>,
     ) -> Result<(Self, Opened), ApplyError> {
-        let failed = |action| {
-            let root = layout.root().to_owned();
-            move |source| ApplyError::Io {
-                action,
-                root,
-                source,
-            }
-        };
-        let mut files = Files::open(layout.clone()).map_err(failed("creating directories"))?;
-        let undone = rollback::all(&mut files, envoy)
-            .await
-            .map_err(failed("undoing an interrupted transaction"))?;
-        let found = find(&layout).map_err(failed("reading the files"))?;
-        for junk in &found.junk {
-            if !junk.is_dir() {
-                remove_if_there(junk).map_err(failed("removing a foreign file"))?;
-            }
-        }
-        let applier = Self {
+        let root = layout.root().to_owned();
+        let files = Files::open(layout).map_err(|source| ApplyError::Io {
+            action: "creating directories",
+            root,
+            source,
+        })?;
+        let mut applier = Self {
             files,
             log,
-            on_disk: found.on_disk,
+            on_disk: OnDisk::default(),
             confirmed: false,
             patience: Patience::default(),
             pace: Duration::ZERO,
         };
-        let junk = found.junk;
+        let undone = rollback::all(&mut applier.files, envoy).await;
+        let undone =
+            undone.map_err(|source| applier.io("undoing an interrupted transaction", source))?;
+        let junk = applier.reread()?;
         Ok((applier, Opened { undone, junk }))
     }
 
@@ -100,6 +93,13 @@ impl Applier {
         Ok(found.junk)
     }
 
+    /// Writes the file of the shares, unless it has them already. It is beside the transactions, because Envoy refuses nothing in
+    /// it and shares of another moment harm nobody; it must be there before an Envoy is, and ahead of more listeners and backends.
+    pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
+        let written = self.files.share_out(shares);
+        written.map_err(|source| self.io("writing the shares", source))
+    }
+
     /// Returns the content of the disk: after a transaction, what Envoy last accepted.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
@@ -125,7 +125,7 @@ impl Applier {
         }
         let plan = plan(&self.on_disk, desired.rendered)?;
         self.share_out(&desired.rendered.shares)?;
-        let mut report = Report::new();
+        let mut report = Report::default();
         if plan.is_empty() {
             return Ok(report);
         }
@@ -168,7 +168,7 @@ impl Applier {
             // The transaction itself will tell.
             return;
         };
-        let mut unconfirmed = std::collections::BTreeSet::new();
+        let mut unconfirmed = BTreeSet::new();
         let mut check = |subscription: Subscription, resources: &[Resource]| {
             let version = response::version(subscription.kind, resources);
             let reported = versions.of(&subscription, &version);
@@ -176,7 +176,7 @@ impl Applier {
                 unconfirmed.insert(subscription);
             }
         };
-        for kind in [Kind::Listeners, Kind::Clusters] {
+        for kind in Kind::LISTS {
             check(Subscription::new(kind, ""), self.on_disk.of(kind));
         }
         for kind in Kind::LEAVES {
@@ -188,12 +188,9 @@ impl Applier {
         self.on_disk.unconfirmed = unconfirmed;
         // An Envoy that has not accepted any version of a list serves no more than some of it; a union with the rest
         // would be refused again.
-        for kind in [Kind::Listeners, Kind::Clusters] {
+        for kind in Kind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
-                match kind {
-                    Kind::Listeners => self.on_disk.content.listeners.clear(),
-                    _ => self.on_disk.content.clusters.clear(),
-                }
+                resources_mut(&mut self.on_disk.content, kind).clear();
             }
         }
         self.confirmed = true;
@@ -309,21 +306,19 @@ impl Applier {
                 .remove_empty_directories()
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
-        let mut content = super::shares::without(rendered);
-        for list in [
-            &mut content.listeners,
-            &mut content.route_tables,
-            &mut content.clusters,
-            &mut content.endpoints,
-            &mut content.secrets,
-        ] {
-            list.sort_by(|a, b| a.name.cmp(&b.name));
+        // As it can be read from the disk again.
+        let mut content = Rendered {
+            shares: Bytes::new(),
+            ..rendered.clone()
+        };
+        for kind in Kind::all() {
+            resources_mut(&mut content, kind).sort_by(|a, b| a.name.cmp(&b.name));
         }
         self.on_disk = OnDisk {
             content,
             has_listeners: true,
             has_clusters: true,
-            unconfirmed: std::collections::BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
         };
         self.confirmed = confirmed;
         Ok(())
@@ -341,7 +336,7 @@ impl Applier {
         result.map(|_| ())
     }
 
-    pub(super) fn io(&self, action: &'static str, source: io::Error) -> ApplyError {
+    fn io(&self, action: &'static str, source: io::Error) -> ApplyError {
         ApplyError::Io {
             action,
             root: self.files.layout().root().to_owned(),

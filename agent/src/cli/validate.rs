@@ -123,23 +123,26 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
         problems,
         resolution,
     } = read;
-    let of_object = |problem: &Problem| {
-        SourceProblem::of_object(problem, manifests.location(&problem.object))
-    };
+    let of_object =
+        |problem: &Problem| SourceProblem::of_object(problem, manifests.location(&problem.object));
     let mut findings: Vec<Finding> = problems.iter().cloned().map(Finding::from).collect();
     let of_objects = resolution.problems.iter().map(of_object);
     findings.extend(of_objects.map(Finding::from));
     // A certificate that several Gateways serve is reported for each.
     for gateway in &resolution.gateways {
         let expiries = gateway.keys.iter().filter_map(Expiry::of);
-        findings.extend(expiries.filter_map(|expiry| expiry.warning(now)).map(|warning| {
-            let object = ObjectKey {
-                kind: Kind::Gateway,
-                name: gateway.gateway.clone(),
-            };
-            let message = warning.message;
-            Finding::from(of_object(&Problem { object, message }))
-        }));
+        findings.extend(
+            expiries
+                .filter_map(|expiry| expiry.warning(now))
+                .map(|warning| {
+                    let object = ObjectKey {
+                        kind: Kind::Gateway,
+                        name: gateway.gateway.clone(),
+                    };
+                    let message = warning.message;
+                    Finding::from(of_object(&Problem { object, message }))
+                }),
+        );
     }
     findings.extend(faults(&resolution.statuses, of_object));
     if resolution.gateways.is_empty() && !has_errors(&findings) {

@@ -106,7 +106,7 @@ impl Quarantine {
     /// Forgets what does not hold for this target: culprits that have changed, listeners that it does not want.
     pub fn follow(&mut self, target: Target<'_>) {
         if !self.culprits.is_empty() {
-            self.culprits = still_there(&self.culprits, &target.packed.snapshot());
+            self.culprits = still_there(&self.culprits, &target.encoded.snapshot());
         }
         self.unbound.keep(target.rendered);
     }
@@ -131,23 +131,23 @@ impl Quarantine {
             let mut rendered = target.rendered.clone();
             self.unbound.leave_out(&mut rendered);
             return Some(Reduced {
-                packed: Arc::clone(target.packed),
+                encoded: Arc::clone(target.encoded),
                 rendered,
             });
         }
-        let packed = Arc::clone(target.packed);
+        let encoded = Arc::clone(target.encoded);
         let (culprits, options) = (self.culprits.clone(), target.options.clone());
         let accepted = self.last_good_keys.clone();
         let reduce = move || {
-            let snapshot = exclude(&packed.snapshot(), &culprits);
-            let accepted = accepted_keys(&packed, accepted.as_deref());
-            let pairs = accepted.pairs(&snapshot, packed.keys());
+            let snapshot = exclude(&encoded.snapshot(), &culprits);
+            let accepted = accepted_keys(&encoded, accepted.as_deref());
+            let pairs = accepted.pairs(&snapshot, encoded.keys());
             let rendered = sesame_render::render(&snapshot, &pairs, &options);
             let named: BTreeSet<&str> = snapshot.keys.iter().map(|key| &*key.name).collect();
             let keys = pairs.iter().filter(|pair| named.contains(&*pair.name));
             let keys = keys.cloned().collect();
             Reduced {
-                packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+                encoded: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
                 rendered,
             }
         };
@@ -217,7 +217,7 @@ impl Quarantine {
 
     /// Blames a piece by Envoy's words alone; `false` if the target has no such piece, or it is blamed already.
     fn blame(&mut self, target: Target<'_>, piece: Piece, envoy_words: String) -> bool {
-        let snapshot = target.packed.snapshot();
+        let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
         let Some(content) = pieces.of.get(&piece) else {
             return false;
@@ -225,7 +225,7 @@ impl Quarantine {
         if self.culprits.contains_key(&piece) {
             return false;
         }
-        let accepted = accepted_keys(target.packed, self.last_good_keys.as_deref());
+        let accepted = accepted_keys(target.encoded, self.last_good_keys.as_deref());
         let culprit = Culprit {
             digest: content.digest(),
             envoy_words,
@@ -250,7 +250,7 @@ impl Quarantine {
         let judge = self.judge(target);
         let mut search = self.start_search(&judge, newer);
         let end = search
-            .run(&target.packed.snapshot(), accepted.as_ref())
+            .run(&target.encoded.snapshot(), accepted.as_ref())
             .await;
         let runs = search.runs;
         for (piece, culprit) in self.culprits.iter().filter(|(p, _)| !before.contains(p)) {
@@ -290,7 +290,7 @@ impl Quarantine {
         let before = self.culprits.len();
         let judge = self.judge(target);
         let mut search = self.start_search(&judge, newer);
-        if let Err(error) = search.keys(&target.packed.snapshot(), names).await {
+        if let Err(error) = search.keys(&target.encoded.snapshot(), names).await {
             no_verdict(&error);
         }
         self.culprits.len() > before
@@ -300,8 +300,8 @@ impl Quarantine {
         EnvoyJudge {
             binary: self.binary.clone(),
             scratch: self.scratch.clone(),
-            packed: Arc::clone(target.packed),
-            accepted_keys: accepted_keys(target.packed, self.last_good_keys.as_deref()),
+            encoded: Arc::clone(target.encoded),
+            accepted_keys: accepted_keys(target.encoded, self.last_good_keys.as_deref()),
             options: target.options.clone(),
         }
     }

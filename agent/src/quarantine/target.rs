@@ -9,7 +9,7 @@ use sesame_render::{Options, Rendered};
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// The snapshot and its key pairs.
-    pub packed: &'a Arc<EncodedSnapshot>,
+    pub encoded: &'a Arc<EncodedSnapshot>,
     /// Options for rendering it.
     pub options: &'a Options,
     /// Resources that it renders to.
@@ -20,7 +20,7 @@ pub struct Target<'a> {
 #[derive(Clone, Debug)]
 pub struct Reduced {
     /// The snapshot and its key pairs, without what Envoy refuses.
-    pub packed: Arc<EncodedSnapshot>,
+    pub encoded: Arc<EncodedSnapshot>,
     /// Resources that it renders to, without the listeners that cannot be opened.
     pub rendered: Rendered,
 }

@@ -302,7 +302,7 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
         certificate_chain: vec![byte],
         private_key: Vec::new(),
     };
-    let packed = |key: KeyRef, pair: KeyPair| {
+    let encoded = |key: KeyRef, pair: KeyPair| {
         let mut snapshot = snapshot(1);
         snapshot.keys.push(key);
         snapshot.ports[0].listeners[0].tls = Some(TlsTermination {
@@ -312,7 +312,7 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
         EncodedSnapshot::new(&snapshot, vec![pair])
     };
     let piece = Piece::Key("Secret/ns/pair".to_owned());
-    let (before, target) = (packed(key("old"), pair(1)), packed(key("new"), pair(2)));
+    let (before, target) = (encoded(key("old"), pair(1)), encoded(key("new"), pair(2)));
     let accepted = AcceptedKeys::new(&target, &before);
     assert_eq!(accepted.before(&piece), Some(key("old")));
     // A version that was accepted itself, and a key that is not named any more, are not put back.

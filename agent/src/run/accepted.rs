@@ -28,7 +28,7 @@ const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
 /// Stores `wanted` for the next cold start. `config` is the digest of all but its endpoints.
 pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::Result<()> {
-    let snapshot = zstd::bulk::compress(&wanted.packed.bytes(), 1)
+    let snapshot = zstd::bulk::compress(&wanted.encoded.bytes(), 1)
         .context("the snapshot cannot be compressed")?;
     StateDir::open(directory, StateDir::KEEP)?.accept(Accepted {
         revision: wanted.revision(),
@@ -36,7 +36,7 @@ pub(super) fn save(directory: &Path, wanted: &Target, config: &str) -> anyhow::R
         cause: &wanted.cause,
         time: Timestamp::now(),
         snapshot: &snapshot,
-        keys: &keys::encode(wanted.packed.keys()),
+        keys: &keys::encode(wanted.encoded.keys()),
         addresses: &wanted.assignment.addresses,
     })?;
     Ok(())

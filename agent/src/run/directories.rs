@@ -9,7 +9,7 @@ use sesame_gateway_api::api::NamespacedName;
 
 use crate::envoy::admin::MAX_SOCKET_PATH;
 use crate::envoy::process::identity::{Identity, PID_FILE};
-use crate::host::{create_directory, remove_directory_if_there};
+use crate::host::{create_directory, entries, remove_directory_if_there};
 use sesame_render::layout::{XdsLayout, file_name};
 
 /// The state and the runtime directory.
@@ -118,25 +118,16 @@ impl Directories {
 
     /// Returns the state directories of all Gateways below a state directory that an agent may be using.
     pub(super) fn states_below(state: &Path) -> Vec<PathBuf> {
-        let mut states: Vec<_> = fs::read_dir(state.join("gateways"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
-        states.sort();
-        states
+        entries(&state.join("gateways")).unwrap_or_default()
     }
 
     /// Returns the process ids of the Envoys that an earlier agent left, as far as it noted them.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
-        fs::read_dir(self.runtime.join("gateways"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| Identity::read(&entry.path().join(PID_FILE)))
-            .map(|identity| identity.pid)
-            .collect()
+        let runtimes = entries(&self.runtime.join("gateways")).unwrap_or_default();
+        let identities = runtimes
+            .iter()
+            .filter_map(|runtime| Identity::read(&runtime.join(PID_FILE)));
+        identities.map(|identity| identity.pid).collect()
     }
 
     /// Removes the files that the Envoy of a withdrawn Gateway watched, keys included. That Envoy has ended.

@@ -95,6 +95,7 @@ impl Gateways {
     /// Starts and withdraws Gateways until there is an instance of each target, and tells who is to know of them.
     pub(super) fn reconcile(&mut self, targets: &Targets) {
         let wanted = targets.iter();
+        let running = self.running.iter();
         let draining = self.draining.iter();
         let Plan {
             start,
@@ -104,7 +105,9 @@ impl Gateways {
             wanted: wanted
                 .map(|(name, target)| (name, target.addresses()))
                 .collect(),
-            running: self.running.keys().collect(),
+            running: running
+                .map(|(name, running)| (name, running.addresses.as_slice()))
+                .collect(),
             draining: draining.map(|(name, at)| (name, at.as_slice())).collect(),
         });
         for (name, running) in &mut self.running {

@@ -168,7 +168,7 @@ impl Observed {
                 .map(|cluster| format!("cluster {cluster} is still warming")),
         );
         self.unusable_addresses = wanted
-            .packed
+            .encoded
             .addresses()
             .iter()
             .filter(|asked| {

@@ -52,19 +52,12 @@ impl Services {
         directories: &Directories,
         inputs: Inputs,
     ) -> anyhow::Result<Self> {
-        let Inputs {
-            known,
-            observed,
-            queues,
-            stopping,
-            stops,
-            clients,
-        } = inputs;
         let mut tasks = JoinSet::new();
         let socket = directories.runtime().join(AGENT_SOCKET);
         let listener = server::bind(&socket)
             .with_context(|| format!("cannot listen on {}", socket.display()))?;
-        let report = reports(options, known.clone(), observed.clone(), stopping);
+        let (known, observed) = (inputs.known, inputs.observed);
+        let report = reports(options, known.clone(), observed.clone(), inputs.stopping);
         let report = Arc::new(report);
         if let Some(address) = options.health_address {
             let listener = TcpListener::bind(address)
@@ -73,9 +66,10 @@ impl Services {
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
         let state_dir = directories.state().to_owned();
+        let (queues, stops) = (inputs.queues, inputs.stops);
         tasks.spawn(server::serve(listener, report, state_dir, queues, stops));
         tasks.spawn(expiry::log(observed.clone()));
-        let reporter = match (&options.source, clients) {
+        let reporter = match (&options.source, inputs.clients) {
             (Source::Cluster(settings), Some(clients)) => {
                 let addresses = host_addresses::usable(&options.report_addresses);
                 Some(Reporter::start(
@@ -132,7 +126,6 @@ fn reports(
                     ..agent.clone()
                 },
                 source: source.clone(),
-                transitions: &known.transitions,
                 known: &known,
                 resolve: &resolve,
                 observed: &observed,

@@ -73,38 +73,29 @@ impl Source {
                 start_snapshots(dir, trusted.clone(), inputs).map(|()| None)
             }
             Self::Cluster(settings) => {
-                let Inputs {
-                    host,
-                    known,
-                    accepted,
-                    ..
-                } = inputs;
-                cluster::start(settings, SnapshotEngine { host, known }, accepted).map(Some)
+                let engine = SnapshotEngine {
+                    host: inputs.host,
+                    known: inputs.known,
+                };
+                cluster::start(settings, engine, inputs.accepted).map(Some)
             }
         }
     }
 }
 
 fn start_manifests(dir: &Path, inputs: Inputs) -> anyhow::Result<()> {
-    let Inputs {
-        resolve,
-        limits,
-        host,
-        known,
-        accepted,
-        withdrawal,
-    } = inputs;
+    let Inputs { limits, host, .. } = inputs;
     let last_good = LastGood::new(host.directories.last_good());
     let engine = Engine {
         manifests: Manifests::with_limits(dir, last_good, limits),
         resolver: Resolver::default(),
         incremental: Resolver::default(),
-        resolve,
+        resolve: inputs.resolve,
         host,
-        known,
-        accepted,
+        known: inputs.known,
+        accepted: inputs.accepted,
         found: Vec::new(),
-        withdrawal,
+        withdrawal: inputs.withdrawal,
         runtime: tokio::runtime::Handle::current(),
     };
     let watch = Watch::start(dir, limits, Timing::default(), tree::is_manifest)
@@ -113,14 +104,13 @@ fn start_manifests(dir: &Path, inputs: Inputs) -> anyhow::Result<()> {
 }
 
 fn start_snapshots(dir: &Path, trusted: Trusted, inputs: Inputs) -> anyhow::Result<()> {
+    // Snapshots are resolved already, and a source that lists none of them takes none away.
     let Inputs {
         limits,
         host,
         known,
         accepted,
-        // Snapshots are resolved already, and a source that lists none of them takes none away.
-        resolve: _,
-        withdrawal: _,
+        ..
     } = inputs;
     let engine = SnapshotEngine { host, known };
     let mut dirs = SnapshotDirs::new(dir, trusted);

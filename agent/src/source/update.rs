@@ -49,7 +49,7 @@ pub struct GatewayRevision {
     /// The Gateway.
     pub gateway: NamespacedName,
     /// The snapshot and its keys.
-    pub packed: Arc<EncodedSnapshot>,
+    pub encoded: Arc<EncodedSnapshot>,
     /// The snapshot as values, where it was resolved just now.
     pub snapshot: Option<Snapshot>,
     /// The revision that the manifest names, where there is a manifest.
@@ -61,11 +61,11 @@ impl GatewayRevision {
     pub fn of_manifest(
         gateway: NamespacedName,
         revision: String,
-        packed: Arc<EncodedSnapshot>,
+        encoded: Arc<EncodedSnapshot>,
     ) -> Self {
         Self {
             gateway,
-            packed,
+            encoded,
             snapshot: None,
             manifest_revision: Some(revision),
         }
@@ -81,7 +81,7 @@ impl From<ResolvedGateway> for GatewayRevision {
         } = resolved;
         Self {
             gateway,
-            packed: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
+            encoded: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
             snapshot: Some(snapshot),
             manifest_revision: None,
         }

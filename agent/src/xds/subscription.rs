@@ -21,6 +21,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Kinds whose resources are all in one file.
+    pub(crate) const LISTS: [Self; 2] = [Self::Listeners, Self::Clusters];
+
     /// Kinds that have a file for each resource.
     pub(crate) const LEAVES: [Self; 3] = [Self::Secret, Self::Endpoints, Self::RouteTable];
 
@@ -48,15 +51,17 @@ impl Kind {
 
     /// Returns the kind of a directory; the inverse of [`Kind::directory`].
     pub(crate) fn from_directory(name: &str) -> Option<Self> {
-        [Self::Listeners, Self::Clusters]
-            .into_iter()
-            .chain(Self::LEAVES)
-            .find(|kind| kind.directory() == name)
+        Self::all().find(|kind| kind.directory() == name)
+    }
+
+    /// Returns all kinds.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::LISTS.into_iter().chain(Self::LEAVES)
     }
 
     /// Tells whether all resources of the kind are in one file.
     pub(crate) fn is_list(self) -> bool {
-        matches!(self, Self::Listeners | Self::Clusters)
+        Self::LISTS.contains(&self)
     }
 }
 

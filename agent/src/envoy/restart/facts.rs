@@ -67,6 +67,11 @@ async fn protocol_of(binary: &Path) -> Result<String, String> {
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         text.split('.').all(is_number).then_some(text)
     };
-    let asked = locate::ask(binary, "--hot-restart-version", "a version such as 11.104", read);
+    let asked = locate::ask(
+        binary,
+        "--hot-restart-version",
+        "a version such as 11.104",
+        read,
+    );
     asked.await.map_err(|error| error.to_string())
 }

@@ -19,6 +19,7 @@ mod steer;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -31,7 +32,7 @@ pub(crate) use self::sink::Sink;
 pub(crate) use self::steer::{Steering, any as leave_to_the_kernel};
 
 /// Strategy for replacing an Envoy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
     /// Hot if its conditions hold, else, or if it fails, by handover.

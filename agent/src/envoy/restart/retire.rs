@@ -150,4 +150,3 @@ async fn is_idle(admin: &Admin, steering: Option<&Steering>) -> bool {
         && steering.is_none_or(|steering| !steering.is_awaited())
         && is_without().await
 }
-

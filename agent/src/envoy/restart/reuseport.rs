@@ -164,7 +164,7 @@ mod tests {
         );
     }
 
-    /// What the kernel does: the last one takes the place of one that goes.
+    /// Does as the kernel does: the last one takes the place of one that goes.
     #[test]
     fn the_first_of_the_second_process_stays_until_all_of_the_first_are_gone() {
         for (before, after) in [(1, 1), (2, 2), (4, 4), (2, 3), (1, 4), (4, 1), (3, 2)] {

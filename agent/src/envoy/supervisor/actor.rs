@@ -28,7 +28,7 @@ const SLOWEST_POLL: Duration = Duration::from_millis(20);
 /// Time for which new connections wait for the next Envoy; then they are to know that nobody serves them.
 const WAIT: Duration = Duration::from_secs(5);
 /// Number of times that connections may come to a parked socket of a living Envoy before it has none any more.
-const MOST_STRAYS: u32 = 3;
+const MAX_STRAYS: u32 = 3;
 
 /// Command to the task.
 #[derive(Debug)]
@@ -224,7 +224,7 @@ impl Actor {
 
     /// Parks sockets, but not beside a second Envoy, nor beside one whose sockets change time and again.
     fn park(&mut self, running: &Running, strays: u32) {
-        if self.retiring.is_some() || strays > MOST_STRAYS {
+        if self.retiring.is_some() || strays > MAX_STRAYS {
             self.parked.release();
         } else if !is_ending(running.process.pid()) {
             let ports = self.ports.borrow_and_update().clone();

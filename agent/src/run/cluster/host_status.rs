@@ -150,7 +150,7 @@ fn message_is_plain(report: &GatewayReport) -> bool {
 
 /// Returns the time at which the first certificate that Envoy serves expires.
 fn next_expiry(observed: &Observed) -> Option<Timestamp> {
-    Timestamp::from_second(observed.applied.as_ref()?.packed.first_expiry()?).ok()
+    Timestamp::from_second(observed.applied.as_ref()?.encoded.first_expiry()?).ok()
 }
 
 fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> {

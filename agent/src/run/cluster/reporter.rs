@@ -24,7 +24,7 @@ use crate::run::engine::Known;
 use crate::run::observed::AllObserved;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
-use crate::source::cluster::{Settings, describe_error};
+use crate::source::cluster::{Settings, describe_error, within};
 
 /// Field manager of the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
@@ -253,18 +253,20 @@ impl ReportLoop {
             "kind": "GatewayAgent",
             "status": GatewayAgentStatus { heartbeat: whole_seconds(Timestamp::now()), ..status.clone() },
         });
-        let new = !self.told.contains_key(gateway);
-        if new {
-            self.write_spec(api, gateway, &name).await?;
-        }
-        match self.write_status(api, &name, &status).await {
-            Err(kube::Error::Api(error)) if error.code == 404 && !new => {
+        let known = self.told.contains_key(gateway);
+        let written = async {
+            if !known {
                 self.write_spec(api, gateway, &name).await?;
-                self.write_status(api, &name, &status).await
             }
-            result => result,
-        }
-        .map_err(|error| format!("GatewayAgent {name}: {}", describe_error(&error)))
+            match write_status(api, &name, &status).await {
+                Err(kube::Error::Api(error)) if error.code == 404 && known => {
+                    self.write_spec(api, gateway, &name).await?;
+                    write_status(api, &name, &status).await
+                }
+                result => result,
+            }
+        };
+        written.await.map_err(|error| failed(&name, &error))
     }
 
     async fn write_spec(
@@ -272,7 +274,7 @@ impl ReportLoop {
         api: &Api<GatewayAgent>,
         gateway: &NamespacedName,
         name: &str,
-    ) -> Result<(), String> {
+    ) -> kube::Result<()> {
         let object = serde_json::json!({
             "apiVersion": "projectsesame.io/v1alpha1",
             "kind": "GatewayAgent",
@@ -291,27 +293,8 @@ impl ReportLoop {
         });
         let params = PatchParams::apply(SPEC_MANAGER).force();
         let patch = Patch::Apply(&object);
-        match tokio::time::timeout(TIMEOUT, api.patch(name, &params, &patch)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
-            Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),
-        }
-    }
-
-    async fn write_status(
-        &self,
-        api: &Api<GatewayAgent>,
-        name: &str,
-        status: &serde_json::Value,
-    ) -> kube::Result<()> {
-        let params = PatchParams::apply(STATUS_MANAGER).force();
-        let patch = Patch::Apply(status);
-        match tokio::time::timeout(TIMEOUT, api.patch_status(name, &params, &patch)).await {
-            Ok(result) => result.map(|_| ()),
-            Err(_) => Err(kube::Error::Service(
-                format!("no answer within {TIMEOUT:?}").into(),
-            )),
-        }
+        let written = within(TIMEOUT, api.patch(name, &params, &patch)).await;
+        written.map(|_| ())
     }
 
     /// Deletes the report of a Gateway that was withdrawn.
@@ -321,12 +304,26 @@ impl ReportLoop {
         gateway: &NamespacedName,
     ) -> Result<(), String> {
         let name = agent_name(gateway, &self.settings.host);
-        match tokio::time::timeout(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
-            Ok(Ok(_)) => Ok(()),
+        match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
+            Ok(_) => Ok(()),
             // Not allowed, or gone already: the controller collects reports that nobody updates.
-            Ok(Err(kube::Error::Api(error))) if matches!(error.code, 403 | 404) => Ok(()),
-            Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
-            Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),
+            Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
+            Err(error) => Err(failed(&name, &error)),
         }
     }
+}
+
+async fn write_status(
+    api: &Api<GatewayAgent>,
+    name: &str,
+    status: &serde_json::Value,
+) -> kube::Result<()> {
+    let params = PatchParams::apply(STATUS_MANAGER).force();
+    let patch = Patch::Apply(status);
+    let written = within(TIMEOUT, api.patch_status(name, &params, &patch)).await;
+    written.map(|_| ())
+}
+
+fn failed(name: &str, error: &kube::Error) -> String {
+    format!("GatewayAgent {name}: {}", describe_error(error))
 }

@@ -251,7 +251,7 @@ impl Fixture {
         let known = known.borrow();
         assert!(known.gateways.keys().eq(expected.keys()));
         for (wanted, expected) in known.gateways.values().zip(expected.values()) {
-            assert_eq!(wanted.packed, expected.packed);
+            assert_eq!(wanted.encoded, expected.encoded);
             assert_eq!(wanted.rendered, expected.rendered);
             assert_eq!(wanted.revision(), expected.revision());
             assert_eq!(wanted.assignment, expected.assignment);

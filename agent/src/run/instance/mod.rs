@@ -65,11 +65,11 @@ impl Instance {
         commands: mpsc::Receiver<QueuedCommand>,
         mut stop: watch::Receiver<Option<Ending>>,
     ) {
-        let mut targets = TargetReceiver::new(self.gateway.clone(), known, first);
+        let targets = TargetReceiver::new(self.gateway.clone(), known, Arc::clone(&first));
         let state = self.directories.state.clone();
         let options = &self.settings.options;
         let (most_removed, hold) = (options.most_removed, options.hold);
-        let selector = TargetSelector::new(targets.newest(), state, most_removed, hold);
+        let selector = TargetSelector::new(first, state, most_removed, hold);
         let started = loop {
             match self.start(selector.selected()).await {
                 Ok(started) => break started,

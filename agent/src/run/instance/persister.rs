@@ -75,7 +75,7 @@ async fn run(
         let Some(mut wanted) = newest.borrow_and_update().clone() else {
             continue;
         };
-        let mut config = wanted.packed.config_digest();
+        let mut config = wanted.encoded.config_digest();
         if let Some((before, time)) = &last
             && *before == config
         {
@@ -85,7 +85,7 @@ async fn run(
                         continue;
                     };
                     wanted = newer;
-                    config = wanted.packed.config_digest();
+                    config = wanted.encoded.config_digest();
                     if config != *before {
                         return;
                     }

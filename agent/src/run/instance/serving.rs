@@ -10,7 +10,7 @@ use super::drain::{Drain, Until};
 use super::publisher::Publisher;
 use super::replacement::Replacement;
 use super::start::Started;
-use super::target_receiver::{EngineGone, TargetReceiver};
+use super::target_receiver::TargetReceiver;
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
 use crate::envoy::{State, Supervisor, locate};
@@ -99,7 +99,7 @@ impl Serving {
                 Event::Command(command) => self.obey(command).await,
                 Event::Target(target) => self.unpublished |= self.selector.follow(target),
                 Event::Recheck => self.unpublished |= self.selector.recheck(),
-                Event::Probe => self.unpublished |= self.publisher.probe(),
+                Event::Probe => self.unpublished |= self.publisher.quarantine.probe(),
                 Event::Round => {}
                 Event::Stop => break,
             }
@@ -162,14 +162,14 @@ impl Serving {
             Some(command) = commands.recv() => Event::Command(command),
             () = until(replace) => Event::Round,
             target = self.targets.changed() => match target {
-                Ok(target) => Event::Target(target),
-                Err(EngineGone) => Event::Stop,
+                Some(target) => Event::Target(target),
+                None => Event::Stop,
             },
             _ = self.states.changed() => Event::Round,
             () = until(self.selector.next()) => Event::Recheck,
             _ = self.stop.wait_for(Option::is_some) => Event::Stop,
             () = tokio::time::sleep(RETRY), if retry => Event::Round,
-            () = until(self.publisher.next_probe()) => Event::Probe,
+            () = until(self.publisher.quarantine.next_probe()) => Event::Probe,
         }
     }
 

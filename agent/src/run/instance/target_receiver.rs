@@ -16,39 +16,28 @@ pub(super) struct TargetReceiver {
     current: Arc<Target>,
 }
 
-/// Error of a receiver whose engine has ended.
-pub(super) struct EngineGone;
-
 impl TargetReceiver {
-    /// Starts with `first`, as if it had been returned already.
+    /// Starts with `current`, as if it had been returned already.
     pub(super) fn new(
         gateway: NamespacedName,
         known: watch::Receiver<Known>,
-        first: Arc<Target>,
+        current: Arc<Target>,
     ) -> Self {
         Self {
             gateway,
             known,
-            current: first,
+            current,
         }
-    }
-
-    /// Returns the newest target; [`Self::changed`] waits for a newer one.
-    pub(super) fn newest(&mut self) -> Arc<Target> {
-        if let Some(newer) = self.newer() {
-            self.current = newer;
-        }
-        Arc::clone(&self.current)
     }
 
     /// Waits for a target that is newer than the one returned last. There is none of a Gateway that is gone, whose
-    /// instance is ended from outside. May be cancelled.
-    pub(super) async fn changed(&mut self) -> Result<Arc<Target>, EngineGone> {
+    /// instance is ended from outside. Returns none when the engine has ended. May be cancelled.
+    pub(super) async fn changed(&mut self) -> Option<Arc<Target>> {
         loop {
-            self.known.changed().await.map_err(|_| EngineGone)?;
+            self.known.changed().await.ok()?;
             if let Some(newer) = self.newer() {
                 self.current = Arc::clone(&newer);
-                return Ok(newer);
+                return Some(newer);
             }
         }
     }

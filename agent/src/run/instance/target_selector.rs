@@ -140,7 +140,7 @@ impl TargetSelector {
     }
 
     fn is_let_through(&mut self, served: Option<&Target>) -> bool {
-        let size = |wanted: &Target| wanted.packed.counts();
+        let size = |wanted: &Target| wanted.encoded.counts();
         let source = &self.source;
         let checked = self.guard.check(
             served.map(size),

@@ -12,7 +12,6 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 use super::expiry;
 use super::objects::objects;
-use super::transitions::Transitions;
 use super::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
 use crate::run::engine::Known;
 use crate::run::observed::Observed;
@@ -25,7 +24,6 @@ pub(in crate::run) struct Facts<'a> {
     pub(in crate::run) source: SourceReport,
     pub(in crate::run) known: &'a Known,
     pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,
-    pub(in crate::run) transitions: &'a Transitions,
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
     /// Addresses of the host, for listeners on all of them.
     pub(in crate::run) host_addresses: &'a [String],
@@ -46,7 +44,6 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         source,
         known,
         resolve,
-        transitions,
         observed,
         host_addresses,
         moves_connections,
@@ -146,7 +143,7 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         },
         gateways,
         objects: if with_objects {
-            objects(&programmed, transitions, observed)
+            objects(&programmed, &known.transitions, observed)
         } else {
             Vec::new()
         },

@@ -206,7 +206,7 @@ impl SnapshotDir {
     /// Returns the revision that is already held, if it is the same.
     fn same_or(&self, complete: GatewayRevision) -> GatewayRevision {
         match &self.update.complete {
-            Some(held) if held.packed == complete.packed => held.clone(),
+            Some(held) if held.encoded == complete.encoded => held.clone(),
             _ => complete,
         }
     }
@@ -282,8 +282,8 @@ fn read(
             missing.join(", ")
         )
     })?;
-    let packed = EncodedSnapshot::new(&snapshot, keys);
-    let complete = GatewayRevision::of_manifest(gateway, manifest.revision, Arc::new(packed));
+    let encoded = EncodedSnapshot::new(&snapshot, keys);
+    let complete = GatewayRevision::of_manifest(gateway, manifest.revision, Arc::new(encoded));
     Ok((complete, stamp))
 }
 
