@@ -77,7 +77,7 @@ async fn what_is_unchanged_after_a_start_is_confirmed_and_not_written() {
     // As an agent that comes later does.
     let (mut applier, opened) = Applier::open(
         host.layout.clone(),
-        supervisor.log(),
+        host.config().log(),
         Some(&supervisor.admin()),
     )
     .await
@@ -252,9 +252,10 @@ async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
             limit_polls(transaction, polls).await
         };
         let Some(report) = done else {
-            let (next, opened) = Applier::open(host.layout.clone(), supervisor.log(), Some(&envoy))
-                .await
-                .unwrap();
+            let (next, opened) =
+                Applier::open(host.layout.clone(), host.config().log(), Some(&envoy))
+                    .await
+                    .unwrap();
             applier = next;
             assert_eq!(opened.junk, Vec::<std::path::PathBuf>::new());
             assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);

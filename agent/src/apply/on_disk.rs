@@ -155,7 +155,7 @@ fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
 }
 
 /// Reads a whole file; `None` for one that is absent, not a file or damaged.
-pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<response::Decoded>> {
+pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

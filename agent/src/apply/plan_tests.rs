@@ -58,11 +58,10 @@ fn base() -> Rendered {
 fn text(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     for step in &plan.steps {
-        lines.extend(
-            step.writes
-                .iter()
-                .map(|w| format!("{:?}: {w:?}", step.phase)),
-        );
+        lines.extend(step.writes.iter().map(|write| {
+            let names: Vec<&str> = write.resources.iter().map(|r| r.name.as_str()).collect();
+            format!("{:?}: {}{names:?}", step.phase, write.subscription)
+        }));
         lines.extend(
             step.removals
                 .iter()

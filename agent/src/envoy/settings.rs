@@ -1,7 +1,7 @@
 //! Settings of a supervisor, and the states of its Envoy: values.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -155,8 +155,6 @@ pub enum State {
     Live {
         /// Process number.
         pid: u32,
-        /// Time since which this agent knows it to be live.
-        since: SystemTime,
         /// True if an earlier agent started it.
         adopted: bool,
         /// True if it accepted listeners and clusters; if not, it serves nothing.
@@ -170,8 +168,6 @@ pub enum State {
     Backoff {
         /// Number of deaths in a row.
         deaths: u32,
-        /// Time of the next start.
-        until: SystemTime,
         /// Reason of the death, in its own words if it said some.
         reason: String,
     },

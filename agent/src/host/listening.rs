@@ -20,23 +20,11 @@ pub(crate) struct Listening {
     pub(crate) waiting: u32,
 }
 
-/// Returns the number of TCP sockets that a process listens on.
-pub(crate) fn count(pid: u32) -> usize {
+/// Returns the TCP sockets that a process listens on.
+pub(crate) fn of(pid: u32) -> impl Iterator<Item = Listening> {
     let held = held(pid);
-    all(pid)
-        .iter()
-        .filter(|socket| held.contains_key(&socket.inode))
-        .count()
-}
-
-/// Returns the number of connections that wait at the sockets of a process.
-pub(crate) fn waiting(pid: u32) -> u32 {
-    let held = held(pid);
-    all(pid)
-        .iter()
-        .filter(|socket| held.contains_key(&socket.inode))
-        .map(|socket| socket.waiting)
-        .sum()
+    let all = all(pid).into_iter();
+    all.filter(move |socket| held.contains_key(&socket.inode))
 }
 
 /// Returns all sockets that listen in the network namespace of a process.
@@ -122,11 +110,11 @@ mod tests {
             let mut command = Command::new("sleep");
             let mut process = command.arg("600").stdin(socket).spawn().unwrap();
             drop(command);
-            let counted = count(process.id());
+            let counted = of(process.id()).count();
             process.kill().unwrap();
             process.wait().unwrap();
             assert_eq!(counted, counts);
-            assert_eq!(count(process.id()), 0);
+            assert_eq!(of(process.id()).count(), 0);
         }
     }
 

@@ -10,11 +10,14 @@ pub mod inotify;
 pub(crate) mod limits;
 pub(crate) mod listening;
 pub mod lock;
+mod path_error;
 pub(crate) mod port_owner;
 pub(crate) mod privileged_ports;
 pub mod processes;
 
 pub(crate) use bind_check::can_bind;
+pub use path_error::PathError;
+
 pub(crate) use clock::until;
 pub(crate) use files::{
     create_directory, entries, remove_directory_if_there, remove_if_there, replace_file, write_file,

@@ -23,7 +23,7 @@ use sesame_gateway_api::world::{LastGoodKeys, World};
 use tokio::sync::watch;
 
 use super::report::transitions::Transitions;
-use super::target::{HostSettings, Origin, Targets, render_all};
+use super::target::{HostSettings, Origin, Targets, keep, render_all};
 use super::withdrawal::Withdrawal;
 use crate::source::manifests::{Manifests, ScanReport};
 use crate::source::problem::{Severity, SourceProblem};
@@ -192,7 +192,7 @@ impl Engine {
             }
             let cause = cause(change, first);
             let mut gateways = render_all(&offers, &self.host, &before, Origin::Source(&cause));
-            classless::keep(&orphans, &before, &mut gateways);
+            keep(&orphans, &before, &mut gateways);
             gateways
         };
         report_changes(&before, &gateways);

@@ -23,8 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::commands::{CommandRequest, QueuedCommand, ReplySink};
 use super::history;
-use super::report::Report;
-use super::report::health;
+use super::report::{ReportSource, health};
 use super::shutdown::StopRequest;
 use crate::host::remove_if_there;
 
@@ -42,15 +41,13 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// (which are many), and `GET /history` and `GET /diff` from the state directory, until the task is dropped.
 /// Commands (`POST /orders`) go to the `queues` of their Gateways; the answer is one JSON object a line, as things happen.
 /// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it.
-pub(super) async fn serve<F>(
+pub(super) async fn serve(
     listener: UnixListener,
-    report: Arc<F>,
+    report: ReportSource,
     state_dir: PathBuf,
     queues: watch::Receiver<CommandQueues>,
     stops: mpsc::Sender<Duration>,
-) where
-    F: Fn(bool) -> Report + Send + Sync + 'static,
-{
+) {
     let answer = move |request: Request<Incoming>| {
         let (report, state_dir) = (Arc::clone(&report), state_dir.clone());
         let (queues, stops) = (queues.clone(), stops.clone());
@@ -61,7 +58,7 @@ pub(super) async fn serve<F>(
                 _ => {}
             }
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            let answer = move || answer(&method, &path, &*report, &state_dir);
+            let answer = move || answer(&method, &path, &report, &state_dir);
             match tokio::task::spawn_blocking(answer).await {
                 Ok(response) => response,
                 Err(error) => failed(&error),
@@ -155,12 +152,7 @@ async fn commands(
     response
 }
 
-fn answer<F: Fn(bool) -> Report>(
-    method: &Method,
-    path: &str,
-    report: &F,
-    state_dir: &Path,
-) -> Response<Body> {
+fn answer(method: &Method, path: &str, report: &ReportSource, state_dir: &Path) -> Response<Body> {
     if let Some((status, text)) = health::answer(method, path, || report(false)) {
         let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
         *response.status_mut() = status;

@@ -20,7 +20,7 @@ use super::directories::Directories;
 use super::engine::Known;
 use super::observed::{AllObserved, newest};
 use super::report::compose::{self, Facts};
-use super::report::{AgentReport, Report, expiry, health};
+use super::report::{AgentReport, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, RunOptions, Source};
 use crate::envoy::restart;
@@ -58,7 +58,6 @@ impl Services {
             .with_context(|| format!("cannot listen on {}", socket.display()))?;
         let (known, observed) = (inputs.known, inputs.observed);
         let report = reports(options, known.clone(), observed.clone(), inputs.stopping);
-        let report = Arc::new(report);
         if let Some(address) = options.health_address {
             let listener = TcpListener::bind(address)
                 .await
@@ -102,7 +101,7 @@ fn reports(
     known: watch::Receiver<Known>,
     observed: watch::Receiver<AllObserved>,
     stopping: Arc<AtomicBool>,
-) -> impl Fn(bool) -> Report + Send + Sync + 'static {
+) -> ReportSource {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -115,7 +114,7 @@ fn reports(
         .iter()
         .map(IpAddr::to_string)
         .collect();
-    move |with_objects| {
+    Arc::new(move |with_objects| {
         // Copied out, so that a slow caller holds nothing up.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
@@ -135,5 +134,5 @@ fn reports(
             },
             with_objects,
         )
-    }
+    })
 }

@@ -11,7 +11,7 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
 use super::engine::{Known, report_changes};
-use super::target::{HostSettings, Origin, Targets, render_all};
+use super::target::{HostSettings, Origin, Targets, keep, render_all};
 use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
 
@@ -51,14 +51,7 @@ impl SnapshotEngine {
             incomplete,
         } = merge(gateways, lists_all, &before);
         let mut targets = render_all(&revisions, &self.host, &before, Origin::Source(&cause));
-        for name in &kept {
-            // Nothing newer is known than what was accepted before the start.
-            if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
-                && old.assignment == new.assignment
-            {
-                *new = Arc::clone(old);
-            }
-        }
+        keep(&kept, &before, &mut targets);
         report_changes(&before, &targets);
         self.report(&incomplete, &problems);
         self.known.send_modify(|known| {

@@ -203,6 +203,18 @@ pub(super) fn render_all(
         .collect()
 }
 
+/// Takes over the targets of these Gateways as they were `before`, where their addresses are the same: what was accepted before the
+/// agent started is nothing newer.
+pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
+    for name in gateways {
+        if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
+            && old.assignment == new.assignment
+        {
+            *new = Arc::clone(old);
+        }
+    }
+}
+
 fn render_one(
     offer: &GatewayRevision,
     (assignment, endpoints): (Assignment, EndpointRules),

@@ -16,11 +16,13 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
@@ -33,9 +35,8 @@ const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
 /// Time from the answer to the word that lets Envoy begin; without one it begins too.
 const HELD: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(10);
 /// Number of callers at a time; an agent asks for one thing at a time for each of its Envoys.
-const MAX_CALLERS: usize = 64;
+const MAX_CALLERS: u32 = 64;
 
 /// Request to a launcher.
 #[derive(Debug, Serialize, Deserialize)]
@@ -160,7 +161,8 @@ pub struct Server {
     binary: PathBuf,
     runtime: PathBuf,
     stopping: AtomicBool,
-    callers: AtomicUsize,
+    /// Permits of callers.
+    callers: Arc<Semaphore>,
 }
 
 impl Server {
@@ -180,7 +182,7 @@ impl Server {
             binary: binary.to_owned(),
             runtime: runtime.to_owned(),
             stopping: AtomicBool::new(false),
-            callers: AtomicUsize::new(0),
+            callers: Arc::new(Semaphore::new(MAX_CALLERS as usize)),
         });
         let serving = Arc::clone(&server);
         thread::Builder::new()
@@ -192,10 +194,8 @@ impl Server {
     /// Stops taking requests; returns when the Envoys that were asked for before have been started.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        let begun = tokio::time::Instant::now();
-        while self.callers.load(Ordering::SeqCst) > 0 && begun.elapsed() < HELD {
-            tokio::time::sleep(POLL).await;
-        }
+        // With all permits nobody is left who calls.
+        let _ = timeout(HELD, self.callers.acquire_many(MAX_CALLERS)).await;
     }
 
     fn serve(self: &Arc<Self>, listener: &UnixListener) {
@@ -209,12 +209,13 @@ impl Server {
                     continue;
                 }
             };
-            if self.callers.fetch_add(1, Ordering::SeqCst) >= MAX_CALLERS {
-                self.callers.fetch_sub(1, Ordering::SeqCst);
+            let Ok(permit) = Arc::clone(&self.callers).try_acquire_owned() else {
                 continue;
-            }
+            };
             let serving = Arc::clone(self);
-            let spawned = thread::Builder::new().spawn(move || {
+            // Without a thread the caller hears nothing, and asks again.
+            let _ = thread::Builder::new().spawn(move || {
+                let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
                     let why = Answer {
                         error: Some(error.to_string()),
@@ -224,11 +225,7 @@ impl Server {
                     let _ = send(&caller, &why);
                     tracing::warn!(%error, "an Envoy was not started");
                 }
-                serving.callers.fetch_sub(1, Ordering::SeqCst);
             });
-            if spawned.is_err() {
-                self.callers.fetch_sub(1, Ordering::SeqCst);
-            }
         }
     }
 

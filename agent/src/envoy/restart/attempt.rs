@@ -54,7 +54,7 @@ impl Attempt<'_> {
             _ => self.config.new_lineage(),
         };
         let before = fs::read(self.config.command(None).bootstrap);
-        let listened = listening::count(self.parent.process.pid());
+        let listened = listening::of(self.parent.process.pid()).count();
         let mark = self.config.log().mark();
         let child = match self.start(lineage) {
             Ok(child) => child,
@@ -205,7 +205,7 @@ impl Attempt<'_> {
 
     /// Tells whether the first Envoy has closed its ports, which it does when the second one has told it to.
     fn has_given_away(&self, listened: usize) -> bool {
-        self.way == Way::Hot && listening::count(self.parent.process.pid()) < listened
+        self.way == Way::Hot && listening::of(self.parent.process.pid()).count() < listened
     }
 
     fn put_back(&self, lineage: Option<Lineage>, bootstrap: io::Result<Vec<u8>>) {

@@ -9,19 +9,14 @@ use crate::envoy::admin::{Admin, AdminError};
 use crate::envoy::locate;
 use crate::envoy::process::identity::Running;
 use crate::envoy::process::shared_memory;
+use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::{Budget, watched_by};
 
 /// Limit for an answer: a healthy Envoy takes milliseconds, one that loads a large file seconds.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Looks at the running Envoy, the binary that is to be started, and the host.
-pub(crate) async fn gather(
-    parent: &Running,
-    admin: &Admin,
-    binary: &Path,
-    can_launch: bool,
-    next_workers: Option<u32>,
-) -> Facts {
+pub(crate) async fn gather(parent: &Running, admin: &Admin, config: &SupervisorConfig) -> Facts {
     let info = admin.with_timeout(ANSWER).server_info().await;
     let (answers, protocol, workers) = match info {
         Ok(info) => (
@@ -38,13 +33,14 @@ pub(crate) async fn gather(
         lineage,
         answers,
         protocol: protocol.filter(|version| version != "disabled"),
-        next_protocol: protocol_of(binary).await,
+        next_protocol: protocol_of(&config.binary).await,
         interrupted: match lineage {
             Some(line) => shared_memory::is_initializing(line).map_err(|error| error.to_string()),
             None => Ok(false),
         },
-        can_launch,
-        has_fewer_workers: next_workers
+        can_launch: config.launcher.is_some(),
+        has_fewer_workers: config
+            .concurrency
             .zip(workers)
             .is_some_and(|(next, now)| next < now),
         watches: watched_by(parent.process.pid()),

@@ -84,7 +84,7 @@ impl Steering {
 
     /// Tells whether a connection still waits for the first process.
     pub(crate) fn is_awaited(&self) -> bool {
-        listening::waiting(self.before.pid()) > 0
+        listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
     /// To be called right before the first process closes its sockets, which changes the places of others. What has

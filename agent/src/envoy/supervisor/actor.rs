@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -106,7 +106,6 @@ impl Actor {
             tracing::error!(deaths = self.deaths, ?pause, %reason, "Envoy died");
             self.state.send_replace(State::Backoff {
                 deaths: self.deaths,
-                until: SystemTime::now() + pause,
                 reason,
             });
             let pause = sleep(pause);
@@ -235,7 +234,6 @@ impl Actor {
     fn live(&self, running: &Running, adopted: bool, loaded: bool) {
         self.state.send_replace(State::Live {
             pid: running.process.pid(),
-            since: SystemTime::now(),
             adopted,
             loaded,
             outdated: self.outdated(&running.identity),

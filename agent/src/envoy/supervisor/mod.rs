@@ -18,11 +18,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::actor::{Actor, Command, Stop};
 use super::admin::{Admin, MAX_SOCKET_PATH};
-use super::log::EnvoyLog;
 use super::process::identity::find_running;
 use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
-use crate::host::create_directory;
+use crate::host::{PathError, create_directory};
 
 /// Reason why the supervision did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +35,8 @@ pub enum StartError {
         len: usize,
     },
     /// A file of the runtime directory could not be used.
-    #[error("{path}: {source}", path = .path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] PathError),
 }
 
 /// Handle of a supervised Envoy.
@@ -50,7 +44,6 @@ pub enum StartError {
 pub struct Supervisor {
     state: watch::Receiver<State>,
     admin: Admin,
-    log: EnvoyLog,
     commands: mpsc::Sender<Command>,
     ports: watch::Sender<BTreeSet<SocketAddr>>,
 }
@@ -66,20 +59,17 @@ impl Supervisor {
                 len,
             });
         }
-        let failed = |source| StartError::Io {
-            path: config.runtime_dir.clone(),
-            source,
-        };
-        create_directory(&config.runtime_dir).map_err(failed)?;
+        let directory = &config.runtime_dir;
+        create_directory(directory).map_err(PathError::at(directory))?;
         let admin = Admin::new(&config.admin_socket);
-        let found = find_running(&config.runtime_dir, &config.command(None)).map_err(failed)?;
+        let found = find_running(directory, &config.command(None));
+        let found = found.map_err(PathError::at(directory))?;
         let (state, seen) = watch::channel(State::Starting { pid: None });
         let (commands, inbox) = mpsc::channel(1);
         let (ports, wanted_ports) = watch::channel(BTreeSet::new());
-        let log = config.log();
         let actor = Actor {
             admin: admin.clone(),
-            log: log.clone(),
+            log: config.log(),
             config,
             state,
             inbox,
@@ -94,7 +84,6 @@ impl Supervisor {
         Ok(Self {
             state: seen,
             admin,
-            log,
             commands,
             ports,
         })
@@ -151,20 +140,6 @@ impl Supervisor {
     /// Returns its admin interface, which stays valid over restarts.
     pub fn admin(&self) -> Admin {
         self.admin.clone()
-    }
-
-    /// Returns its log.
-    pub fn log(&self) -> EnvoyLog {
-        self.log.clone()
-    }
-
-    /// Waits until Envoy is live; `false` if it was stopped instead.
-    pub async fn live(&self) -> bool {
-        let mut state = self.state.clone();
-        let settled = state
-            .wait_for(|state| state.is_live() || *state == State::Stopped)
-            .await;
-        settled.is_ok_and(|state| state.is_live())
     }
 
     /// Has another Envoy take over, without dropping a request. Nobody may write its files until this returns.

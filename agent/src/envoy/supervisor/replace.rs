@@ -199,14 +199,7 @@ impl Actor {
         if let Some(bootstrap) = &request.bootstrap {
             config.bootstrap.clone_from(bootstrap);
         }
-        let facts = restart::gather(
-            parent,
-            &self.admin,
-            &config.binary,
-            config.launcher.is_some(),
-            config.concurrency,
-        )
-        .await;
+        let facts = restart::gather(parent, &self.admin, &config).await;
         let plan = restart::decide(request.strategy, &facts)?;
         self.validate(&config, request).await?;
         if let Some(why) = &plan.not_hot {

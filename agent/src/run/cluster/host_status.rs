@@ -74,7 +74,7 @@ pub(super) fn host_status(
         wanted_revision,
         applied_revision,
         applied_at: applied_at.and_then(whole_seconds),
-        envoy_version: observed.envoy_version.clone(),
+        envoy_version: observed.envoy.version.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         addresses: if observed.live {
             let listened = addresses.iter().filter_map(|ip| ip.parse().ok());

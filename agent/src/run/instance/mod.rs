@@ -11,7 +11,6 @@ mod removal_guard;
 mod replacement;
 mod serving;
 mod start;
-mod target_receiver;
 mod target_selector;
 
 use std::path::PathBuf;
@@ -21,8 +20,8 @@ use std::time::Duration;
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
+use self::removal_guard::RemovalGuard;
 use self::serving::Serving;
-use self::target_receiver::TargetReceiver;
 use self::target_selector::TargetSelector;
 use super::RunOptions;
 use super::commands::QueuedCommand;
@@ -65,11 +64,14 @@ impl Instance {
         commands: mpsc::Receiver<QueuedCommand>,
         mut stop: watch::Receiver<Option<Ending>>,
     ) {
-        let targets = TargetReceiver::new(self.gateway.clone(), known, Arc::clone(&first));
-        let state = self.directories.state.clone();
         let options = &self.settings.options;
-        let (most_removed, hold) = (options.most_removed, options.hold);
-        let selector = TargetSelector::new(first, state, most_removed, hold);
+        let selector = TargetSelector::new(
+            self.gateway.clone(),
+            known,
+            first,
+            self.directories.state.clone(),
+            RemovalGuard::new(options.most_removed, options.hold),
+        );
         let started = loop {
             match self.start(selector.selected()).await {
                 Ok(started) => break started,
@@ -84,7 +86,7 @@ impl Instance {
                 }
             }
         };
-        let serving = Serving::new(self, started, selector, targets, stop);
+        let serving = Serving::new(self, started, selector, stop);
         serving.run(commands).await;
     }
 }

@@ -1,7 +1,6 @@
 //! The loop of an instance whose Envoy was started: one event after the other, and in between Envoy is brought to what
 //! it is to serve.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -10,7 +9,6 @@ use super::drain::{Drain, Until};
 use super::publisher::Publisher;
 use super::replacement::Replacement;
 use super::start::Started;
-use super::target_receiver::TargetReceiver;
 use super::target_selector::TargetSelector;
 use super::{Instance, RETRY};
 use crate::envoy::{State, Supervisor, locate};
@@ -18,7 +16,6 @@ use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{Observed, STOPPED};
 use crate::run::shutdown::Ending;
-use crate::run::target::Target;
 use crate::xds::tcp_addresses;
 
 /// A drain asks again and again; it need not wait long.
@@ -31,7 +28,6 @@ pub(super) struct Serving {
     publisher: Publisher,
     replacement: Replacement,
     drain: Option<Drain>,
-    targets: TargetReceiver,
     selector: TargetSelector,
     /// True if the selected target is to be published.
     unpublished: bool,
@@ -44,12 +40,6 @@ pub(super) struct Serving {
 /// Something that an instance waits for.
 enum Event {
     Command(QueuedCommand),
-    /// The source wants another target.
-    Target(Arc<Target>),
-    /// The time of a target that is held is over.
-    Recheck,
-    /// Time to look whether a port has become free.
-    Probe,
     /// Anything that the next round sees by itself.
     Round,
     Stop,
@@ -60,24 +50,22 @@ impl Serving {
         instance: Instance,
         started: Started,
         selector: TargetSelector,
-        targets: TargetReceiver,
         stop: watch::Receiver<Option<Ending>>,
     ) -> Self {
-        let Started {
-            applier,
-            supervisor,
-            from_files,
-            bootstrap,
-        } = started;
+        let supervisor = started.supervisor;
         supervisor.park(tcp_addresses(&selector.selected().rendered));
         Self {
-            publisher: Publisher::new(&instance, applier, supervisor.admin(), selector.selected()),
-            replacement: Replacement::new(bootstrap),
+            publisher: Publisher::new(
+                &instance,
+                started.applier,
+                supervisor.admin(),
+                selector.selected(),
+            ),
+            replacement: Replacement::new(started.bootstrap),
             drain: None,
-            targets,
             selector,
             // What was accepted before may be older than the files: those serve until the source has been read.
-            unpublished: !from_files,
+            unpublished: !started.from_files,
             states: supervisor.state(),
             state: State::Starting { pid: None },
             stop,
@@ -97,9 +85,6 @@ impl Serving {
             self.note_held();
             match self.next(&mut commands, retry).await {
                 Event::Command(command) => self.obey(command).await,
-                Event::Target(target) => self.unpublished |= self.selector.follow(target),
-                Event::Recheck => self.unpublished |= self.selector.recheck(),
-                Event::Probe => self.unpublished |= self.publisher.quarantine.probe(),
                 Event::Round => {}
                 Event::Stop => break,
             }
@@ -129,8 +114,8 @@ impl Serving {
         // What is closed is to refuse connections.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
-        let (targets, stop) = (&self.targets, &self.stop);
-        let newer = || targets.has_newer() || stop.borrow().is_some();
+        let (selector, stop) = (&self.selector, &self.stop);
+        let newer = || selector.has_newer() || stop.borrow().is_some();
         let done = self.publisher.publish(target, newer).await;
         self.unpublished = !done;
         if let Some(applied) = &self.instance.observed.borrow().applied {
@@ -158,19 +143,21 @@ impl Serving {
     /// Waits for the next event. `retry` says that something failed which may work after a while.
     async fn next(&mut self, commands: &mut mpsc::Receiver<QueuedCommand>, retry: bool) -> Event {
         let replace = self.replacement.next(&self.state, self.selector.selected());
-        tokio::select! {
-            Some(command) = commands.recv() => Event::Command(command),
-            () = until(replace) => Event::Round,
-            target = self.targets.changed() => match target {
-                Some(target) => Event::Target(target),
-                None => Event::Stop,
+        let recheck = self.selector.next();
+        self.unpublished |= tokio::select! {
+            Some(command) = commands.recv() => return Event::Command(command),
+            () = until(replace) => false,
+            selected = self.selector.changed() => match selected {
+                Some(selected) => selected,
+                None => return Event::Stop,
             },
-            _ = self.states.changed() => Event::Round,
-            () = until(self.selector.next()) => Event::Recheck,
-            _ = self.stop.wait_for(Option::is_some) => Event::Stop,
-            () = tokio::time::sleep(RETRY), if retry => Event::Round,
-            () = until(self.publisher.quarantine.next_probe()) => Event::Probe,
-        }
+            _ = self.states.changed() => false,
+            () = until(recheck) => self.selector.recheck(),
+            _ = self.stop.wait_for(Option::is_some) => return Event::Stop,
+            () = tokio::time::sleep(RETRY), if retry => false,
+            () = until(self.publisher.quarantine.next_probe()) => self.publisher.quarantine.probe(),
+        };
+        Event::Round
     }
 
     /// Carries out a command.
@@ -191,7 +178,7 @@ impl Serving {
                     self.note_replaced(Ok(())).await;
                 }
             }
-            InstanceCommand::Accept if self.targets.is_withdrawn() => {
+            InstanceCommand::Accept if self.selector.is_withdrawn() => {
                 let released = &self.instance.settings.released;
                 released.send_modify(|count| *count += 1);
                 replies.end(Ok(
@@ -254,7 +241,7 @@ impl Serving {
             Ending::Drain(_) => {
                 observed.live = false;
                 observed.draining = None;
-                STOPPED.clone_into(&mut observed.envoy_state);
+                STOPPED.clone_into(&mut observed.envoy.state);
                 observed.trouble = None;
             }
         });
@@ -278,7 +265,7 @@ impl Serving {
         observed.send_modify(|observed| {
             observed.outdated = replaced.err();
             if let Some(version) = version {
-                observed.envoy_version = version.to_string();
+                observed.envoy.version = version.to_string();
             }
         });
     }

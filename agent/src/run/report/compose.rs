@@ -240,10 +240,7 @@ pub(in crate::run) fn gateway_report(
         draining: observed.draining.clone(),
         envoy: EnvoyReport {
             serves,
-            state: observed.envoy_state.clone(),
-            pid: observed.envoy_pid,
-            version: observed.envoy_version.clone(),
-            admin: observed.admin.clone(),
+            ..observed.envoy.clone()
         },
     }
 }

@@ -8,6 +8,7 @@ pub(super) mod transitions;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,9 @@ pub struct Report {
     /// The objects with a status, by kind, namespace and name.
     pub objects: Vec<ObjectReport>,
 }
+
+/// Makes a report of the newest values, with the statuses of all objects if it is told so.
+pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 
 /// The agent's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -303,16 +303,9 @@ impl RevisionAssembler {
                 Ok(None)
             }
         };
-        if let Some(held) = before.filter(|held| held.manifest_revision.as_ref() == Some(&revision))
-        {
-            if let Some(encoded) = moved(&held.encoded)? {
-                let encoded = Arc::new(encoded);
-                self.complete = Some(GatewayRevision::of_manifest(
-                    gateway.clone(),
-                    revision,
-                    encoded,
-                ));
-            }
+        let same = before.filter(|held| held.manifest_revision.as_ref() == Some(&revision));
+        let encoded = if let Some(held) = same {
+            moved(&held.encoded)?
         } else {
             let next = match &mut self.next {
                 Some(next) => next,
@@ -347,12 +340,12 @@ impl RevisionAssembler {
                 }
             };
             self.base = self.next.take().map(|next| next.base);
-            let encoded = Arc::new(encoded);
-            self.complete = Some(GatewayRevision::of_manifest(
-                gateway.clone(),
-                revision,
-                encoded,
-            ));
+            Some(encoded)
+        };
+        if let Some(encoded) = encoded {
+            let gateway = gateway.clone();
+            let revision = GatewayRevision::of_manifest(gateway, revision, Arc::new(encoded));
+            self.complete = Some(revision);
         }
         self.endpoints_moved = false;
         self.tidy();
