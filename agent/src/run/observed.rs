@@ -96,6 +96,11 @@ impl Observed {
         }
     }
 
+    /// Returns whether the newest target is refused, or something else is in its way.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        !self.refusal.is_empty() || self.trouble.is_some()
+    }
+
     /// Returns the trouble, or `otherwise` if there is none.
     pub(super) fn trouble_or(&self, otherwise: &str) -> String {
         self.trouble.clone().unwrap_or_else(|| otherwise.to_owned())

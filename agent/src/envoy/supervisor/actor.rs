@@ -152,21 +152,9 @@ impl Actor {
     async fn supervise(&mut self, running: &mut Running, adopted: bool) -> (Event, Duration) {
         let pid = running.process.pid();
         self.state.send_replace(State::Starting { pid: Some(pid) });
-        let admin = self.admin.clone();
-        let loading = first_load(&admin);
-        tokio::pin!(loading);
-        let loaded = loop {
-            tokio::select! {
-                loaded = &mut loading => break loaded,
-                () = until(self.parked_until) => self.let_go(),
-                event = event(&mut self.inbox, &running.process) => match event {
-                    Ok(event) => return (event, Duration::ZERO),
-                    Err((_, done)) => {
-                        // Whoever asked may be gone.
-                        let _ = done.send(Err(RestartError::NotLive));
-                    }
-                }
-            }
+        let loaded = match self.first_load(running).await {
+            Ok(loaded) => loaded,
+            Err(event) => return (event, Duration::ZERO),
         };
         running.identity.refresh();
         self.note(&running.identity);
@@ -209,6 +197,26 @@ impl Actor {
                     }
                     if accompanied || self.parked.is_empty() {
                         self.park(running, strays);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until Envoy is live. Returns whether it has taken its files; the error is an event that came first.
+    async fn first_load(&mut self, running: &Running) -> Result<bool, Event> {
+        let admin = self.admin.clone();
+        let loading = first_load(&admin);
+        tokio::pin!(loading);
+        loop {
+            tokio::select! {
+                loaded = &mut loading => return Ok(loaded),
+                () = until(self.parked_until) => self.let_go(),
+                event = event(&mut self.inbox, &running.process) => match event {
+                    Ok(event) => return Err(event),
+                    Err((_, done)) => {
+                        // Whoever asked may be gone.
+                        let _ = done.send(Err(RestartError::NotLive));
                     }
                 }
             }
