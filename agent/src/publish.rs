@@ -5,8 +5,8 @@
 
 use crate::apply::{Applier, ApplyError, Desired, Outcome, Report};
 use crate::envoy::Admin;
-use crate::quarantine::{Advice, Quarantine, Reduced, Target, let_down_by_host};
-use crate::xds::Kind;
+use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
+use crate::xds::XdsKind;
 
 /// Number of times that one publication is tried, each time with less.
 const MAX_ROUNDS: usize = 12;
@@ -45,7 +45,7 @@ pub async fn publish(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
     envoy: &Admin,
-    target: Target<'_>,
+    target: Configuration<'_>,
     newer: impl Fn() -> bool + Send + Sync,
 ) -> Result<Published, ApplyError> {
     quarantine.follow(target);
@@ -72,7 +72,7 @@ async fn attempt(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
     envoy: &Admin,
-    target: Target<'_>,
+    target: Configuration<'_>,
     newer: &(impl Fn() -> bool + Send + Sync),
     words: &mut Vec<String>,
 ) -> Result<Option<Published>, ApplyError> {
@@ -141,7 +141,7 @@ async fn attempt(
 /// Returns the keys that Envoy took without showing their certificate: it says so of bad pairs, too.
 fn unproven_keys(report: &Report) -> Vec<String> {
     let keys = report.unverified.iter();
-    keys.filter(|subscription| subscription.kind == Kind::Secret)
+    keys.filter(|subscription| subscription.kind == XdsKind::Secret)
         .map(|subscription| subscription.name.clone())
         .collect()
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use sesame_agent::apply::{Applier, Outcome, Patience};
 use sesame_agent::envoy::{Admin, Supervisor};
 use sesame_agent::publish::{Published, publish};
-use sesame_agent::quarantine::{Piece, Quarantine, Target, affected};
+use sesame_agent::quarantine::{Configuration, Piece, Quarantine, affected};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::encoded::EncodedSnapshot;
@@ -390,7 +390,7 @@ impl Publisher {
         let ResolvedGateway { snapshot, keys, .. } = &world.resolved;
         let rendered = sesame_render::render(snapshot, keys, &self.options);
         let encoded = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
-        let target = Target {
+        let target = Configuration {
             encoded: &encoded,
             options: &self.options,
             rendered: &rendered,
@@ -541,7 +541,7 @@ async fn something_newer_ends_a_search_and_what_was_found_is_kept() {
     let ResolvedGateway { snapshot, keys, .. } = &bad.resolved;
     let rendered = sesame_render::render(snapshot, keys, &publisher.options);
     let encoded = Arc::new(EncodedSnapshot::new(snapshot, keys.clone()));
-    let target = Target {
+    let target = Configuration {
         encoded: &encoded,
         options: &publisher.options,
         rendered: &rendered,

@@ -14,7 +14,7 @@ use sesame_files::open::{self, Rule};
 
 use crate::host::entries;
 use crate::xds::response;
-use crate::xds::{Kind, Subscription};
+use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::{Rendered, Resource};
 
@@ -35,7 +35,7 @@ pub struct OnDisk {
 }
 
 /// Result of reading the files.
-pub(crate) struct Found {
+pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
     /// Version of every whole file, to be compared with what Envoy reports.
     pub(crate) versions: BTreeMap<Subscription, String>,
@@ -50,13 +50,13 @@ impl OnDisk {
     }
 
     /// Returns the resources of a kind.
-    pub(crate) fn of(&self, kind: Kind) -> &[Resource] {
+    pub(crate) fn of(&self, kind: XdsKind) -> &[Resource] {
         resources(&self.content, kind)
     }
 }
 
 /// Returns the resources of a kind.
-pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
+pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &[Resource] {
     let Rendered {
         listeners,
         route_tables,
@@ -67,33 +67,33 @@ pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
         problems: _,
     } = rendered;
     match kind {
-        Kind::Listeners => listeners,
-        Kind::Clusters => clusters,
-        Kind::RouteTable => route_tables,
-        Kind::Endpoints => endpoints,
-        Kind::Secret => secrets,
+        XdsKind::Listeners => listeners,
+        XdsKind::Clusters => clusters,
+        XdsKind::RouteTable => route_tables,
+        XdsKind::Endpoints => endpoints,
+        XdsKind::Secret => secrets,
     }
 }
 
 /// Returns the list of the resources of a kind.
-pub(crate) fn resources_mut(rendered: &mut Rendered, kind: Kind) -> &mut Vec<Resource> {
+pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Vec<Resource> {
     match kind {
-        Kind::Listeners => &mut rendered.listeners,
-        Kind::Clusters => &mut rendered.clusters,
-        Kind::RouteTable => &mut rendered.route_tables,
-        Kind::Endpoints => &mut rendered.endpoints,
-        Kind::Secret => &mut rendered.secrets,
+        XdsKind::Listeners => &mut rendered.listeners,
+        XdsKind::Clusters => &mut rendered.clusters,
+        XdsKind::RouteTable => &mut rendered.route_tables,
+        XdsKind::Endpoints => &mut rendered.endpoints,
+        XdsKind::Secret => &mut rendered.secrets,
     }
 }
 
 /// Reads all files below `layout`.
-pub(crate) fn find(layout: &XdsLayout) -> io::Result<Found> {
-    let mut found = Found {
+pub(crate) fn find(layout: &XdsLayout) -> io::Result<FoundFiles> {
+    let mut found = FoundFiles {
         on_disk: OnDisk::default(),
         versions: BTreeMap::new(),
         junk: Vec::new(),
     };
-    for kind in Kind::LISTS {
+    for kind in XdsKind::LISTS {
         let subscription = Subscription::new(kind, "");
         let path = subscription.path(layout);
         let Some(list) = whole(kind, &path)? else {
@@ -106,18 +106,18 @@ pub(crate) fn find(layout: &XdsLayout) -> io::Result<Found> {
         let on_disk = &mut found.on_disk;
         *resources_mut(&mut on_disk.content, kind) = sorted(list.resources);
         match kind {
-            Kind::Listeners => on_disk.has_listeners = true,
+            XdsKind::Listeners => on_disk.has_listeners = true,
             _ => on_disk.has_clusters = true,
         }
     }
-    for kind in Kind::LEAVES {
+    for kind in XdsKind::LEAVES {
         let leaves = leaves(layout, kind, &mut found)?;
         *resources_mut(&mut found.on_disk.content, kind) = leaves;
     }
     Ok(found)
 }
 
-fn leaves(layout: &XdsLayout, kind: Kind, found: &mut Found) -> io::Result<Vec<Resource>> {
+fn leaves(layout: &XdsLayout, kind: XdsKind, found: &mut FoundFiles) -> io::Result<Vec<Resource>> {
     let mut leaves = Vec::new();
     let file = format!("{}.pb", kind.directory());
     for directory in entries(&layout.root().join(kind.directory()))? {
@@ -155,7 +155,7 @@ fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
 }
 
 /// Reads a whole file; `None` for one that is absent, not a file or damaged.
-pub(crate) fn whole(kind: Kind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
+pub(crate) fn whole(kind: XdsKind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

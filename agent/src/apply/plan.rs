@@ -11,9 +11,11 @@
 
 use std::collections::BTreeSet;
 
+use itertools::{EitherOrBoth, Itertools as _};
+
 use super::on_disk::{OnDisk, resources};
 use crate::xds::response;
-use crate::xds::{Kind, Subscription};
+use crate::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
 
 /// Place of a step in the order.
@@ -92,7 +94,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
     let mut leaves = Vec::new();
     let mut flips = Vec::new();
     let mut orphans = Vec::new();
-    for kind in Kind::LEAVES {
+    for kind in XdsKind::LEAVES {
         for pair in merge(old.of(kind), &sorted(kind, new)?) {
             let write = |resource: &Resource, new| Write {
                 subscription: Subscription::new(kind, &resource.name),
@@ -100,15 +102,17 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
                 new,
             };
             match pair {
-                Pair::Added(resource) => leaves.push(write(resource, true)),
-                Pair::Removed(resource) => orphans.push(Subscription::new(kind, &resource.name)),
-                Pair::Both(before, after) => {
+                EitherOrBoth::Right(resource) => leaves.push(write(resource, true)),
+                EitherOrBoth::Left(resource) => {
+                    orphans.push(Subscription::new(kind, &resource.name))
+                }
+                EitherOrBoth::Both(before, after) => {
                     let write = write(after, false);
                     if before.bytes == after.bytes && !old.unconfirmed.contains(&write.subscription)
                     {
                         continue;
                     }
-                    if kind == Kind::RouteTable {
+                    if kind == XdsKind::RouteTable {
                         flips.push(write);
                     } else {
                         leaves.push(write);
@@ -117,10 +121,10 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
             }
         }
     }
-    let clusters = sorted(Kind::Clusters, new)?;
-    let clusters = list(old, Kind::Clusters, &clusters, old.has_clusters);
-    let listeners = sorted(Kind::Listeners, new)?;
-    let listeners = list(old, Kind::Listeners, &listeners, old.has_listeners);
+    let clusters = sorted(XdsKind::Clusters, new)?;
+    let clusters = list(old, XdsKind::Clusters, &clusters, old.has_clusters);
+    let listeners = sorted(XdsKind::Listeners, new)?;
+    let listeners = list(old, XdsKind::Listeners, &listeners, old.has_listeners);
     let steps = [
         (Phase::Leaves, leaves, Vec::new()),
         (Phase::ClustersUnion, clusters.union, Vec::new()),
@@ -144,7 +148,7 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
 }
 
 /// Returns the resources of a kind by name.
-fn sorted(kind: Kind, rendered: &Rendered) -> Result<Vec<&Resource>, PlanError> {
+fn sorted(kind: XdsKind, rendered: &Rendered) -> Result<Vec<&Resource>, PlanError> {
     let mut all: Vec<&Resource> = resources(rendered, kind).iter().collect();
     if !all.is_sorted_by(|a, b| a.name <= b.name) {
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -169,7 +173,7 @@ struct ListWrites {
     last: Vec<Write>,
 }
 
-fn list(old: &OnDisk, kind: Kind, wanted: &[&Resource], exists: bool) -> ListWrites {
+fn list(old: &OnDisk, kind: XdsKind, wanted: &[&Resource], exists: bool) -> ListWrites {
     let write = |resources: Vec<Resource>| {
         vec![Write {
             subscription: Subscription::new(kind, ""),
@@ -189,8 +193,8 @@ fn list(old: &OnDisk, kind: Kind, wanted: &[&Resource], exists: bool) -> ListWri
     let taken = addresses(kind, wanted);
     let union: Vec<Resource> = merge(before, wanted)
         .filter_map(|pair| match pair {
-            Pair::Added(after) | Pair::Both(_, after) => Some(after),
-            Pair::Removed(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
+            EitherOrBoth::Right(after) | EitherOrBoth::Both(_, after) => Some(after),
+            EitherOrBoth::Left(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
         })
         .cloned()
         .collect();
@@ -205,8 +209,8 @@ fn list(old: &OnDisk, kind: Kind, wanted: &[&Resource], exists: bool) -> ListWri
 }
 
 /// Returns the addresses that the desired listeners bind.
-fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
-    if kind != Kind::Listeners {
+fn addresses(kind: XdsKind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
+    if kind != XdsKind::Listeners {
         return BTreeSet::new();
     }
     wanted
@@ -217,37 +221,20 @@ fn addresses(kind: Kind, wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
 
 /// Tells whether a removed listener holds an address that a desired one of another name binds: both in one file
 /// would be refused ("duplicate address"), while its removal and the addition in one file work.
-fn clashes(kind: Kind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
-    kind == Kind::Listeners
+fn clashes(kind: XdsKind, gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
+    kind == XdsKind::Listeners
         && response::listener_addresses(&gone.bytes)
             .iter()
             .any(|address| taken.contains(address))
 }
 
-enum Pair<'a> {
-    Added(&'a Resource),
-    Removed(&'a Resource),
-    Both(&'a Resource, &'a Resource),
-}
-
 /// Walks two lists that are sorted by name.
-fn merge<'a>(old: &'a [Resource], new: &'a [&'a Resource]) -> impl Iterator<Item = Pair<'a>> {
-    use std::cmp::Ordering;
-    let mut old = old.iter().peekable();
-    let mut new = new.iter().copied().peekable();
-    std::iter::from_fn(move || {
-        let order = match (old.peek(), new.peek()) {
-            (None, None) => return None,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(before), Some(after)) => before.name.cmp(&after.name),
-        };
-        match order {
-            Ordering::Less => old.next().map(Pair::Removed),
-            Ordering::Greater => new.next().map(Pair::Added),
-            Ordering::Equal => old.next().zip(new.next()).map(|(b, a)| Pair::Both(b, a)),
-        }
-    })
+fn merge<'a>(
+    old: &'a [Resource],
+    new: &[&'a Resource],
+) -> impl Iterator<Item = EitherOrBoth<&'a Resource>> {
+    let by_name = |before: &&Resource, after: &&Resource| before.name.cmp(&after.name);
+    old.iter().merge_join_by(new.iter().copied(), by_name)
 }
 
 #[cfg(test)]

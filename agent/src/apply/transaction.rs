@@ -21,7 +21,7 @@ use crate::envoy::admin::{Admin, serial};
 use crate::envoy::log::EnvoyLog;
 use crate::host::{inotify, remove_if_there};
 use crate::xds::response;
-use crate::xds::{Kind, Subscription};
+use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
 
@@ -176,10 +176,10 @@ impl Applier {
                 unconfirmed.insert(subscription);
             }
         };
-        for kind in Kind::LISTS {
+        for kind in XdsKind::LISTS {
             check(Subscription::new(kind, ""), self.on_disk.of(kind));
         }
-        for kind in Kind::LEAVES {
+        for kind in XdsKind::LEAVES {
             for leaf in self.on_disk.of(kind) {
                 let subscription = Subscription::new(kind, &leaf.name);
                 check(subscription, std::slice::from_ref(leaf));
@@ -188,7 +188,7 @@ impl Applier {
         self.on_disk.unconfirmed = unconfirmed;
         // An Envoy that has not accepted any version of a list serves no more than some of it; a union with the rest
         // would be refused again.
-        for kind in Kind::LISTS {
+        for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 resources_mut(&mut self.on_disk.content, kind).clear();
             }
@@ -272,7 +272,7 @@ impl Applier {
                 let words = self.log.complaints_since(mark);
                 return Ok(Err(Outcome::Refused(Refusal {
                     phase: step.phase,
-                    subscriptions: vec![Subscription::new(Kind::Listeners, "")],
+                    subscriptions: vec![Subscription::new(XdsKind::Listeners, "")],
                     envoy_words: words.into_iter().map(|c| c.words).collect(),
                 })));
             }
@@ -311,7 +311,7 @@ impl Applier {
             shares: Bytes::new(),
             ..rendered.clone()
         };
-        for kind in Kind::all() {
+        for kind in XdsKind::all() {
             resources_mut(&mut content, kind).sort_by(|a, b| a.name.cmp(&b.name));
         }
         self.on_disk = OnDisk {
@@ -356,7 +356,7 @@ async fn check_serials(
 ) -> Result<(), Outcome> {
     let serials: BTreeMap<Subscription, String> = expected
         .iter()
-        .filter(|e| e.subscription.kind == Kind::Secret)
+        .filter(|e| e.subscription.kind == XdsKind::Secret)
         .filter_map(|e| {
             let wanted = desired.serials.get(&e.subscription.name)?;
             Some((e.subscription.clone(), serial(wanted)))

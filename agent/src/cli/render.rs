@@ -33,7 +33,7 @@ pub(crate) struct RenderArgs {
     only: Vec<Part>,
     /// Output format; `pb` is one static bootstrap for `envoy --config-path`.
     #[arg(long, default_value = "yaml")]
-    format: Format,
+    format: RenderFormat,
     /// Print private keys, too, and write them beside the snapshots.
     #[arg(long)]
     show_secrets: bool,
@@ -57,7 +57,7 @@ enum Part {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum RenderFormat {
     Yaml,
     Json,
     Pb,
@@ -87,7 +87,7 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
     if let Some(dir) = &args.snapshot_dir {
         write_snapshots(dir, args, &gateways)?;
     }
-    if args.format == Format::Pb {
+    if args.format == RenderFormat::Pb {
         return binary(args, &gateways);
     }
     let mut all = Map::new();
@@ -106,7 +106,7 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
     let only = all.values().next().filter(|_| all.len() == 1).cloned();
     let value = only.unwrap_or(Value::Object(all));
     match args.format {
-        Format::Json => output::json(&value)?,
+        RenderFormat::Json => output::json(&value)?,
         _ => output::yaml(&value)?,
     }
     Ok(0)

@@ -40,7 +40,7 @@ pub(crate) struct ValidateArgs {
 /// The whole outcome.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Outcome {
+struct Validation {
     valid: bool,
     findings: Vec<Finding>,
     /// Envoy's verdict by Gateway.
@@ -108,7 +108,7 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
         verdicts.insert(gateway.gateway.to_string(), verdict);
     }
     findings.sort();
-    let outcome = Outcome {
+    let outcome = Validation {
         valid: verdicts.values().all(|verdict| verdict.accepted) && !has_errors(&findings),
         findings,
         envoy: verdicts,
@@ -192,7 +192,7 @@ fn has_errors(findings: &[Finding]) -> bool {
     severities.any(|severity| severity == Severity::Error)
 }
 
-fn text(outcome: &Outcome) -> String {
+fn text(outcome: &Validation) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     for Finding { problem, condition } in &outcome.findings {

@@ -15,7 +15,7 @@ pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// Pauses before a dead Envoy is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub struct RestartBackoff {
     /// Pause after a first death: files are put right meanwhile.
     pub at_once: Duration,
     /// Pause after a second death.
@@ -26,7 +26,7 @@ pub struct Backoff {
     pub reset_after: Duration,
 }
 
-impl Default for Backoff {
+impl Default for RestartBackoff {
     fn default() -> Self {
         Self {
             at_once: Duration::from_millis(10),
@@ -37,7 +37,7 @@ impl Default for Backoff {
     }
 }
 
-impl Backoff {
+impl RestartBackoff {
     /// Returns the pause after this many deaths in a row, at least one.
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
@@ -66,7 +66,7 @@ pub struct SupervisorConfig {
     /// Log level of Envoy.
     pub log_level: String,
     /// Pauses before a dead Envoy is started again.
-    pub backoff: Backoff,
+    pub backoff: RestartBackoff,
     /// Time for which an Envoy that does not answer, left by an earlier agent, may drain before it is replaced.
     pub replace_grace: Duration,
     /// Time that an Envoy may take to take over from another one.
@@ -91,7 +91,7 @@ impl SupervisorConfig {
             concurrency: None,
             drain_time: DEFAULT_DRAIN_TIME,
             log_level: "info".to_owned(),
-            backoff: Backoff::default(),
+            backoff: RestartBackoff::default(),
             replace_grace: Duration::from_secs(5),
             takeover: Duration::from_secs(60),
             launcher: None,

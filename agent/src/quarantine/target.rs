@@ -7,7 +7,7 @@ use sesame_render::{Options, Rendered};
 
 /// Configuration that is to be served.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct Configuration<'a> {
     /// The snapshot and its key pairs.
     pub encoded: &'a Arc<EncodedSnapshot>,
     /// Options for rendering it.

@@ -118,7 +118,7 @@ async fn search(
     let accepted_keys = AcceptedKeys::default();
     let mut search = Search {
         judge,
-        limits: Limits::default(),
+        limits: SearchLimits::default(),
         stop: || false,
         now: Timestamp::UNIX_EPOCH,
         accepted_keys: &accepted_keys,
@@ -210,7 +210,7 @@ async fn a_search_that_is_interrupted_whenever_possible_comes_to_its_end() {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
     for attempt in 0.. {
         assert!(attempt < 200, "no progress: {culprits:?}");
-        let limits = Limits::default();
+        let limits = SearchLimits::default();
         let mut search = Search {
             judge: &judge,
             limits,

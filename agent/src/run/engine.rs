@@ -32,7 +32,7 @@ use crate::source::watch::{Change, Watch};
 
 /// The newest state of the source, for everybody who shows or serves it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct SourceState {
     /// The configuration of each Gateway.
     pub(super) gateways: Targets,
     /// The objects that were resolved last; `None` until the manifests were read once. Statuses are resolved
@@ -56,7 +56,7 @@ pub(super) struct Known {
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
 }
 
-impl Known {
+impl SourceState {
     /// Returns the reason for which the accepted configuration of this Gateway is served.
     pub(super) fn held(&self, gateway: &NamespacedName) -> Option<&String> {
         let all_or_this = match &self.held_gateways {
@@ -75,7 +75,7 @@ pub(super) struct Engine {
     pub(super) incremental: Resolver,
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
-    pub(super) known: watch::Sender<Known>,
+    pub(super) known: watch::Sender<SourceState>,
     /// Gateways as they were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
     /// The problems of the last resolution, and the last places of their objects.
@@ -290,7 +290,7 @@ impl Engine {
 }
 
 /// Publishes the reason for which the source is polled, if it is.
-pub(super) fn note_polling(known: &watch::Sender<Known>, watch: &Watch) {
+pub(super) fn note_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
     known.send_if_modified(|known| {
         let now = watch.polling();
         let other = known.polling != now;

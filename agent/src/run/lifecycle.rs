@@ -14,7 +14,7 @@ use super::addresses::overlap;
 
 /// The Gateways of this host at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Facts<'a> {
+pub(super) struct LifecycleFacts<'a> {
     /// Addresses of each Gateway that the source wants.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
     /// Gateways that have an instance, with the addresses where it listens.
@@ -25,7 +25,7 @@ pub(super) struct Facts<'a> {
 
 /// Changes that bring the instances in line with what is wanted. What is in neither list stays as it is.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct LifecyclePlan {
     /// Gateways to start, in the order of their names.
     pub(super) start: Vec<NamespacedName>,
     /// Gateways to withdraw, in the order of their names.
@@ -35,8 +35,8 @@ pub(super) struct Plan {
 }
 
 /// Returns the plan for these facts.
-pub(super) fn plan(facts: &Facts<'_>) -> Plan {
-    let Facts {
+pub(super) fn plan(facts: &LifecycleFacts<'_>) -> LifecyclePlan {
+    let LifecycleFacts {
         wanted,
         running,
         draining,
@@ -44,9 +44,9 @@ pub(super) fn plan(facts: &Facts<'_>) -> Plan {
     let unwanted = running
         .iter()
         .filter(|(name, _)| !wanted.contains_key(*name));
-    let mut plan = Plan {
+    let mut plan = LifecyclePlan {
         withdraw: unwanted.clone().map(|(name, _)| (*name).clone()).collect(),
-        ..Plan::default()
+        ..LifecyclePlan::default()
     };
     for (name, addresses) in wanted {
         if running.contains_key(name) {
@@ -87,9 +87,9 @@ mod tests {
         entries.collect()
     }
 
-    fn planned(wanted: &Listed, running: &Listed, draining: &Listed) -> Plan {
+    fn planned(wanted: &Listed, running: &Listed, draining: &Listed) -> LifecyclePlan {
         let [wanted, running, draining] = [wanted, running, draining].map(owned);
-        plan(&Facts {
+        plan(&LifecycleFacts {
             wanted: borrowed(&wanted),
             running: borrowed(&running),
             draining: borrowed(&draining),
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(planned(wanted, &[], &[]).start, names(&["a", "b"]));
         let second = planned(wanted, &[("a", &["10.0.0.1"])], &[]);
         assert_eq!(second.start, names(&["b"]));
-        assert_eq!(planned(wanted, wanted, &[]), Plan::default());
+        assert_eq!(planned(wanted, wanted, &[]), LifecyclePlan::default());
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
     fn a_gateway_that_runs_is_not_disturbed_by_one_that_drains_beside_it() {
         let all: &Listed = &[("a", &["0.0.0.0"])];
         let plan = planned(all, all, &[("b", &["0.0.0.0"])]);
-        assert_eq!(plan, Plan::default());
+        assert_eq!(plan, LifecyclePlan::default());
     }
 
     #[test]

@@ -17,17 +17,17 @@ use tokio::task::JoinSet;
 use super::addresses::host as host_addresses;
 use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::{AllObserved, newest};
-use super::report::compose::{self, Facts};
+use super::report::compose::{self, ReportFacts};
 use super::report::{AgentReport, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, RunOptions, Source};
 use crate::envoy::restart;
 
 /// The newest values that services answer from.
-pub(super) struct Inputs {
-    pub(super) known: watch::Receiver<Known>,
+pub(super) struct ServiceInputs {
+    pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
     /// True once the agent was told to stop.
@@ -50,7 +50,7 @@ impl Services {
     pub(super) async fn start(
         options: &RunOptions,
         directories: &Directories,
-        inputs: Inputs,
+        inputs: ServiceInputs,
     ) -> anyhow::Result<Self> {
         let mut tasks = JoinSet::new();
         let socket = directories.runtime().join(AGENT_SOCKET);
@@ -98,7 +98,7 @@ impl Services {
 /// Returns a function that makes a report of the newest values, with the statuses of all objects if it is told so.
 fn reports(
     options: &RunOptions,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<SourceState>,
     observed: watch::Receiver<AllObserved>,
     stopping: Arc<AtomicBool>,
 ) -> ReportSource {
@@ -119,7 +119,7 @@ fn reports(
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
         compose::report(
-            &Facts {
+            &ReportFacts {
                 agent: AgentReport {
                     stopping: stopping.load(Ordering::Relaxed),
                     ..agent.clone()

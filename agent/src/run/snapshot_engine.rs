@@ -10,7 +10,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
-use super::engine::{Known, report_changes};
+use super::engine::{SourceState, report_changes};
 use super::target::{HostSettings, Origin, Targets, keep, render_all};
 use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
@@ -18,7 +18,7 @@ use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, 
 /// Everything the engine's thread owns.
 pub(super) struct SnapshotEngine {
     pub(super) host: HostSettings,
-    pub(super) known: watch::Sender<Known>,
+    pub(super) known: watch::Sender<SourceState>,
 }
 
 impl SnapshotEngine {

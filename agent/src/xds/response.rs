@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 
-use super::Kind;
+use super::XdsKind;
 use sesame_render::Resource;
 
 const RUNTIME: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
@@ -66,7 +66,7 @@ pub(crate) struct EncodedFile {
 }
 
 /// Returns the version of a file: 32 hexadecimal digits over its type and its resources, whose names are in their bytes.
-pub(crate) fn version(kind: Kind, resources: &[Resource]) -> String {
+pub(crate) fn version(kind: XdsKind, resources: &[Resource]) -> String {
     let mut hash = Sha256::new();
     hash.update(kind.type_url().as_bytes());
     for resource in resources {
@@ -77,7 +77,7 @@ pub(crate) fn version(kind: Kind, resources: &[Resource]) -> String {
 }
 
 /// Encodes one file.
-pub(crate) fn encode(kind: Kind, resources: &[Resource]) -> EncodedFile {
+pub(crate) fn encode(kind: XdsKind, resources: &[Resource]) -> EncodedFile {
     response(kind.type_url(), version(kind, resources), resources)
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct DecodedFile {
 }
 
 /// Reads a file that [`encode`] wrote; `None` for anything else, also for a file whose digest is wrong.
-pub(crate) fn decode(kind: Kind, file: &Bytes) -> Option<DecodedFile> {
+pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     let response = Response::decode(file.clone()).ok()?;
     let is_of_kind = |url: &Bytes| url == kind.type_url();
     // What else is in the file would make it longer.
@@ -188,16 +188,16 @@ mod tests {
     #[test]
     fn a_file_is_what_prost_would_have_encoded() {
         let resources = [cluster("a"), cluster(&"b".repeat(300))];
-        let file = encode(Kind::Clusters, &resources);
+        let file = encode(XdsKind::Clusters, &resources);
         let response = DiscoveryResponse::decode(file.bytes.as_slice()).unwrap();
         assert_eq!(response.version_info, file.version);
-        assert_eq!(response.type_url, Kind::Clusters.type_url());
+        assert_eq!(response.type_url, XdsKind::Clusters.type_url());
         assert_eq!(response.resources.len(), 2);
         assert!(
             response
                 .resources
                 .iter()
-                .all(|any| any.type_url == Kind::Clusters.type_url())
+                .all(|any| any.type_url == XdsKind::Clusters.type_url())
         );
         assert_eq!(response.resources[1].value, resources[1].bytes);
         assert_eq!(response.encode_to_vec(), file.bytes);
@@ -206,21 +206,21 @@ mod tests {
     #[test]
     fn a_file_reads_back_and_a_damaged_one_does_not() {
         let resources = vec![cluster("a"), cluster("b")];
-        let file = encode(Kind::Clusters, &resources);
+        let file = encode(XdsKind::Clusters, &resources);
         let bytes = Bytes::from(file.bytes.clone());
-        let back = decode(Kind::Clusters, &bytes).unwrap();
+        let back = decode(XdsKind::Clusters, &bytes).unwrap();
         assert_eq!((back.version, back.resources), (file.version, resources));
-        assert!(decode(Kind::Listeners, &bytes).is_none());
+        assert!(decode(XdsKind::Listeners, &bytes).is_none());
         for cut in 0..bytes.len() {
             assert!(
-                decode(Kind::Clusters, &bytes.slice(..cut)).is_none(),
+                decode(XdsKind::Clusters, &bytes.slice(..cut)).is_none(),
                 "cut at {cut}"
             );
         }
         let mut altered = file.bytes;
         let middle = altered.len() / 2;
         altered[middle] ^= 1;
-        assert!(decode(Kind::Clusters, &altered.into()).is_none());
+        assert!(decode(XdsKind::Clusters, &altered.into()).is_none());
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         #[test]
         fn junk_never_panics(junk in proptest::collection::vec(any::<u8>(), 0..200)) {
             let junk = Bytes::from(junk);
-            prop_assert!(decode(Kind::Clusters, &junk).is_none());
+            prop_assert!(decode(XdsKind::Clusters, &junk).is_none());
             let _ = listener_addresses(&junk);
         }
     }

@@ -129,14 +129,14 @@ impl Identity {
 
 /// Envoy that runs.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct RunningEnvoy {
     /// Identity of the Envoy.
     pub identity: Identity,
     /// Process, held so that its number cannot be taken by another.
     pub process: Process,
 }
 
-impl Running {
+impl RunningEnvoy {
     /// Removes the sockets and the shared memory of an Envoy that has ended.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
@@ -148,7 +148,7 @@ impl Running {
 /// Finds the Envoys that run in a directory, the newest last: one, or two if the agent died while one replaced the
 /// other. Their identity is known from the pid files; without a usable one, from a process that runs with exactly
 /// this bootstrap path, because the agent may have died between start and note.
-pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<Running>> {
+pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]
         .iter()
@@ -160,7 +160,7 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
             continue;
         }
         if let Some(process) = Process::adopt(identity.pid, identity.start_time)? {
-            found.push(Running { identity, process });
+            found.push(RunningEnvoy { identity, process });
         }
     }
     found.sort_by_key(|running| (running.identity.start_time, running.identity.pid));

@@ -41,7 +41,7 @@ const MAX_CALLERS: u32 = 64;
 /// Request to a launcher.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
-enum Request {
+enum LauncherRequest {
     /// Starts an Envoy.
     Launch {
         /// Directory of its log, relative to the runtime directory.
@@ -55,7 +55,7 @@ enum Request {
 /// Answer of a launcher.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Answer {
+struct LauncherAnswer {
     /// Number of the process that will be Envoy.
     pid: Option<u32>,
     /// Number of the process namespace in which that number counts.
@@ -73,7 +73,7 @@ impl StartSignal {
     /// Lets the Envoy begin; returns when it has been told.
     pub(super) fn send(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
-        let answer: Answer = receive(&self.0)?;
+        let answer: LauncherAnswer = receive(&self.0)?;
         answer
             .error
             .map_or(Ok(()), |error| Err(io::Error::other(error)))
@@ -98,12 +98,12 @@ pub(super) fn ask(
     };
     let lossless = |argument: &OsString| argument.clone().into_string();
     let arguments = arguments.iter().map(lossless).collect::<Result<_, _>>();
-    let request = Request::Launch {
+    let request = LauncherRequest::Launch {
         directory: directory.to_owned(),
         arguments: arguments.map_err(|_| io::Error::other("an argument is not UTF-8"))?,
     };
     // Before anything is started that nobody could find again.
-    let (_, state) = exchange(socket, &Request::State)?;
+    let (_, state) = exchange(socket, &LauncherRequest::State)?;
     if state.process_namespace != process_namespace()? {
         return Err(io::Error::other(
             "the launcher is in another process namespace, so Envoys could not be looked after; let both share one (hostPID: true, or shareProcessNamespace: true)",
@@ -119,10 +119,10 @@ pub(super) fn ask(
 
 /// Asks whether the launcher at this socket is ending its Envoys; an error if there is no launcher.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
-    exchange(socket, &Request::State).map(|(_, answer)| answer.stopping)
+    exchange(socket, &LauncherRequest::State).map(|(_, answer)| answer.stopping)
 }
 
-fn exchange(socket: &Path, request: &Request) -> io::Result<(UnixStream, Answer)> {
+fn exchange(socket: &Path, request: &LauncherRequest) -> io::Result<(UnixStream, LauncherAnswer)> {
     let stream = UnixStream::connect(socket).map_err(|error| {
         io::Error::new(
             error.kind(),
@@ -217,9 +217,9 @@ impl Server {
             let _ = thread::Builder::new().spawn(move || {
                 let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
-                    let why = Answer {
+                    let why = LauncherAnswer {
                         error: Some(error.to_string()),
-                        ..Answer::default()
+                        ..LauncherAnswer::default()
                     };
                     // Whoever asked may be gone.
                     let _ = send(&caller, &why);
@@ -233,14 +233,14 @@ impl Server {
         caller.set_read_timeout(Some(ANSWER))?;
         caller.set_write_timeout(Some(ANSWER))?;
         let request = receive(caller)?;
-        let state = Answer {
+        let state = LauncherAnswer {
             process_namespace: process_namespace()?,
             stopping: self.stopping.load(Ordering::SeqCst),
-            ..Answer::default()
+            ..LauncherAnswer::default()
         };
         let (directory, arguments) = match request {
-            Request::State => return send(caller, &state),
-            Request::Launch {
+            LauncherRequest::State => return send(caller, &state),
+            LauncherRequest::Launch {
                 directory,
                 arguments,
             } => (directory, arguments),
@@ -262,7 +262,7 @@ impl Server {
         let pid = held.process().pid();
         send(
             caller,
-            &Answer {
+            &LauncherAnswer {
                 pid: Some(pid),
                 ..state
             },
@@ -272,6 +272,6 @@ impl Server {
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");
-        send(caller, &Answer::default())
+        send(caller, &LauncherAnswer::default())
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::{Sink, Way};
 use crate::envoy::admin::{Admin, Readiness, ServerInfo};
 use crate::envoy::log::Mark;
-use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, Running};
+use crate::envoy::process::identity::{Identity, NEXT_PID_FILE, PID_FILE, RunningEnvoy};
 use crate::envoy::process::launch::launch;
 use crate::envoy::process::{Lineage, shared_memory};
 use crate::envoy::settings::SupervisorConfig;
@@ -31,7 +31,7 @@ pub(crate) struct Attempt<'a> {
     /// Admin interface of both.
     pub(crate) admin: &'a Admin,
     /// First Envoy.
-    pub(crate) parent: &'a Running,
+    pub(crate) parent: &'a RunningEnvoy,
     /// Way in which it takes over.
     pub(crate) way: Way,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Failed {
 
 impl Attempt<'_> {
     /// Starts the second Envoy and waits until it has taken over.
-    pub(crate) async fn run(&self) -> Result<Running, Failed> {
+    pub(crate) async fn run(&self) -> Result<RunningEnvoy, Failed> {
         let lineage = match (self.way, self.parent.identity.lineage) {
             (Way::Hot, Some(lineage)) => Some(lineage.next()),
             _ => self.config.new_lineage(),
@@ -71,7 +71,7 @@ impl Attempt<'_> {
     }
 
     /// Goes on with an attempt of an agent that has died.
-    pub(crate) async fn resume(&self, child: Running) -> Result<Running, Failed> {
+    pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
         // Their number before is not known; none are left when they were given away.
         let (listened, mark) = (1, self.config.log().mark());
         let bootstrap = fs::read(self.config.command(None).bootstrap);
@@ -81,11 +81,11 @@ impl Attempt<'_> {
     /// Waits until the second Envoy has taken over; one that does not is ended, and `bootstrap` is put back.
     async fn finish(
         &self,
-        child: Running,
+        child: RunningEnvoy,
         bootstrap: io::Result<Vec<u8>>,
         listened: usize,
         mark: Mark,
-    ) -> Result<Running, Failed> {
+    ) -> Result<RunningEnvoy, Failed> {
         let Err(reason) = self.took_over(&child, listened).await else {
             return Ok(self.commit(child));
         };
@@ -98,7 +98,7 @@ impl Attempt<'_> {
         })
     }
 
-    fn start(&self, lineage: Option<Lineage>) -> io::Result<Running> {
+    fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
         if self.way == Way::Handover {
             // The second one puts its own socket there; the first stays reachable by another name.
@@ -118,14 +118,14 @@ impl Attempt<'_> {
         )?;
         let identity = Identity::of(held.process(), &command, &self.config.bootstrap);
         identity.write(&self.config.runtime_dir.join(NEXT_PID_FILE))?;
-        Ok(Running {
+        Ok(RunningEnvoy {
             identity,
             process: held.release()?,
         })
     }
 
     /// Waits until the second Envoy answers in the place of the first, live. The error says why it does not.
-    async fn took_over(&self, child: &Running, listened: usize) -> Result<(), String> {
+    async fn took_over(&self, child: &RunningEnvoy, listened: usize) -> Result<(), String> {
         let mut deadline = Instant::now() + self.config.takeover;
         let mut extended = false;
         let admin = self.admin.with_timeout(ASK);
@@ -155,7 +155,7 @@ impl Attempt<'_> {
     }
 
     /// Tells whether it is the second Envoy that says this of itself.
-    fn is_child(&self, child: &Running, info: &ServerInfo) -> bool {
+    fn is_child(&self, child: &RunningEnvoy, info: &ServerInfo) -> bool {
         if let Some(lineage) = child.identity.lineage {
             return info.lineage() == Some(lineage);
         }
@@ -164,7 +164,7 @@ impl Attempt<'_> {
     }
 
     /// Makes the second Envoy the one that is supervised.
-    fn commit(&self, mut child: Running) -> Running {
+    fn commit(&self, mut child: RunningEnvoy) -> RunningEnvoy {
         child.identity.refresh();
         let noted = child
             .identity
@@ -180,7 +180,7 @@ impl Attempt<'_> {
     /// Ends the second Envoy and removes its traces; `true` if the first still takes connections.
     async fn abandon(
         &self,
-        child: &Running,
+        child: &RunningEnvoy,
         bootstrap: io::Result<Vec<u8>>,
         listened: usize,
     ) -> (bool, Option<Sink>) {

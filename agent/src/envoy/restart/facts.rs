@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use super::decide::{Answers, Facts};
+use super::decide::{Answers, RestartFacts};
 use crate::envoy::admin::{Admin, AdminError};
 use crate::envoy::locate;
-use crate::envoy::process::identity::Running;
+use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::shared_memory;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::{Budget, watched_by};
@@ -16,7 +16,11 @@ use crate::host::inotify::{Budget, watched_by};
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Looks at the running Envoy, the binary that is to be started, and the host.
-pub(crate) async fn gather(parent: &Running, admin: &Admin, config: &SupervisorConfig) -> Facts {
+pub(crate) async fn gather(
+    parent: &RunningEnvoy,
+    admin: &Admin,
+    config: &SupervisorConfig,
+) -> RestartFacts {
     let info = admin.with_timeout(ANSWER).server_info().await;
     let (answers, protocol, workers) = match info {
         Ok(info) => (
@@ -29,7 +33,7 @@ pub(crate) async fn gather(parent: &Running, admin: &Admin, config: &SupervisorC
     };
     let lineage = parent.identity.lineage;
     let budget = Budget::read(&[]);
-    Facts {
+    RestartFacts {
         lineage,
         answers,
         protocol: protocol.filter(|version| version != "disabled"),

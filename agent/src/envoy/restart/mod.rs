@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 pub(crate) use self::attempt::{Attempt, OLD_ADMIN};
-pub use self::decide::{Answers, Facts, Plan, Refused, decide};
+pub use self::decide::{Answers, RestartFacts, RestartPlan, RestartRefused, decide};
 pub(crate) use self::facts::{gather, moves_connections};
 pub(crate) use self::park::Parked;
 pub(crate) use self::retire::Retiring;
@@ -106,7 +106,7 @@ pub struct Restarted {
 pub enum RestartError {
     /// The conditions do not hold.
     #[error("{0}")]
-    Refused(#[from] Refused),
+    Refused(#[from] RestartRefused),
     /// The new Envoy would not start, or not serve what is served.
     #[error("the new Envoy refuses its {what}: {envoy_words}")]
     Invalid {

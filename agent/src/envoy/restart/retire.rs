@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{OLD_ADMIN, Steering, Way};
 use crate::envoy::admin::Admin;
-use crate::envoy::process::identity::Running;
+use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
 /// Time that the first Envoy gets beyond the one at which it ends by itself after a hot restart.
@@ -28,7 +28,7 @@ pub(crate) struct Retiring {
 impl Retiring {
     /// Starts to see the first Envoy off; after a handover new connections are steered if that is possible.
     pub(crate) fn start(
-        parent: Running,
+        parent: RunningEnvoy,
         successor: &Process,
         way: Way,
         directory: PathBuf,

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::actor::{Actor, Command, Stop};
+use self::actor::{Actor, Stop, SupervisorCommand};
 use super::admin::{Admin, MAX_SOCKET_PATH};
 use super::process::identity::find_running;
 use super::restart::{self, Parked, RestartError, Restarted};
@@ -44,7 +44,7 @@ pub enum StartError {
 pub struct Supervisor {
     state: watch::Receiver<State>,
     admin: Admin,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<SupervisorCommand>,
     ports: watch::Sender<BTreeSet<SocketAddr>>,
 }
 
@@ -145,7 +145,10 @@ impl Supervisor {
     /// Has another Envoy take over, without dropping a request. Nobody may write its files until this returns.
     pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
         let (done, wait) = oneshot::channel();
-        let asked = self.commands.send(Command::Restart(request, done)).await;
+        let asked = self
+            .commands
+            .send(SupervisorCommand::Restart(request, done))
+            .await;
         asked.map_err(|_| RestartError::Stopping)?;
         wait.await.map_err(|_| RestartError::Stopping)?
     }
@@ -153,7 +156,7 @@ impl Supervisor {
     /// Drains for at most `grace`, ends Envoy, and returns when it is gone.
     pub async fn stop(self, grace: Duration) {
         let (done, wait) = oneshot::channel();
-        let stop = Command::Stop(Stop { grace, done });
+        let stop = SupervisorCommand::Stop(Stop { grace, done });
         if self.commands.send(stop).await.is_ok() {
             // An error means that the task has ended, and with it what was to be stopped.
             let _ = wait.await;
@@ -166,11 +169,11 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    use crate::envoy::settings::Backoff;
+    use crate::envoy::settings::RestartBackoff;
 
     #[test]
     fn the_pause_doubles_to_its_limit() {
-        let backoff = Backoff::default();
+        let backoff = RestartBackoff::default();
         let millis: Vec<u128> = [1, 2, 3, 4, 8, 9, 100]
             .map(|deaths| backoff.pause(deaths).as_millis())
             .into();

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::Clients;
 use super::host_status::{host_status, unserved_status, whole_seconds};
-use crate::run::engine::Known;
+use crate::run::engine::SourceState;
 use crate::run::observed::AllObserved;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
@@ -46,7 +46,7 @@ impl Reporter {
         settings: &Settings,
         host_addresses: &[IpAddr],
         clients: Clients,
-        known: watch::Receiver<Known>,
+        known: watch::Receiver<SourceState>,
         observed: watch::Receiver<AllObserved>,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
@@ -78,7 +78,7 @@ impl Reporter {
 }
 
 /// The report that was written last.
-struct Written {
+struct WrittenReport {
     status: GatewayAgentStatus,
     /// True if the cluster has taken it.
     heard: bool,
@@ -87,11 +87,11 @@ struct Written {
 struct ReportLoop {
     settings: Settings,
     clients: Clients,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<SourceState>,
     all: watch::Receiver<AllObserved>,
     /// Receivers of its own, which remember what was looked at.
     followed: AllObserved,
-    told: BTreeMap<NamespacedName, Written>,
+    told: BTreeMap<NamespacedName, WrittenReport>,
     host_addresses: Vec<String>,
 }
 
@@ -205,7 +205,7 @@ impl ReportLoop {
             // A report that is refused does not keep back another.
             outcome = outcome.and(written);
             if heard || self.told.contains_key(&gateway) {
-                self.told.insert(gateway, Written { status, heard });
+                self.told.insert(gateway, WrittenReport { status, heard });
             }
         }
         let gone: Vec<NamespacedName> = self

@@ -172,7 +172,7 @@ impl Fixture {
                 held: BTreeMap::new(),
                 directories: directories.expect("directories"),
             },
-            known: watch::channel(Known::default()).0,
+            known: watch::channel(SourceState::default()).0,
             accepted: Vec::new(),
             found: Vec::new(),
             withdrawal: Withdrawal::new(None, watch::channel(0).1),

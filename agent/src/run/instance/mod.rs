@@ -26,7 +26,7 @@ use self::target_selector::TargetSelector;
 use super::RunOptions;
 use super::commands::QueuedCommand;
 use super::directories::GatewayDirectories;
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::Observed;
 use super::shutdown::Ending;
 use super::target::Target;
@@ -39,12 +39,12 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Instance {
     pub(super) gateway: NamespacedName,
     pub(super) directories: GatewayDirectories,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<InstanceSettings>,
     pub(super) observed: watch::Sender<Observed>,
 }
 
 /// Everything that is the same for all instances of the agent.
-pub(super) struct Settings {
+pub(super) struct InstanceSettings {
     pub(super) options: Arc<RunOptions>,
     /// Envoy to run.
     pub(super) binary: PathBuf,
@@ -59,7 +59,7 @@ impl Instance {
     /// Serves until `stop` says so, then leaves its Envoy or ends it.
     pub(super) async fn run(
         self,
-        known: watch::Receiver<Known>,
+        known: watch::Receiver<SourceState>,
         first: Arc<Target>,
         commands: mpsc::Receiver<QueuedCommand>,
         mut stop: watch::Receiver<Option<Ending>>,

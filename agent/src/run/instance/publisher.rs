@@ -137,7 +137,7 @@ impl Publisher {
         wanted: &Arc<Target>,
         newer: impl Fn() -> bool + Send + Sync,
     ) -> bool {
-        let target = quarantine::Target {
+        let target = quarantine::Configuration {
             encoded: &wanted.encoded,
             options: &wanted.options,
             rendered: &wanted.rendered,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::drain::{Drain, Until};
+use super::drain::Drain;
 use super::publisher::Publisher;
 use super::replacement::Replacement;
 use super::start::Started;
@@ -38,7 +38,7 @@ pub(super) struct Serving {
 }
 
 /// Something that an instance waits for.
-enum Event {
+enum InstanceEvent {
     Command(QueuedCommand),
     /// Anything that the next round sees by itself.
     Round,
@@ -84,9 +84,9 @@ impl Serving {
             }
             self.note_held();
             match self.next(&mut commands, retry).await {
-                Event::Command(command) => self.obey(command).await,
-                Event::Round => {}
-                Event::Stop => break,
+                InstanceEvent::Command(command) => self.obey(command).await,
+                InstanceEvent::Round => {}
+                InstanceEvent::Stop => break,
             }
         }
         self.finish().await;
@@ -141,23 +141,27 @@ impl Serving {
     }
 
     /// Waits for the next event. `retry` says that something failed which may work after a while.
-    async fn next(&mut self, commands: &mut mpsc::Receiver<QueuedCommand>, retry: bool) -> Event {
+    async fn next(
+        &mut self,
+        commands: &mut mpsc::Receiver<QueuedCommand>,
+        retry: bool,
+    ) -> InstanceEvent {
         let replace = self.replacement.next(&self.state, self.selector.selected());
         let recheck = self.selector.next();
         self.unpublished |= tokio::select! {
-            Some(command) = commands.recv() => return Event::Command(command),
+            Some(command) = commands.recv() => return InstanceEvent::Command(command),
             () = until(replace) => false,
             selected = self.selector.changed() => match selected {
                 Some(selected) => selected,
-                None => return Event::Stop,
+                None => return InstanceEvent::Stop,
             },
             _ = self.states.changed() => false,
             () = until(recheck) => self.selector.recheck(),
-            _ = self.stop.wait_for(Option::is_some) => return Event::Stop,
+            _ = self.stop.wait_for(Option::is_some) => return InstanceEvent::Stop,
             () = tokio::time::sleep(RETRY), if retry => false,
             () = until(self.publisher.quarantine.next_probe()) => self.publisher.quarantine.probe(),
         };
-        Event::Round
+        InstanceEvent::Round
     }
 
     /// Carries out a command.
@@ -197,16 +201,7 @@ impl Serving {
                 let outcome = self.selector.resume();
                 self.selected_anew(outcome, &replies);
             }
-            InstanceCommand::Drain {
-                timeout_seconds,
-                lame_duck_seconds,
-                until_connections,
-            } => {
-                let limits = Until {
-                    lame_duck: Duration::from_secs(lame_duck_seconds),
-                    timeout: Duration::from_secs(timeout_seconds),
-                    connections: until_connections,
-                };
+            InstanceCommand::Drain(limits) => {
                 let admin = self.supervisor.admin().with_timeout(DRAIN_ANSWER);
                 let observed = self.instance.observed.clone();
                 self.drain = Some(Drain::start(admin, observed, limits, replies));

@@ -9,14 +9,14 @@ use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
 
 use super::removal_guard::RemovalGuard;
-use crate::run::engine::Known;
+use crate::run::engine::SourceState;
 use crate::run::target::Target;
 use crate::run::{accepted, history};
 
 /// The selection for one Gateway, and the reason for it.
 pub(super) struct TargetSelector {
     gateway: NamespacedName,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<SourceState>,
     directory: PathBuf,
     guard: RemovalGuard,
     /// Newest target of the source.
@@ -34,7 +34,7 @@ impl TargetSelector {
     /// that is held by `guard`, with what was accepted last.
     pub(super) fn new(
         gateway: NamespacedName,
-        known: watch::Receiver<Known>,
+        known: watch::Receiver<SourceState>,
         source: Arc<Target>,
         directory: PathBuf,
         guard: RemovalGuard,

@@ -14,17 +14,17 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 use super::expiry;
 use super::objects::objects;
 use super::{AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, SourceReport};
-use crate::run::engine::Known;
+use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::source::problem::Severity;
 use crate::source::update::IncompleteRevision;
 
 /// Everything that a report is composed from.
-pub(in crate::run) struct Facts<'a> {
+pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) agent: AgentReport,
     /// The source, without its state.
     pub(in crate::run) source: SourceReport,
-    pub(in crate::run) known: &'a Known,
+    pub(in crate::run) known: &'a SourceState,
     pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
     /// Addresses of the host, for listeners on all of them.
@@ -40,8 +40,8 @@ const NOT_PARKED: &str = "if Envoy died, new connections would be refused until 
 
 /// Composes the report. Without objects, which take long where there are many, their conditions do not
 /// count for its health either.
-pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
-    let Facts {
+pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
+    let ReportFacts {
         agent,
         source,
         known,
@@ -113,7 +113,7 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
 }
 
 /// Returns what is wrong with the source as a whole.
-fn source_reasons(known: &Known, source: &SourceReport) -> Vec<String> {
+fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(held) = &known.held {
         reasons.push(held.clone());
@@ -132,7 +132,7 @@ fn source_reasons(known: &Known, source: &SourceReport) -> Vec<String> {
 /// Returns what is wrong with Gateways and their Envoys.
 fn gateway_reasons(
     gateways: &[GatewayReport],
-    known: &Known,
+    known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<String> {
     let all = known.gateways.keys();
@@ -165,7 +165,7 @@ fn gateway_reasons(
 pub(in crate::run) fn gateway_report(
     name: &NamespacedName,
     observed: &Observed,
-    known: &Known,
+    known: &SourceState,
 ) -> GatewayReport {
     let newest = known.gateways.get(name);
     let incomplete = known.incomplete.get(name);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Manifests;
-use super::objects::Named;
+use super::objects::KeyedObject;
 use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
@@ -13,8 +13,8 @@ impl Manifests {
     pub(super) fn claim(
         &mut self,
         path: &Arc<Path>,
-        objects: Vec<Named>,
-        changed: &mut BTreeSet<Named>,
+        objects: Vec<KeyedObject>,
+        changed: &mut BTreeSet<KeyedObject>,
     ) {
         for object in objects {
             let holds = self.held(path, &object).is_some();
@@ -53,7 +53,7 @@ impl Manifests {
     }
 
     /// Returns the object of that kind and name that the file declares.
-    fn held(&self, path: &Path, object: &Named) -> Option<&Named> {
+    fn held(&self, path: &Path, object: &KeyedObject) -> Option<&KeyedObject> {
         let (held, _) = self.files.get(path)?.objects.get(object)?;
         Some(held)
     }

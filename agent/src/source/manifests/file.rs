@@ -9,7 +9,7 @@ use sesame_gateway_api::decode::{self, DecodeError, Decoded, decode, split};
 use sesame_gateway_api::world::ObjectKey;
 use sha2::{Digest as _, Sha256};
 
-use super::objects::{Held, Named, Objects, Reading};
+use super::objects::{DeclaredObject, FileObjects, KeyedObject, Reading};
 use super::tree::Stamp;
 use crate::source::problem::{Severity, SourceProblem};
 
@@ -23,7 +23,7 @@ pub(super) fn digest(text: &str) -> TextDigest {
 }
 
 /// The content of one document.
-type Outcomes = Vec<Result<Decoded, DecodeError>>;
+type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
 /// Number of documents below which a file is parsed again as a whole, which costs less than remembering them.
 const WORTH_REMEMBERING: usize = 16;
@@ -31,7 +31,7 @@ const WORTH_REMEMBERING: usize = 16;
 /// Documents of large files by digest: a document that did not change is not parsed again, wherever it moved.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
-    known: HashMap<TextDigest, Weak<Outcomes>>,
+    known: HashMap<TextDigest, Weak<DecodedDocument>>,
     limits: decode::Limits,
 }
 
@@ -43,7 +43,7 @@ impl Documents {
         }
     }
 
-    fn decode(&mut self, text: &str, remember: bool) -> Arc<Outcomes> {
+    fn decode(&mut self, text: &str, remember: bool) -> Arc<DecodedDocument> {
         if !remember {
             return Arc::new(decode(text, &self.limits));
         }
@@ -78,16 +78,16 @@ pub(super) struct ManifestFile {
     /// Size in bytes.
     pub(super) size: u64,
     /// Objects in use: the first of each key, and those that stay of documents that broke.
-    pub(super) objects: Objects,
+    pub(super) objects: FileObjects,
     /// True if everything in it is good.
     pub(super) good: bool,
     pub(super) problems: Vec<SourceProblem>,
     /// Documents of a large file, which are remembered as long as they are here.
-    documents: Vec<Arc<Outcomes>>,
+    documents: Vec<Arc<DecodedDocument>>,
 }
 
 /// The outcome of reading a file.
-pub(super) enum Content<'a> {
+pub(super) enum FileContent<'a> {
     Text(&'a str),
     /// The reason.
     Unreadable(String),
@@ -110,17 +110,17 @@ impl ManifestFile {
     pub(super) fn update(
         &mut self,
         path: &Path,
-        content: &Content<'_>,
+        content: &FileContent<'_>,
         cache: &mut Documents,
-        before: impl FnOnce(&mut Documents) -> Objects,
-    ) -> Vec<Named> {
+        before: impl FnOnce(&mut Documents) -> FileObjects,
+    ) -> Vec<KeyedObject> {
         let file = path.to_string_lossy();
         let previous = std::mem::take(&mut self.objects);
         let mut reading = FileReading::new(&file);
         let keep_all = match content {
-            Content::Unreadable(reason) => Some((Severity::Error, reason.clone())),
-            Content::Text("") => Some((Severity::Warning, "is empty".to_owned())),
-            Content::Text(text) => {
+            FileContent::Unreadable(reason) => Some((Severity::Error, reason.clone())),
+            FileContent::Text("") => Some((Severity::Warning, "is empty".to_owned())),
+            FileContent::Text(text) => {
                 reading.read(text, &previous, cache);
                 None
             }
@@ -137,7 +137,7 @@ impl ManifestFile {
             Some((severity, reason)) => reading.keep_all(earlier, severity, reason),
             None => reading.keep_broken(earlier),
         }
-        let now = Objects::from(reading.objects);
+        let now = FileObjects::from(reading.objects);
         let mut changed: Vec<_> = now
             .iter()
             .filter(|object| !previous.holds(object))
@@ -154,8 +154,8 @@ impl ManifestFile {
         reading.documents.shrink_to_fit();
         self.documents = reading.documents;
         self.digest = match content {
-            Content::Text(text) => Some(digest(text)),
-            Content::Unreadable(_) => self.digest,
+            FileContent::Text(text) => Some(digest(text)),
+            FileContent::Unreadable(_) => self.digest,
         };
         changed
     }
@@ -168,7 +168,7 @@ struct FileReading<'a> {
     problems: Vec<SourceProblem>,
     /// Documents that broke: the line, the object if it could be told, the reason.
     failures: Vec<(usize, Option<ObjectKey>, String)>,
-    documents: Vec<Arc<Outcomes>>,
+    documents: Vec<Arc<DecodedDocument>>,
 }
 
 impl<'a> FileReading<'a> {
@@ -199,7 +199,7 @@ impl<'a> FileReading<'a> {
     }
 
     /// Reads all documents. Objects that are as they were `previous`ly are those very objects.
-    fn read(&mut self, text: &str, previous: &Objects, cache: &mut Documents) {
+    fn read(&mut self, text: &str, previous: &FileObjects, cache: &mut Documents) {
         let split: Vec<_> = split(text).into_iter().collect();
         let remember = split.len() >= WORTH_REMEMBERING;
         for document in split {
@@ -225,7 +225,7 @@ impl<'a> FileReading<'a> {
     }
 
     /// Takes an object, unless one of its kind and name comes before it. `at` turns a line of its document into one of the file.
-    fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &Objects) {
+    fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
         let Decoded {
             object,
             line,
@@ -245,11 +245,11 @@ impl<'a> FileReading<'a> {
         }
         let same = previous.find(&key).filter(|before| *before == object);
         let object = same.unwrap_or(object).clone();
-        self.objects.insert(key, Held { object, line });
+        self.objects.insert(key, DeclaredObject { object, line });
     }
 
     /// Keeps all objects of the last good version, because there is no text.
-    fn keep_all(&mut self, earlier: &Objects, severity: Severity, reason: String) {
+    fn keep_all(&mut self, earlier: &FileObjects, severity: Severity, reason: String) {
         self.objects = earlier.at(None).collect();
         let message = match (earlier.len(), severity) {
             (0, Severity::Warning) => return,
@@ -262,7 +262,7 @@ impl<'a> FileReading<'a> {
     }
 
     /// Keeps what the documents that broke may have held.
-    fn keep_broken(&mut self, earlier: &Objects) {
+    fn keep_broken(&mut self, earlier: &FileObjects) {
         for (line, key, reason) in std::mem::take(&mut self.failures) {
             let message = match keep(&mut self.objects, earlier, key.as_ref(), line) {
                 Kept::Itself => format!("{reason}; the last good version stays in use"),
@@ -282,14 +282,14 @@ enum Kept {
 }
 
 /// Keeps the objects of `earlier` that a broken document may have held.
-fn keep(now: &mut Reading, earlier: &Objects, key: Option<&ObjectKey>, line: usize) -> Kept {
+fn keep(now: &mut Reading, earlier: &FileObjects, key: Option<&ObjectKey>, line: usize) -> Kept {
     if let Some(key) = key {
         if now.contains_key(key) {
             return Kept::Others(0);
         }
         if let Some(object) = earlier.find(key) {
             let object = object.clone();
-            now.insert(key.clone(), Held { object, line });
+            now.insert(key.clone(), DeclaredObject { object, line });
             return Kept::Itself;
         }
     }
@@ -304,11 +304,11 @@ fn keep(now: &mut Reading, earlier: &Objects, key: Option<&ObjectKey>, line: usi
 }
 
 /// Returns the objects of a text that was good.
-pub(super) fn objects(text: &str, cache: &mut Documents) -> Objects {
+pub(super) fn objects(text: &str, cache: &mut Documents) -> FileObjects {
     let mut objects = Reading::new();
     for document in split(text) {
         for decoded in cache.decode(document.text, false).iter().flatten() {
-            let held = Held {
+            let held = DeclaredObject {
                 object: decoded.object.clone(),
                 line: document.line,
             };
