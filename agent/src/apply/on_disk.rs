@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sesame_files::open::{self, Rule};
@@ -53,10 +54,15 @@ impl OnDisk {
     pub(crate) fn of(&self, kind: XdsKind) -> &[Resource] {
         resources(&self.content, kind)
     }
+
+    /// Tells whether the running Envoy has not taken a file.
+    pub(super) fn is_unconfirmed(&self, kind: XdsKind, name: &str) -> bool {
+        !self.unconfirmed.is_empty() && self.unconfirmed.contains(&Subscription::new(kind, name))
+    }
 }
 
 /// Returns the resources of a kind.
-pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &[Resource] {
+pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> {
     let Rendered {
         listeners,
         route_tables,
@@ -76,7 +82,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &[Resource] {
 }
 
 /// Returns the list of the resources of a kind.
-pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Vec<Resource> {
+pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Arc<[Resource]> {
     match kind {
         XdsKind::Listeners => &mut rendered.listeners,
         XdsKind::Clusters => &mut rendered.clusters,
@@ -117,7 +123,11 @@ pub(crate) fn find(layout: &XdsLayout) -> io::Result<FoundFiles> {
     Ok(found)
 }
 
-fn leaves(layout: &XdsLayout, kind: XdsKind, found: &mut FoundFiles) -> io::Result<Vec<Resource>> {
+fn leaves(
+    layout: &XdsLayout,
+    kind: XdsKind,
+    found: &mut FoundFiles,
+) -> io::Result<Arc<[Resource]>> {
     let mut leaves = Vec::new();
     let file = format!("{}.pb", kind.directory());
     for directory in entries(&layout.root().join(kind.directory()))? {
@@ -149,9 +159,9 @@ fn leaves(layout: &XdsLayout, kind: XdsKind, found: &mut FoundFiles) -> io::Resu
     Ok(sorted(leaves))
 }
 
-fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
+fn sorted(mut resources: Vec<Resource>) -> Arc<[Resource]> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
-    resources
+    resources.into()
 }
 
 /// Reads a whole file; `None` for one that is absent, not a file or damaged.

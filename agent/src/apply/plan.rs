@@ -10,6 +10,7 @@
 //! and unions are written only where something goes away.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use itertools::{EitherOrBoth, Itertools as _};
 
@@ -95,7 +96,12 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
     let mut flips = Vec::new();
     let mut orphans = Vec::new();
     for kind in XdsKind::LEAVES {
-        for pair in merge(old.of(kind), &sorted(kind, new)?) {
+        let wanted = resources(new, kind);
+        // Thousands that a change has left alone are not compared.
+        if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
+            continue;
+        }
+        for pair in merge(old.of(kind), &sorted(kind, wanted)?) {
             let write = |resource: &Resource, new| Write {
                 subscription: Subscription::new(kind, &resource.name),
                 resources: vec![resource.clone()],
@@ -104,27 +110,23 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
             match pair {
                 EitherOrBoth::Right(resource) => leaves.push(write(resource, true)),
                 EitherOrBoth::Left(resource) => {
-                    orphans.push(Subscription::new(kind, &resource.name))
+                    orphans.push(Subscription::new(kind, &resource.name));
                 }
                 EitherOrBoth::Both(before, after) => {
-                    let write = write(after, false);
-                    if before.bytes == after.bytes && !old.unconfirmed.contains(&write.subscription)
-                    {
+                    if before.bytes == after.bytes && !old.is_unconfirmed(kind, &after.name) {
                         continue;
                     }
                     if kind == XdsKind::RouteTable {
-                        flips.push(write);
+                        flips.push(write(after, false));
                     } else {
-                        leaves.push(write);
+                        leaves.push(write(after, false));
                     }
                 }
             }
         }
     }
-    let clusters = sorted(XdsKind::Clusters, new)?;
-    let clusters = list(old, XdsKind::Clusters, &clusters, old.has_clusters);
-    let listeners = sorted(XdsKind::Listeners, new)?;
-    let listeners = list(old, XdsKind::Listeners, &listeners, old.has_listeners);
+    let clusters = list(old, XdsKind::Clusters, new, old.has_clusters)?;
+    let listeners = list(old, XdsKind::Listeners, new, old.has_listeners)?;
     let steps = [
         (Phase::Leaves, leaves, Vec::new()),
         (Phase::ClustersUnion, clusters.union, Vec::new()),
@@ -147,9 +149,9 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
     })
 }
 
-/// Returns the resources of a kind by name.
-fn sorted(kind: XdsKind, rendered: &Rendered) -> Result<Vec<&Resource>, PlanError> {
-    let mut all: Vec<&Resource> = resources(rendered, kind).iter().collect();
+/// Returns resources by name.
+fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanError> {
+    let mut all: Vec<&Resource> = resources.iter().collect();
     if !all.is_sorted_by(|a, b| a.name <= b.name) {
         all.sort_by(|a, b| a.name.cmp(&b.name));
     }
@@ -173,7 +175,12 @@ struct ListWrites {
     last: Vec<Write>,
 }
 
-fn list(old: &OnDisk, kind: XdsKind, wanted: &[&Resource], exists: bool) -> ListWrites {
+fn list(
+    old: &OnDisk,
+    kind: XdsKind,
+    new: &Rendered,
+    exists: bool,
+) -> Result<ListWrites, PlanError> {
     let write = |resources: Vec<Resource>| {
         vec![Write {
             subscription: Subscription::new(kind, ""),
@@ -185,13 +192,17 @@ fn list(old: &OnDisk, kind: XdsKind, wanted: &[&Resource], exists: bool) -> List
         union: Vec::new(),
         last: Vec::new(),
     };
-    let before = old.of(kind);
-    let again = !exists || old.unconfirmed.contains(&Subscription::new(kind, ""));
-    if !again && before.iter().eq(wanted.iter().copied()) {
-        return writes;
+    let (before, wanted) = (resources(&old.content, kind), resources(new, kind));
+    let again = !exists || old.is_unconfirmed(kind, "");
+    if !again && Arc::ptr_eq(before, wanted) {
+        return Ok(writes);
     }
-    let taken = addresses(kind, wanted);
-    let union: Vec<Resource> = merge(before, wanted)
+    let wanted = sorted(kind, wanted)?;
+    if !again && before.iter().eq(wanted.iter().copied()) {
+        return Ok(writes);
+    }
+    let taken = addresses(kind, &wanted);
+    let union: Vec<Resource> = merge(before, &wanted)
         .filter_map(|pair| match pair {
             EitherOrBoth::Right(after) | EitherOrBoth::Both(_, after) => Some(after),
             EitherOrBoth::Left(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
@@ -199,13 +210,13 @@ fn list(old: &OnDisk, kind: XdsKind, wanted: &[&Resource], exists: bool) -> List
         .cloned()
         .collect();
     let keeps_all = union.len() == wanted.len();
-    if again || before != union.as_slice() {
+    if again || before[..] != union[..] {
         writes.union = write(union);
     }
     if !keeps_all {
-        writes.last = write(wanted.iter().copied().cloned().collect());
+        writes.last = write(wanted.into_iter().cloned().collect());
     }
-    writes
+    Ok(writes)
 }
 
 /// Returns the addresses that the desired listeners bind.

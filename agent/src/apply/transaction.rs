@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -190,7 +191,7 @@ impl Applier {
         // would be refused again.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
-                resources_mut(&mut self.on_disk.content, kind).clear();
+                *resources_mut(&mut self.on_disk.content, kind) = Arc::default();
             }
         }
         self.confirmed = true;
@@ -307,13 +308,10 @@ impl Applier {
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
         // As it can be read from the disk again.
-        let mut content = Rendered {
+        let content = Rendered {
             shares: Bytes::new(),
             ..rendered.clone()
         };
-        for kind in XdsKind::all() {
-            resources_mut(&mut content, kind).sort_by(|a, b| a.name.cmp(&b.name));
-        }
         self.on_disk = OnDisk {
             content,
             has_listeners: true,

@@ -4,6 +4,7 @@
 
 mod bind_check;
 mod clock;
+pub(crate) mod credentials;
 pub(crate) mod durable;
 mod files;
 pub mod inotify;
@@ -14,6 +15,7 @@ mod path_error;
 pub(crate) mod port_owner;
 pub(crate) mod privileged_ports;
 pub mod processes;
+pub(crate) mod service_manager;
 
 pub(crate) use bind_check::can_bind;
 pub use path_error::PathError;

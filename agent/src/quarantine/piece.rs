@@ -206,7 +206,7 @@ impl<'a> Pieces<'a> {
                     let piece = Piece::Route(route.name.clone());
                     match of.entry(piece).or_insert(PieceContent::Route(Vec::new())) {
                         PieceContent::Route(copies) if !copies.contains(&route) => {
-                            copies.push(route)
+                            copies.push(route);
                         }
                         _ => {}
                     }

@@ -20,7 +20,7 @@ use super::directories::Directories;
 use super::engine::SourceState;
 use super::observed::{AllObserved, newest};
 use super::report::compose::{self, ReportFacts};
-use super::report::{AgentReport, ReportSource, expiry, health};
+use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, RunOptions, Source};
 use crate::envoy::restart;
@@ -41,6 +41,7 @@ pub(super) struct ServiceInputs {
 /// Services that have been started.
 pub(super) struct Services {
     tasks: JoinSet<()>,
+    report: ReportSource,
     socket: PathBuf,
     reporter: Option<Reporter>,
 }
@@ -66,7 +67,8 @@ impl Services {
         }
         let state_dir = directories.state().to_owned();
         let (queues, stops) = (inputs.queues, inputs.stops);
-        tasks.spawn(server::serve(listener, report, state_dir, queues, stops));
+        let serving = Arc::clone(&report);
+        tasks.spawn(server::serve(listener, serving, state_dir, queues, stops));
         tasks.spawn(expiry::log(observed.clone()));
         let reporter = match (&options.source, inputs.clients) {
             (Source::Cluster(settings), Some(clients)) => {
@@ -79,9 +81,15 @@ impl Services {
         };
         Ok(Self {
             tasks,
+            report,
             socket,
             reporter,
         })
+    }
+
+    /// Returns the newest report, without the objects.
+    pub(super) fn report(&self) -> Report {
+        (self.report)(false)
     }
 
     /// Ends all of them, after a last report to the cluster.

@@ -89,10 +89,7 @@ async fn run(
                     let left = left
                         .as_ref()
                         .map_or_else(Clone::clone, |left| format!("{left} connections are left"));
-                    Some(Err(note(format!(
-                        "not drained within {:?}: {left}",
-                        timeout
-                    ))))
+                    Some(Err(note(format!("not drained within {timeout:?}: {left}"))))
                 }
                 Ok(left) if last != Some(*left) => {
                     last = Some(*left);

@@ -15,7 +15,7 @@ mod target_selector;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
@@ -73,9 +73,11 @@ impl Instance {
             RemovalGuard::new(options.most_removed, options.hold),
         );
         let started = loop {
+            self.note_busy(true);
             match self.start(selector.selected()).await {
                 Ok(started) => break started,
                 Err(error) => {
+                    self.note_busy(false);
                     tracing::error!(gateway = %self.gateway, "{error:#}");
                     self.observed
                         .send_modify(|observed| observed.trouble = Some(format!("{error:#}")));
@@ -88,5 +90,13 @@ impl Instance {
         };
         let serving = Serving::new(self, started, selector, stop);
         serving.run(commands).await;
+    }
+
+    /// Tells since when it works on one thing, without waking anybody.
+    fn note_busy(&self, busy: bool) {
+        self.observed.send_if_modified(|observed| {
+            observed.busy_since = busy.then(Instant::now);
+            false
+        });
     }
 }

@@ -83,7 +83,10 @@ impl Serving {
                 continue;
             }
             self.note_held();
-            match self.next(&mut commands, retry).await {
+            self.instance.note_busy(false);
+            let event = self.next(&mut commands, retry).await;
+            self.instance.note_busy(true);
+            match event {
                 InstanceEvent::Command(command) => self.obey(command).await,
                 InstanceEvent::Round => {}
                 InstanceEvent::Stop => break,

@@ -55,8 +55,13 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         .iter()
         .map(|(name, observed)| gateway_report(name, observed, known))
         .collect();
+    let all = known.gateways.keys();
+    let not_begun = all.filter(|name| !observed.contains_key(*name));
+    let starting: Vec<String> = not_begun.map(ToString::to_string).collect();
     let mut reasons = source_reasons(known, source);
-    reasons.extend(gateway_reasons(&gateways, known, observed));
+    let being_started = starting.iter();
+    reasons.extend(being_started.map(|name| format!("Gateway {name} is being started")));
+    reasons.extend(gateway_reasons(&gateways, observed));
     let expiring = expiry::warnings(*observed, *now).into_iter();
     let (refused, warnings): (Vec<_>, Vec<_>) = expiring.partition(|(_, w)| w.refused);
     let message = |(name, warning): (NamespacedName, Warning)| {
@@ -91,6 +96,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         healthy: reasons.is_empty(),
         reasons,
         warnings: warnings.into_iter().map(message).collect(),
+        starting,
         agent: agent.clone(),
         source: SourceReport {
             available: known.available,
@@ -132,14 +138,9 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
 /// Returns what is wrong with Gateways and their Envoys.
 fn gateway_reasons(
     gateways: &[GatewayReport],
-    known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<String> {
-    let all = known.gateways.keys();
-    let not_begun = all.filter(|name| !observed.contains_key(*name));
-    let mut reasons: Vec<String> = not_begun
-        .map(|name| format!("Gateway {name} is being started"))
-        .collect();
+    let mut reasons = Vec::new();
     for gateway in gateways {
         if gateway.state != AgentState::Serving {
             reasons.push(format!(
