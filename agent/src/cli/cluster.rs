@@ -14,14 +14,10 @@ use crate::source::cluster::Settings;
 use crate::source::update::{Trusted, gateway_of};
 
 #[derive(Debug, Args)]
+#[group(id = "cluster", conflicts_with_all = ["manifests", "snapshot_dir"])]
 pub(super) struct ClusterArgs {
     /// Kubeconfig file by which the cluster is reached from outside; its current context is used.
-    #[arg(
-        long,
-        env = "SESAME_KUBECONFIG",
-        value_name = "FILE",
-        conflicts_with_all = ["manifests", "snapshot_dir"]
-    )]
+    #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Namespace in which the controller publishes.
     #[arg(
@@ -29,8 +25,7 @@ pub(super) struct ClusterArgs {
         env = "SESAME_NAMESPACE",
         default_value = DEFAULT_NAMESPACE,
         value_name = "NAMESPACE",
-        value_parser = dns_label,
-        conflicts_with_all = ["manifests", "snapshot_dir"]
+        value_parser = dns_label
     )]
     namespace: String,
     /// Serve this Gateway only; repeatable. All Gateways of the fleet by default.
@@ -39,8 +34,7 @@ pub(super) struct ClusterArgs {
         env = "SESAME_GATEWAYS",
         value_delimiter = ',',
         value_name = "NAMESPACE/NAME",
-        value_parser = gateway,
-        conflicts_with_all = ["manifests", "snapshot_dir"]
+        value_parser = gateway
     )]
     gateway: Vec<NamespacedName>,
     /// Fleet of hosts that this host belongs to.
@@ -49,17 +43,11 @@ pub(super) struct ClusterArgs {
         env = "SESAME_FLEET",
         default_value = DEFAULT_FLEET,
         value_name = "NAME",
-        value_parser = label,
-        conflicts_with_all = ["manifests", "snapshot_dir"]
+        value_parser = label
     )]
     fleet: String,
     /// Name of this host in its reports; its host name by default.
-    #[arg(
-        long = "host",
-        env = "SESAME_HOST",
-        value_name = "NAME",
-        conflicts_with_all = ["manifests", "snapshot_dir"]
-    )]
+    #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME")]
     host_name: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::EXIT_WRONG;
 use super::agent::{self, AgentArgs};
 use crate::run::commands::InstanceCommand;
-use crate::run::history::{Difference, Generation, History};
+use crate::run::history::{AcceptedGeneration, Difference, History};
 use crate::run::{DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
 /// The place where generations are read.
@@ -83,7 +83,7 @@ fn read<T: DeserializeOwned>(
     }
 }
 
-fn table(listed: &[Generation]) -> String {
+fn table(listed: &[AcceptedGeneration]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
         "GENERATION",

@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::addresses::host as host_addresses;
 use super::directories::Directories;
-use super::engine::Known;
+use super::engine::SourceState;
 use super::gateways::Gateways;
-use super::instance::Settings;
+use super::instance::InstanceSettings;
 use super::observed::newest;
 use super::services::{self, Services};
 use super::shutdown::{self, Ending};
@@ -45,9 +45,9 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let launcher = settings.launcher.clone();
 
     let (accepted, held) = accepted::load_all(&directories);
-    let (known_sender, known) = watch::channel(Known::default());
+    let (known_sender, known) = watch::channel(SourceState::default());
     let patience = (options.most_removed < 100).then_some(options.hold);
-    let clients = options.source.start(source::Inputs {
+    let clients = options.source.start(source::EngineInputs {
         resolve: options.resolve.clone(),
         limits: options.limits,
         host: host_settings(&options, &directories, held)?,
@@ -59,7 +59,7 @@ pub(super) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let mut gateways = Gateways::new(settings, directories.clone(), known.clone());
     let (stops, requests) = mpsc::channel(1);
     let stopping = Arc::new(AtomicBool::new(false));
-    let inputs = services::Inputs {
+    let inputs = services::ServiceInputs {
         known: known.clone(),
         observed: gateways.observed(),
         queues: gateways.queues(),
@@ -95,11 +95,11 @@ async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
     released: watch::Sender<u64>,
-) -> anyhow::Result<Settings> {
+) -> anyhow::Result<InstanceSettings> {
     let binary = envoy::locate::locate(options.envoy.as_deref())?;
     let version = envoy::locate::version(&binary).await?;
     tracing::info!(envoy = %binary.display(), %version, "starting");
-    Ok(Settings {
+    Ok(InstanceSettings {
         binary,
         version: version.to_string(),
         launcher: shutdown::launcher(options, directories.runtime()),
@@ -111,7 +111,7 @@ async fn instance_settings(
 /// Keeps the instances in line with what the source wants, and the service manager informed, until the agent is `told` to end.
 async fn serve(
     gateways: &mut Gateways,
-    mut known: watch::Receiver<Known>,
+    mut known: watch::Receiver<SourceState>,
     services: &Services,
     mut unit: Unit,
     mut told: Pin<&mut impl Future<Output = io::Result<Option<Duration>>>>,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::AllObserved;
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
@@ -37,7 +37,7 @@ impl Reporter {
         settings: &Settings,
         _: &[IpAddr],
         _: Clients,
-        _: watch::Receiver<Known>,
+        _: watch::Receiver<SourceState>,
         _: watch::Receiver<AllObserved>,
     ) -> Self {
         match *settings {}

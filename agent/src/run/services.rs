@@ -17,17 +17,17 @@ use tokio::task::JoinSet;
 use super::addresses::host as host_addresses;
 use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::{AllObserved, newest};
-use super::report::compose::{self, Facts};
-use super::report::{AgentReport, Report, expiry, health};
+use super::report::compose::{self, ReportFacts};
+use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, RunOptions, Source};
 use crate::envoy::restart;
 
 /// The newest values that services answer from.
-pub(super) struct Inputs {
-    pub(super) known: watch::Receiver<Known>,
+pub(super) struct ServiceInputs {
+    pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
     /// True once the agent was told to stop.
@@ -41,7 +41,7 @@ pub(super) struct Inputs {
 /// Services that have been started.
 pub(super) struct Services {
     tasks: JoinSet<()>,
-    report: Arc<dyn Fn(bool) -> Report + Send + Sync>,
+    report: ReportSource,
     socket: PathBuf,
     reporter: Option<Reporter>,
 }
@@ -51,22 +51,14 @@ impl Services {
     pub(super) async fn start(
         options: &RunOptions,
         directories: &Directories,
-        inputs: Inputs,
+        inputs: ServiceInputs,
     ) -> anyhow::Result<Self> {
-        let Inputs {
-            known,
-            observed,
-            queues,
-            stopping,
-            stops,
-            clients,
-        } = inputs;
         let mut tasks = JoinSet::new();
         let socket = directories.runtime().join(AGENT_SOCKET);
         let listener = server::bind(&socket)
             .with_context(|| format!("cannot listen on {}", socket.display()))?;
-        let report = reports(options, known.clone(), observed.clone(), stopping);
-        let report = Arc::new(report);
+        let (known, observed) = (inputs.known, inputs.observed);
+        let report = reports(options, known.clone(), observed.clone(), inputs.stopping);
         if let Some(address) = options.health_address {
             let listener = TcpListener::bind(address)
                 .await
@@ -74,10 +66,11 @@ impl Services {
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
         let state_dir = directories.state().to_owned();
+        let (queues, stops) = (inputs.queues, inputs.stops);
         let serving = Arc::clone(&report);
         tasks.spawn(server::serve(listener, serving, state_dir, queues, stops));
         tasks.spawn(expiry::log(observed.clone()));
-        let reporter = match (&options.source, clients) {
+        let reporter = match (&options.source, inputs.clients) {
             (Source::Cluster(settings), Some(clients)) => {
                 let addresses = host_addresses::usable(&options.report_addresses);
                 Some(Reporter::start(
@@ -113,10 +106,10 @@ impl Services {
 /// Returns a function that makes a report of the newest values, with the statuses of all objects if it is told so.
 fn reports(
     options: &RunOptions,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<SourceState>,
     observed: watch::Receiver<AllObserved>,
     stopping: Arc<AtomicBool>,
-) -> impl Fn(bool) -> Report + Send + Sync + 'static {
+) -> ReportSource {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -129,18 +122,17 @@ fn reports(
         .iter()
         .map(IpAddr::to_string)
         .collect();
-    move |with_objects| {
+    Arc::new(move |with_objects| {
         // Copied out, so that a slow caller holds nothing up.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
         compose::report(
-            &Facts {
+            &ReportFacts {
                 agent: AgentReport {
                     stopping: stopping.load(Ordering::Relaxed),
                     ..agent.clone()
                 },
                 source: source.clone(),
-                transitions: &known.transitions,
                 known: &known,
                 resolve: &resolve,
                 observed: &observed,
@@ -150,5 +142,5 @@ fn reports(
             },
             with_objects,
         )
-    }
+    })
 }

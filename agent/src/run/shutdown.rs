@@ -18,6 +18,7 @@ use super::RunOptions;
 use crate::envoy::process::launch::{self, Launcher};
 use crate::envoy::process::launcher::{self, LAUNCHER_SOCKET};
 use crate::envoy::{Supervisor, SupervisorConfig};
+use crate::host::entries;
 use crate::host::lock::{Lock, LockError};
 
 /// Time that an agent has to end once its Envoys have ended.
@@ -162,24 +163,17 @@ pub async fn end_left(
 
 /// Drains and ends every Envoy of the runtime directory. Returns their number.
 pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
-    let directories = match std::fs::read_dir(runtime.join("gateways")) {
-        Ok(directories) => directories,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(source) => {
-            let directory = runtime.display().to_string();
-            return Err(EndError::Envoy { directory, source });
-        }
+    let failed = |directory: &Path, source| EndError::Envoy {
+        directory: directory.display().to_string(),
+        source,
     };
-    let ends = directories.flatten().map(|entry| async move {
-        let directory = entry.path();
+    let directories = entries(&runtime.join("gateways")).map_err(|error| failed(runtime, error))?;
+    let ends = directories.into_iter().map(|directory| async move {
         let socket = directory.join("admin.sock");
         // Only the place where it runs matters.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
         let ended = Supervisor::end_running(&config, grace).await;
-        ended.map_err(|source| EndError::Envoy {
-            directory: directory.display().to_string(),
-            source,
-        })
+        ended.map_err(|error| failed(&directory, error))
     });
     let mut count = 0;
     for ended in futures::future::join_all(ends).await {

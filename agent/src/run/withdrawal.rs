@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::host::until;
+
 /// A withdrawal that may be held.
 #[derive(Debug)]
 pub(super) struct Withdrawal {
@@ -73,17 +75,11 @@ impl Withdrawal {
 
     /// Waits until a withdrawal that is held may be let through.
     pub(super) async fn decided(&mut self) {
-        let Some(Waits { until }) = &self.waits else {
+        let Some(waits) = &self.waits else {
             return std::future::pending().await;
         };
-        let over = async {
-            match until {
-                Some(until) => tokio::time::sleep_until((*until).into()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = over => {}
+            () = until(waits.until) => {}
             said = async { self.accepted.clone().changed().await } => {
                 if said.is_err() {
                     // Nobody is left who could accept it.

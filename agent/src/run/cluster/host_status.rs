@@ -25,8 +25,8 @@ pub(super) fn host_status(
 ) -> GatewayAgentStatus {
     let GatewayReport {
         gateway: _,
-        state,
-        message,
+        state: _,
+        message: _,
         addresses,
         // Includes the endpoints, which differ from host to host.
         wanted: _,
@@ -37,26 +37,12 @@ pub(super) fn host_status(
         // Reported below, by its place in the snapshot.
         refused: _,
         refusal: _,
-        draining,
+        draining: _,
         envoy: _,
     } = report;
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
-    // A change of endpoints that is on its way is not worth a report.
-    let settled = *state == AgentState::Applying
-        && !applied_revision.is_empty()
-        && wanted_revision == applied_revision
-        && message_is_plain(report);
-    let (state, message) = if let Some(draining) = draining {
-        // It serves, but not for long.
-        (
-            AgentState::Degraded,
-            text(&format!("is being drained: {draining}")),
-        )
-    } else if settled {
-        (AgentState::Serving, String::new())
-    } else {
-        (*state, text(message))
-    };
+    let is_applied = !applied_revision.is_empty() && wanted_revision == applied_revision;
+    let (state, message) = state_of(report, is_applied);
     // It still serves what it served; if no agent comes back, the host counts as lost after a while.
     let message = match (observed.left && observed.live, message.as_str()) {
         (false, _) => message,
@@ -74,7 +60,7 @@ pub(super) fn host_status(
         wanted_revision,
         applied_revision,
         applied_at: applied_at.and_then(whole_seconds),
-        envoy_version: observed.envoy_version.clone(),
+        envoy_version: observed.envoy.version.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         addresses: if observed.live {
             let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
@@ -84,46 +70,28 @@ pub(super) fn host_status(
         } else {
             Vec::new()
         },
-        unusable_addresses: observed
-            .unusable_addresses
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|(address, reason)| UnusableAddress {
+        unusable_addresses: bounded(&observed.unusable_addresses, |(address, reason)| {
+            UnusableAddress {
                 address: address.clone(),
                 reason: text(reason),
-            })
-            .collect(),
-        refused_listeners: affected
-            .listeners
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|(name, reason)| RefusedListener {
-                name: name.clone(),
-                reason: text(reason),
-            })
-            .collect(),
-        refused_routes: affected
-            .routes
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|(route, affected)| RefusedRoute {
-                route: route.clone(),
-                rules: rules(&affected.rules),
-                backends: rules(&affected.shares),
-                works: affected.works,
-            })
-            .collect(),
-        refused: affected
-            .refused
-            .iter()
-            .take(MAX_ENTRIES)
-            .map(|refused| RefusedObject {
-                object: refused.object.clone(),
-                effect: text(&refused.effect),
-                envoy_words: text(&refused.envoy_words),
-                since: whole_seconds(refused.since),
-            })
-            .collect(),
+            }
+        }),
+        refused_listeners: bounded(&affected.listeners, |(name, reason)| RefusedListener {
+            name: name.clone(),
+            reason: text(reason),
+        }),
+        refused_routes: bounded(&affected.routes, |(route, affected)| RefusedRoute {
+            route: route.clone(),
+            rules: rules(&affected.rules),
+            backends: rules(&affected.shares),
+            works: affected.works,
+        }),
+        refused: bounded(&affected.refused, |refused| RefusedObject {
+            object: refused.object.clone(),
+            effect: text(&refused.effect),
+            envoy_words: text(&refused.envoy_words),
+            since: whole_seconds(refused.since),
+        }),
         next_certificate_expiry: next_expiry(observed),
         heartbeat: None,
     }
@@ -144,13 +112,28 @@ pub(super) fn unserved_status(incomplete: &IncompleteRevision) -> GatewayAgentSt
     }
 }
 
-fn message_is_plain(report: &GatewayReport) -> bool {
-    report.refused.is_empty() && report.refusal.is_empty()
+/// Returns the state and its message. A change of endpoints that is on its way is not worth a report.
+fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
+    if let Some(draining) = &report.draining {
+        // It serves, but not for long.
+        let message = format!("is being drained: {draining}");
+        return (AgentState::Degraded, text(&message));
+    }
+    let plain = report.refused.is_empty() && report.refusal.is_empty();
+    if report.state == AgentState::Applying && is_applied && plain {
+        return (AgentState::Serving, String::new());
+    }
+    (report.state, text(&report.message))
+}
+
+/// Returns as many entries as a report may have.
+fn bounded<I: IntoIterator, T>(all: I, entry: impl Fn(I::Item) -> T) -> Vec<T> {
+    all.into_iter().take(MAX_ENTRIES).map(entry).collect()
 }
 
 /// Returns the time at which the first certificate that Envoy serves expires.
 fn next_expiry(observed: &Observed) -> Option<Timestamp> {
-    Timestamp::from_second(observed.applied.as_ref()?.packed.first_expiry()?).ok()
+    Timestamp::from_second(observed.applied.as_ref()?.encoded.first_expiry()?).ok()
 }
 
 fn rules(rules: &std::collections::BTreeMap<usize, String>) -> Vec<RefusedRule> {

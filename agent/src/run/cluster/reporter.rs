@@ -20,11 +20,11 @@ use tokio::time::Instant;
 
 use super::Clients;
 use super::host_status::{host_status, unserved_status, whole_seconds};
-use crate::run::engine::Known;
+use crate::run::engine::SourceState;
 use crate::run::observed::AllObserved;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
-use crate::source::cluster::{Settings, describe_error};
+use crate::source::cluster::{Settings, describe_error, within};
 
 /// Field manager of the spec.
 const SPEC_MANAGER: &str = "sesame-agent";
@@ -46,7 +46,7 @@ impl Reporter {
         settings: &Settings,
         host_addresses: &[IpAddr],
         clients: Clients,
-        known: watch::Receiver<Known>,
+        known: watch::Receiver<SourceState>,
         observed: watch::Receiver<AllObserved>,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
@@ -78,7 +78,7 @@ impl Reporter {
 }
 
 /// The report that was written last.
-struct Written {
+struct WrittenReport {
     status: GatewayAgentStatus,
     /// True if the cluster has taken it.
     heard: bool,
@@ -87,11 +87,11 @@ struct Written {
 struct ReportLoop {
     settings: Settings,
     clients: Clients,
-    known: watch::Receiver<Known>,
+    known: watch::Receiver<SourceState>,
     all: watch::Receiver<AllObserved>,
     /// Receivers of its own, which remember what was looked at.
     followed: AllObserved,
-    told: BTreeMap<NamespacedName, Written>,
+    told: BTreeMap<NamespacedName, WrittenReport>,
     host_addresses: Vec<String>,
 }
 
@@ -205,7 +205,7 @@ impl ReportLoop {
             // A report that is refused does not keep back another.
             outcome = outcome.and(written);
             if heard || self.told.contains_key(&gateway) {
-                self.told.insert(gateway, Written { status, heard });
+                self.told.insert(gateway, WrittenReport { status, heard });
             }
         }
         let gone: Vec<NamespacedName> = self
@@ -253,18 +253,20 @@ impl ReportLoop {
             "kind": "GatewayAgent",
             "status": GatewayAgentStatus { heartbeat: whole_seconds(Timestamp::now()), ..status.clone() },
         });
-        let new = !self.told.contains_key(gateway);
-        if new {
-            self.write_spec(api, gateway, &name).await?;
-        }
-        match self.write_status(api, &name, &status).await {
-            Err(kube::Error::Api(error)) if error.code == 404 && !new => {
+        let known = self.told.contains_key(gateway);
+        let written = async {
+            if !known {
                 self.write_spec(api, gateway, &name).await?;
-                self.write_status(api, &name, &status).await
             }
-            result => result,
-        }
-        .map_err(|error| format!("GatewayAgent {name}: {}", describe_error(&error)))
+            match write_status(api, &name, &status).await {
+                Err(kube::Error::Api(error)) if error.code == 404 && known => {
+                    self.write_spec(api, gateway, &name).await?;
+                    write_status(api, &name, &status).await
+                }
+                result => result,
+            }
+        };
+        written.await.map_err(|error| failed(&name, &error))
     }
 
     async fn write_spec(
@@ -272,7 +274,7 @@ impl ReportLoop {
         api: &Api<GatewayAgent>,
         gateway: &NamespacedName,
         name: &str,
-    ) -> Result<(), String> {
+    ) -> kube::Result<()> {
         let object = serde_json::json!({
             "apiVersion": "projectsesame.io/v1alpha1",
             "kind": "GatewayAgent",
@@ -291,27 +293,8 @@ impl ReportLoop {
         });
         let params = PatchParams::apply(SPEC_MANAGER).force();
         let patch = Patch::Apply(&object);
-        match tokio::time::timeout(TIMEOUT, api.patch(name, &params, &patch)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
-            Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),
-        }
-    }
-
-    async fn write_status(
-        &self,
-        api: &Api<GatewayAgent>,
-        name: &str,
-        status: &serde_json::Value,
-    ) -> kube::Result<()> {
-        let params = PatchParams::apply(STATUS_MANAGER).force();
-        let patch = Patch::Apply(status);
-        match tokio::time::timeout(TIMEOUT, api.patch_status(name, &params, &patch)).await {
-            Ok(result) => result.map(|_| ()),
-            Err(_) => Err(kube::Error::Service(
-                format!("no answer within {TIMEOUT:?}").into(),
-            )),
-        }
+        let written = within(TIMEOUT, api.patch(name, &params, &patch)).await;
+        written.map(|_| ())
     }
 
     /// Deletes the report of a Gateway that was withdrawn.
@@ -321,12 +304,26 @@ impl ReportLoop {
         gateway: &NamespacedName,
     ) -> Result<(), String> {
         let name = agent_name(gateway, &self.settings.host);
-        match tokio::time::timeout(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
-            Ok(Ok(_)) => Ok(()),
+        match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
+            Ok(_) => Ok(()),
             // Not allowed, or gone already: the controller collects reports that nobody updates.
-            Ok(Err(kube::Error::Api(error))) if matches!(error.code, 403 | 404) => Ok(()),
-            Ok(Err(error)) => Err(format!("GatewayAgent {name}: {}", describe_error(&error))),
-            Err(_) => Err(format!("GatewayAgent {name}: no answer within {TIMEOUT:?}")),
+            Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
+            Err(error) => Err(failed(&name, &error)),
         }
     }
+}
+
+async fn write_status(
+    api: &Api<GatewayAgent>,
+    name: &str,
+    status: &serde_json::Value,
+) -> kube::Result<()> {
+    let params = PatchParams::apply(STATUS_MANAGER).force();
+    let patch = Patch::Apply(status);
+    let written = within(TIMEOUT, api.patch_status(name, &params, &patch)).await;
+    written.map(|_| ())
+}
+
+fn failed(name: &str, error: &kube::Error) -> String {
+    format!("GatewayAgent {name}: {}", describe_error(error))
 }

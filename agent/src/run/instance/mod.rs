@@ -11,7 +11,6 @@ mod removal_guard;
 mod replacement;
 mod serving;
 mod start;
-mod target_receiver;
 mod target_selector;
 
 use std::path::PathBuf;
@@ -21,13 +20,13 @@ use std::time::{Duration, Instant};
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
 
+use self::removal_guard::RemovalGuard;
 use self::serving::Serving;
-use self::target_receiver::TargetReceiver;
 use self::target_selector::TargetSelector;
 use super::RunOptions;
 use super::commands::QueuedCommand;
 use super::directories::GatewayDirectories;
-use super::engine::Known;
+use super::engine::SourceState;
 use super::observed::Observed;
 use super::shutdown::Ending;
 use super::target::Target;
@@ -40,12 +39,12 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Instance {
     pub(super) gateway: NamespacedName,
     pub(super) directories: GatewayDirectories,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<InstanceSettings>,
     pub(super) observed: watch::Sender<Observed>,
 }
 
 /// Everything that is the same for all instances of the agent.
-pub(super) struct Settings {
+pub(super) struct InstanceSettings {
     pub(super) options: Arc<RunOptions>,
     /// Envoy to run.
     pub(super) binary: PathBuf,
@@ -60,16 +59,19 @@ impl Instance {
     /// Serves until `stop` says so, then leaves its Envoy or ends it.
     pub(super) async fn run(
         self,
-        known: watch::Receiver<Known>,
+        known: watch::Receiver<SourceState>,
         first: Arc<Target>,
         commands: mpsc::Receiver<QueuedCommand>,
         mut stop: watch::Receiver<Option<Ending>>,
     ) {
-        let mut targets = TargetReceiver::new(self.gateway.clone(), known, first);
-        let state = self.directories.state.clone();
         let options = &self.settings.options;
-        let (most_removed, hold) = (options.most_removed, options.hold);
-        let selector = TargetSelector::new(targets.newest(), state, most_removed, hold);
+        let selector = TargetSelector::new(
+            self.gateway.clone(),
+            known,
+            first,
+            self.directories.state.clone(),
+            RemovalGuard::new(options.most_removed, options.hold),
+        );
         let started = loop {
             self.note_busy(true);
             match self.start(selector.selected()).await {
@@ -86,7 +88,7 @@ impl Instance {
                 }
             }
         };
-        let serving = Serving::new(self, started, selector, targets, stop);
+        let serving = Serving::new(self, started, selector, stop);
         serving.run(commands).await;
     }
 

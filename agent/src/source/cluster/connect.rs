@@ -94,8 +94,21 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
         kube::Error::Api(status) if !status.message.is_empty() => {
             format!("{} ({})", status.message, status.code)
         }
+        kube::Error::Service(error) => describe_chain(&**error),
         error => describe_chain(error),
     }
+}
+
+/// Waits for an answer of the API server, but not for ever.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> kube::Result<T> {
+    let answer = tokio::time::timeout(limit, request).await;
+    answer.unwrap_or_else(|_| {
+        let why = format!("the API server has not answered within {limit:?}");
+        Err(kube::Error::Service(why.into()))
+    })
 }
 
 /// Describes an error with its causes, each once.
