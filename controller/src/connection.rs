@@ -76,6 +76,18 @@ impl ClusterConnection {
     }
 }
 
+/// Returns the settings to connect with once, for a command.
+pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
+    let ConnectionSettings {
+        mut config,
+        fingerprint: _,
+        warnings: _,
+    } = read(kubeconfig).await?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    Ok(config)
+}
+
 /// Returns true if the wall clock went on by much less than the time that has `passed`.
 fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
     now + SET_BACK < before + passed

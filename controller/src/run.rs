@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::connection::ClusterConnection;
 use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
+use crate::fleet_roles::FleetRoles;
 use crate::lead::Elector;
 use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Publisher, Signing};
@@ -41,6 +42,7 @@ pub(crate) struct ProcessSettings {
     pub(crate) lease_duration: Duration,
     pub(crate) gateway_services: bool,
     pub(crate) host_addresses: Vec<Network>,
+    pub(crate) host_lost: Duration,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -253,6 +255,13 @@ fn start_writers(
         metrics: Arc::clone(&metrics),
     };
     tasks.spawn(finalizer.run());
+    let fleet_roles = FleetRoles {
+        client: client.clone(),
+        namespace: namespace.clone(),
+        desired: publications.clone(),
+        leading: leading.clone(),
+    };
+    tasks.spawn(fleet_roles.run());
     let publisher = Publisher {
         client: client.clone(),
         namespace: namespace.clone(),
@@ -275,6 +284,7 @@ fn start_writers(
         namespace,
         controller_name,
         host_addresses: settings.host_addresses,
+        host_lost: settings.host_lost,
         changes: statuses,
         failures: failed,
         without_service: services_missing,

@@ -116,7 +116,7 @@ impl ControllerUnderTest {
             .append(true)
             .open(self.log_path())
             .expect("open the log");
-        let child = Command::new(binary())
+        let child = Command::new(controller_binary())
             .arg("run")
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
@@ -273,7 +273,7 @@ fn deployed_environment() -> Vec<(String, String)> {
 }
 
 /// The binary beside the test: `cargo build` of the same profile has put it there.
-fn binary() -> PathBuf {
+pub fn controller_binary() -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let candidate = test
         .ancestors()

@@ -36,6 +36,8 @@ pub(crate) struct Reporter {
     pub(crate) controller_name: String,
     /// Networks where hosts may serve that are no Nodes.
     pub(crate) host_addresses: Vec<Network>,
+    /// Silence after which a host is lost.
+    pub(crate) host_lost: Duration,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
     pub(crate) without_service: watch::Receiver<GatewayProblems>,
@@ -53,6 +55,7 @@ impl Reporter {
             &self.client,
             &self.namespace,
             self.host_addresses.clone(),
+            self.host_lost,
             &self.metrics,
         );
         let mut ticks = tokio::time::interval(TICK);

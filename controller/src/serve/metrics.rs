@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     published: Family<OfPart, Counter>,
     statuses: Family<OfKind, Counter>,
     reports_refused: Gauge,
+    hosts_lost: Gauge,
     leader: Gauge,
     api_server: Gauge,
 }
@@ -63,6 +64,7 @@ impl Metrics {
             published: Family::default(),
             statuses: Family::default(),
             reports_refused: Gauge::default(),
+            hosts_lost: Gauge::default(),
             leader: Gauge::default(),
             api_server: Gauge::default(),
             registry: Registry::default(),
@@ -106,6 +108,12 @@ impl Metrics {
             "reports_refused",
             "GatewayAgents that count for nothing: no host may have written them",
             refused,
+        );
+        let lost = metrics.hosts_lost.clone();
+        registry.register(
+            "hosts_lost",
+            "Hosts that have been silent for too long: their addresses have left their Gateways",
+            lost,
         );
         let leader = metrics.leader.clone();
         registry.register("leader", "1 while this replica writes", leader);
@@ -193,6 +201,11 @@ impl Metrics {
     /// Replaces the number of GatewayAgents that are ignored.
     pub(crate) fn reports_refused(&self, now: usize) {
         self.reports_refused.set(count(now));
+    }
+
+    /// Replaces the number of hosts that are lost.
+    pub(crate) fn hosts_lost(&self, now: usize) {
+        self.hosts_lost.set(count(now));
     }
 
     /// Notes whether this replica leads.
