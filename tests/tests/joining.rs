@@ -289,8 +289,9 @@ async fn a_host_joins_serves_renews_is_lost_and_found_and_serves_on_when_it_is_r
     assert!(joined.status.success(), "{}", words(&joined));
     let first = credential(&agent.state());
     assert!(!words(&joined).contains(&first), "a credential is printed");
+    let state = agent.state();
     let mode = |name: &str| {
-        let path = agent.state().join("cluster").join(name);
+        let path = state.join("cluster").join(name);
         std::fs::metadata(path).unwrap().permissions().mode() & 0o777
     };
     assert_eq!((mode("token"), mode("kubeconfig")), (0o600, 0o600));

@@ -27,7 +27,7 @@ pub(crate) enum JoinError {
     Unknown,
     /// Somebody else was first.
     #[error(
-        "somebody has joined with this token already. If that was not this host, end their access with `sesame-controller hosts revoke {0}`; then ask for another token"
+        "somebody has used this join token already. If that was not this host, end their access with `sesame-controller hosts revoke {0}`; then ask for another token"
     )]
     Used(String),
     /// The API server refuses.

@@ -18,7 +18,7 @@ const END: &str = "# End of what `sesame-agent join` wrote.";
 /// Largest file that is read.
 const MAX_BYTES: u64 = 64 << 10;
 /// Settings that would be in the way.
-const OTHERS: [&str; 2] = ["manifests", "snapshot-dir"];
+const OTHERS: [&str; 4] = ["manifests", "snapshot-dir", "gateway", "fleet"];
 
 /// Returns the settings by which `run` serves what the token is for, by their names.
 pub(crate) fn settings(
@@ -48,12 +48,18 @@ pub(crate) fn settings(
 /// Returns the file's text with these settings in place of those that an earlier `join` wrote.
 pub(crate) fn with(text: &str, settings: &[(&str, Value)]) -> anyhow::Result<String> {
     let mut new = without(text);
+    // What is set to the same already stays where it is.
+    let there: Value = serde_saphyr::from_str(&new).unwrap_or_default();
+    let (same, settings): (Vec<_>, Vec<_>) = settings
+        .iter()
+        .partition(|(name, value)| there.get(*name) == Some(value));
     for (number, line) in (1..).zip(new.lines()) {
         let key = line.split(':').next().unwrap_or_default().trim_end();
         let key = key.trim_matches(['"', '\'']);
-        let taken = settings.iter().any(|(name, _)| *name == key) || OTHERS.contains(&key);
+        let is = |settings: &[&(&str, Value)]| settings.iter().any(|(name, _)| *name == key);
+        let taken = is(&settings) || OTHERS.contains(&key);
         ensure!(
-            !taken,
+            !taken || is(&same),
             "line {number} sets `{key}`, which joining would set or contradict; remove that line, then join"
         );
     }
@@ -62,15 +68,15 @@ pub(crate) fn with(text: &str, settings: &[(&str, Value)]) -> anyhow::Result<Str
     }
     new.push_str(BEGIN);
     new.push('\n');
-    for (name, value) in settings {
+    for (name, value) in &settings {
         // JSON is YAML, and one line.
         new.push_str(&format!("{name}: {value}\n"));
     }
     new.push_str(END);
     new.push('\n');
     let read: Value = serde_saphyr::from_str(&new).context("is no YAML of `name: value` lines")?;
-    for (name, value) in settings {
-        if read[*name] != *value {
+    for (name, value) in &settings {
+        if read.get(*name) != Some(value) {
             bail!(
                 "`{name}` would not be read back as it is written; put each setting on a line of its own"
             );
@@ -149,6 +155,7 @@ mod tests {
             assert!(error.contains(word), "{text}: {error}");
         }
         assert!(with("# nothing\n", &wanted).is_ok());
+        assert!(with("host: a\n", &wanted).is_ok());
         assert!(with("", &wanted).is_ok());
     }
 }
