@@ -21,6 +21,7 @@ pub mod datagrams;
 pub mod envoy_files;
 pub mod golden;
 pub mod http2;
+pub mod joining;
 pub mod load;
 pub mod manifests;
 pub mod mixed;

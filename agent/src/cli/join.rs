@@ -244,7 +244,7 @@ fn text_of(
         (true, _) => {
             text.push_str("Its service is started, and does not serve everything yet:\n");
             for reason in reasons {
-                text.push_str(&format!("  {reason}\n"));
+                text.extend(["  ", reason, "\n"]);
             }
             text.push_str("`sesame-agent status` shows how it goes on.\n");
         }
@@ -253,11 +253,12 @@ fn text_of(
                 .iter()
                 .map(|(name, value)| option(name, value))
                 .collect();
-            text.push_str(&format!(
+            let next = format!(
                 "Its settings are in {}. Start the agent:\n  sesame-agent run {}\n",
                 config.display(),
                 all.join(" ")
-            ));
+            );
+            text.push_str(&next);
         }
     }
     text

@@ -70,7 +70,7 @@ pub(crate) fn with(text: &str, settings: &[(&str, Value)]) -> anyhow::Result<Str
     new.push('\n');
     for (name, value) in &settings {
         // JSON is YAML, and one line.
-        new.push_str(&format!("{name}: {value}\n"));
+        new.extend([*name, ": ", &value.to_string(), "\n"]);
     }
     new.push_str(END);
     new.push('\n');
