@@ -9,6 +9,7 @@ use sesame_published::join_token::is_label_value;
 use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
 
 use super::render::gateway_name;
+use crate::host::credentials;
 use crate::run::Source;
 use crate::source::cluster::Settings;
 use crate::source::update::{Trusted, gateway_of};
@@ -83,6 +84,8 @@ impl ClusterArgs {
             host_name,
             zone,
         } = self;
+        let kubeconfig = kubeconfig.map(credentials::resolve).transpose();
+        let kubeconfig = kubeconfig.context("--kubeconfig")?;
         let host = match host_name {
             Some(host) => host,
             None => std::fs::read_to_string("/proc/sys/kernel/hostname")

@@ -7,6 +7,7 @@
 //! - `agent` is the loop: `lifecycle` plans which Gateways start, wait and go, and `gateways` carries that out.
 //! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are `observed`.
 //! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both from a `report`.
+//! - `unit` tells a service manager whether the agent is ready and alive.
 //! - `accepted`, `history` and `directories` are what is on disk; `shutdown` is the end.
 
 mod accepted;
@@ -33,6 +34,7 @@ mod snapshot_engine;
 mod source;
 pub(crate) mod system_ca;
 mod target;
+mod unit;
 mod withdrawal;
 
 use std::collections::BTreeMap;

@@ -41,6 +41,7 @@ pub(super) struct Inputs {
 /// Services that have been started.
 pub(super) struct Services {
     tasks: JoinSet<()>,
+    report: Arc<dyn Fn(bool) -> Report + Send + Sync>,
     socket: PathBuf,
     reporter: Option<Reporter>,
 }
@@ -73,7 +74,8 @@ impl Services {
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
         let state_dir = directories.state().to_owned();
-        tasks.spawn(server::serve(listener, report, state_dir, queues, stops));
+        let serving = Arc::clone(&report);
+        tasks.spawn(server::serve(listener, serving, state_dir, queues, stops));
         tasks.spawn(expiry::log(observed.clone()));
         let reporter = match (&options.source, clients) {
             (Source::Cluster(settings), Some(clients)) => {
@@ -86,9 +88,15 @@ impl Services {
         };
         Ok(Self {
             tasks,
+            report,
             socket,
             reporter,
         })
+    }
+
+    /// Returns the newest report, without the objects.
+    pub(super) fn report(&self) -> Report {
+        (self.report)(false)
     }
 
     /// Ends all of them, after a last report to the cluster.
