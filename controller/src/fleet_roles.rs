@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use kube::Api;
 use kube::api::{ListParams, PostParams};
-use kube::{Api, Client};
 use tokio::sync::watch;
 
-use crate::publish::{Desired, DesiredPublications};
+use crate::publish::{DesiredPublication, DesiredPublications};
+use crate::replica::Replica;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::host_access::{ACCESS_FLEET, ACCESS_LABEL, gateway_rules};
 use sesame_published::names::FLEET_LABEL;
@@ -22,10 +23,8 @@ const LOOK: Duration = Duration::from_secs(30);
 
 /// Everything that the task owns.
 pub(crate) struct FleetRoles {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
+    pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
-    pub(crate) leading: watch::Receiver<bool>,
 }
 
 impl FleetRoles {
@@ -35,7 +34,7 @@ impl FleetRoles {
         let mut told: Option<String> = None;
         loop {
             let desired = self.desired.borrow_and_update().clone();
-            let leading = *self.leading.borrow_and_update();
+            let leading = *self.replica.leading.borrow_and_update();
             if let Some(desired) = desired.filter(|_| leading) {
                 before = fleets(&desired);
                 let failed = self
@@ -74,14 +73,14 @@ impl FleetRoles {
                         return true;
                     }
                 }
-                changed = self.leading.changed() => return changed.is_ok(),
+                changed = self.replica.leading.changed() => return changed.is_ok(),
                 () = &mut look => return true,
             }
         }
     }
 
     async fn update(&self, fleets: &Fleets) -> kube::Result<()> {
-        let api: Api<Role> = Api::namespaced(self.client.clone(), &self.namespace);
+        let api: Api<Role> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
         let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_FLEET}"));
         for mut role in api.list(&params).await?.items {
             let labels = role.metadata.labels.as_ref();
@@ -113,11 +112,11 @@ fn fleets(desired: &DesiredPublications) -> Fleets {
     let mut fleets = Fleets::default();
     for (gateway, desired) in desired {
         match desired {
-            Desired::Publish(bundle) => {
+            DesiredPublication::Publish(bundle) => {
                 let fleet = fleets.of.entry(bundle.owner.fleet.clone()).or_default();
                 fleet.insert(gateway.clone());
             }
-            Desired::Retain => {
+            DesiredPublication::Retain => {
                 fleets.retained.insert(gateway.to_string());
             }
         }

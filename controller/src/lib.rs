@@ -13,6 +13,7 @@ mod hosts;
 mod lead;
 mod provision;
 mod publish;
+mod replica;
 mod report;
 mod retry;
 mod run;

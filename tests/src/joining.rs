@@ -6,9 +6,9 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::agent::{agent_binary, words};
+use crate::agent::{agent_binary, beside_test, words};
 use crate::cluster::{Channel, Client, TestCluster, User};
-use crate::controller::{NAMESPACE, controller_binary, deploy};
+use crate::controller::{NAMESPACE, deploy};
 use crate::manifests::yaml;
 
 /// Runs a program to its end with this on its standard input.
@@ -63,7 +63,7 @@ impl Site {
         let config = self.admin_config.to_string_lossy();
         let at = ["hosts", "--kubeconfig", &config, "--namespace", NAMESPACE];
         run(
-            &controller_binary(),
+            &beside_test("sesame-controller"),
             &[&at[..], arguments].concat(),
             "",
             &[],
