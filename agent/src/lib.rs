@@ -4,12 +4,15 @@
 //! `apply` (files, order, last-accepted state) → `envoy` (process, admin socket); `quarantine` finds what Envoy refuses, and `publish` is the loop
 //! that publishes the rest.
 //! `run` ties them together, `cli` is what people call. Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ←
-//! `quarantine` ← `publish` ← `run` ← `cli`; `source` imports `host` alone.
+//! `quarantine` ← `publish` ← `run` ← `cli`; `source` imports `host` alone. `join` is apart: it
+//! makes a host one of a cluster's.
 
 pub mod apply;
 pub mod cli;
 pub mod envoy;
 pub mod host;
+#[cfg(feature = "cluster")]
+mod join;
 pub mod publish;
 pub mod quarantine;
 pub mod run;

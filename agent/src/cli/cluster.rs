@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use sesame_gateway_api::api::NamespacedName;
+use sesame_published::join_token::is_label_value;
 use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
 
 use super::render::gateway_name;
@@ -49,6 +50,15 @@ pub(super) struct ClusterArgs {
     /// Name of this host in its reports; its host name by default.
     #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME")]
     host_name: Option<String>,
+    /// Zone that this host is in, for the cluster's inventory.
+    #[arg(
+        long,
+        env = "SESAME_ZONE",
+        value_name = "NAME",
+        value_parser = label,
+        conflicts_with_all = ["manifests", "snapshot_dir"]
+    )]
+    zone: Option<String>,
 }
 
 impl ClusterArgs {
@@ -60,6 +70,7 @@ impl ClusterArgs {
             gateway: gateways,
             fleet,
             host_name,
+            zone,
         } = self;
         let kubeconfig = kubeconfig.map(credentials::resolve).transpose();
         let kubeconfig = kubeconfig.context("--kubeconfig")?;
@@ -84,6 +95,7 @@ impl ClusterArgs {
             gateways,
             fleet,
             host,
+            zone: zone.unwrap_or_default(),
             trusted,
         }))
     }
@@ -97,14 +109,8 @@ fn gateway(text: &str) -> Result<NamespacedName, String> {
 }
 
 /// Parses the value of a label.
-fn label(text: &str) -> Result<String, String> {
-    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if text.len() <= 63
-        && text.chars().all(legal)
-        && ends(text.chars().next())
-        && ends(text.chars().next_back())
-    {
+pub(super) fn label(text: &str) -> Result<String, String> {
+    if is_label_value(text) {
         Ok(text.to_owned())
     } else {
         Err(format!(

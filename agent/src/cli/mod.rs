@@ -10,8 +10,12 @@ mod drain;
 mod envoy;
 mod history;
 mod host;
+#[cfg(feature = "cluster")]
+mod join;
 mod launch;
 mod launcher;
+#[cfg(feature = "cluster")]
+mod leave;
 mod offline;
 mod options;
 mod output;
@@ -74,6 +78,16 @@ enum Command {
     Resume,
     /// Apply a revision that is held because it removes too much.
     Accept,
+    /// Join a cluster from outside with a token of `sesame-controller hosts token`.
+    #[cfg(feature = "cluster")]
+    Join(Box<join::JoinArgs>),
+    /// Leave the cluster that this host has joined.
+    #[cfg(feature = "cluster")]
+    Leave(leave::LeaveArgs),
+    /// Store the credentials of this host.
+    #[cfg(feature = "cluster")]
+    #[command(hide = true)]
+    StoreCredentials(join::StoreArgs),
     /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
     Launcher(launcher::LauncherArgs),
     /// Start an Envoy that outlives the agent.
@@ -129,6 +143,12 @@ pub fn main() -> ExitCode {
         Command::Rollback(args) => history::rollback(&agent, &args),
         Command::Resume => agent::command(&agent, InstanceCommand::Resume),
         Command::Accept => agent::command(&agent, InstanceCommand::Accept),
+        #[cfg(feature = "cluster")]
+        Command::Join(args) => join::main(&agent, &args),
+        #[cfg(feature = "cluster")]
+        Command::Leave(args) => leave::main(&agent, &args),
+        #[cfg(feature = "cluster")]
+        Command::StoreCredentials(args) => join::store(&args),
         Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };

@@ -11,7 +11,14 @@ use super::Cli;
 use super::agent::AgentArgs;
 
 /// Commands that do not talk to an agent.
-const WITHOUT_AGENT: [&str; 5] = ["run", "render", "validate", "launcher", "launch-envoy"];
+const WITHOUT_AGENT: [&str; 6] = [
+    "run",
+    "render",
+    "validate",
+    "launcher",
+    "launch-envoy",
+    "store-credentials",
+];
 
 /// Parses a command line.
 pub(super) fn parse(

@@ -28,6 +28,13 @@ pub(crate) fn memory() -> u64 {
         .unwrap_or(USUAL_MEMORY)
 }
 
+/// Returns the number of cores that may be used: those of the process's set, and its control group's quota.
+#[cfg(feature = "cluster")]
+pub(crate) fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cores).unwrap_or(u32::MAX)
+}
+
 /// Returns `MemTotal` of `/proc/meminfo` in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo

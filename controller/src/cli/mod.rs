@@ -4,6 +4,7 @@
 
 mod args;
 mod crds;
+mod hosts;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
+use self::hosts::HostsArgs;
 
 /// Exit code when the command could not do its work.
 const EXIT_FAILED: u8 = 3;
@@ -33,6 +35,8 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the definitions of Sesame's own kinds, to be applied to the cluster.
     Crds,
+    /// Hosts outside the cluster: invite, list and revoke them.
+    Hosts(Box<HostsArgs>),
 }
 
 /// Parses the arguments and runs the command.
@@ -44,6 +48,10 @@ pub fn main() -> ExitCode {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(_) => ExitCode::from(EXIT_FAILED),
             },
+            Err(error) => fail(&error, EXIT_FAILED),
+        },
+        Command::Hosts(args) => match hosts::main(*args) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, EXIT_FAILED),
         },
     }

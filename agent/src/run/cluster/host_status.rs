@@ -16,11 +16,24 @@ use crate::source::update::IncompleteRevision;
 /// Message of a host whose agent was stopped.
 const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
+/// Facts that a host tells of itself in each of its reports.
+#[derive(Clone, Debug)]
+pub(super) struct HostFacts {
+    /// Addresses of a host that listens on all of them.
+    pub(super) addresses: Vec<String>,
+    /// Zone that it is in; empty if nobody said.
+    pub(super) zone: String,
+    /// Number of cores that its Envoys may use.
+    pub(super) cores: u32,
+    /// Memory that its Envoys may use.
+    pub(super) memory_mib: u64,
+}
+
 /// Returns the status, without the time at which it is written. `before` is the one that was written last.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
-    host_addresses: &[String],
+    host: &HostFacts,
     before: Option<&GatewayAgentStatus>,
 ) -> GatewayAgentStatus {
     let GatewayReport {
@@ -62,9 +75,12 @@ pub(super) fn host_status(
         applied_at: applied_at.and_then(whole_seconds),
         envoy_version: observed.envoy.version.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: host.zone.clone(),
+        cores: host.cores,
+        memory_mib: host.memory_mib,
         addresses: if observed.live {
             let listened = addresses.iter().filter_map(|ip| ip.parse().ok());
-            let mut all = reachable(listened, host_addresses);
+            let mut all = reachable(listened, &host.addresses);
             all.truncate(MAX_REPORTED_ADDRESSES);
             all
         } else {
@@ -98,7 +114,10 @@ pub(super) fn host_status(
 }
 
 /// Returns the status of a Gateway of which no whole revision was ever read.
-pub(super) fn unserved_status(incomplete: &IncompleteRevision) -> GatewayAgentStatus {
+pub(super) fn unserved_status(
+    incomplete: &IncompleteRevision,
+    host: &HostFacts,
+) -> GatewayAgentStatus {
     GatewayAgentStatus {
         state: if incomplete.stuck {
             AgentState::Down
@@ -108,6 +127,9 @@ pub(super) fn unserved_status(incomplete: &IncompleteRevision) -> GatewayAgentSt
         message: text(&incomplete.to_string()),
         wanted_revision: short(&incomplete.revision),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: host.zone.clone(),
+        cores: host.cores,
+        memory_mib: host.memory_mib,
         ..GatewayAgentStatus::default()
     }
 }

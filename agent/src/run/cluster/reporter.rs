@@ -19,7 +19,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Clients;
-use super::host_status::{host_status, unserved_status, whole_seconds};
+use super::host_status::{HostFacts, host_status, unserved_status, whole_seconds};
+use crate::host::limits;
 use crate::run::engine::SourceState;
 use crate::run::observed::AllObserved;
 use crate::run::report::compose::gateway_report;
@@ -57,7 +58,12 @@ impl Reporter {
             all: observed,
             followed: BTreeMap::new(),
             told: BTreeMap::new(),
-            host_addresses: host_addresses.iter().map(IpAddr::to_string).collect(),
+            host: HostFacts {
+                addresses: host_addresses.iter().map(IpAddr::to_string).collect(),
+                zone: settings.zone.clone(),
+                cores: limits::cores(),
+                memory_mib: limits::memory() >> 20,
+            },
         };
         Self {
             stop,
@@ -92,7 +98,7 @@ struct ReportLoop {
     /// Receivers of its own, which remember what was looked at.
     followed: AllObserved,
     told: BTreeMap<NamespacedName, WrittenReport>,
-    host_addresses: Vec<String>,
+    host: HostFacts,
 }
 
 impl ReportLoop {
@@ -231,11 +237,11 @@ impl ReportLoop {
             let observed = observed.borrow_and_update().clone();
             let report = gateway_report(gateway, &observed, &known);
             let before = self.told.get(gateway).map(|told| &told.status);
-            let status = host_status(&report, &observed, &self.host_addresses, before);
+            let status = host_status(&report, &observed, &self.host, before);
             statuses.insert(gateway.clone(), status);
         }
         for (gateway, incomplete) in known.incomplete.iter() {
-            let unserved = || unserved_status(incomplete);
+            let unserved = || unserved_status(incomplete, &self.host);
             statuses.entry(gateway.clone()).or_insert_with(unserved);
         }
         statuses

@@ -27,6 +27,8 @@ pub struct Settings {
     pub fleet: String,
     /// Name of this host.
     pub host: String,
+    /// Zone that this host is in; empty if nobody said.
+    pub zone: String,
     /// Keys whose signatures are required, if any.
     pub trusted: Trusted,
 }

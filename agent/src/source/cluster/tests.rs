@@ -394,6 +394,7 @@ async fn nothing_that_is_seen_or_not_seen_takes_a_gateway_away_unasked() {
         gateways: Vec::new(),
         fleet: "default".to_owned(),
         host: "host-1".to_owned(),
+        zone: String::new(),
     };
     let other = NamespacedName::new("default", "other");
     // Without a client nobody can be asked.
