@@ -12,7 +12,7 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let descriptors = protox::compile(["proto/snapshot.proto"], ["proto"])?;
+    let descriptors = protox::compile(["proto/snapshot.proto", "proto/bundle.proto"], ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("snapshot.bin"), descriptors.encode_to_vec())?;
     // What each message takes in memory, by name: for `bounds`.

@@ -13,7 +13,7 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use prost::{DecodeError, Message};
 use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 
-use crate::schema::{DESCRIPTORS, Manifest, SIZES, Snapshot};
+use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snapshot};
 
 /// Bytes that an allocation takes beside its content.
 const ALLOCATION: u64 = 16;
@@ -23,6 +23,9 @@ const GROWTH: u64 = 2;
 const UNKNOWN_SIZE: usize = 4096;
 /// Bytes that a manifest may take at most: twice those of one that names as many shards as it may.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
+/// Bytes that the header of a bundle may take at most, and its sealed keys.
+const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
+const MAX_SEALED_KEYS: u64 = 32 * 1024 * 1024;
 
 /// Reasons for which bytes are not decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +49,16 @@ pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError
 /// Decodes a manifest, within the limit for all manifests.
 pub fn manifest(bytes: &[u8]) -> Result<Manifest, BoundsError> {
     Ok(decode(&SHAPES.manifest, bytes, MAX_MANIFEST)?.0)
+}
+
+/// Decodes the header of a bundle, within the limit for all headers.
+pub(crate) fn bundle_header(bytes: &[u8]) -> Result<BundleHeader, BoundsError> {
+    Ok(decode(&SHAPES.bundle_header, bytes, MAX_BUNDLE_HEADER)?.0)
+}
+
+/// Decodes sealed keys, within the limit for all of them.
+pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
+    Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
 /// Returns the bytes that a snapshot, or a part of one, would take; an error if they are more than `limit`.
@@ -89,6 +102,8 @@ pub(crate) enum Of {
 struct Shapes {
     snapshot: Arc<Shape>,
     manifest: Arc<Shape>,
+    bundle_header: Arc<Shape>,
+    sealed_keys: Arc<Shape>,
 }
 
 static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
@@ -101,6 +116,8 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     Shapes {
         snapshot: shape("Snapshot"),
         manifest: shape("Manifest"),
+        bundle_header: shape("BundleHeader"),
+        sealed_keys: shape("SealedKeys"),
     }
 });
 

@@ -5,6 +5,7 @@
 //! - `digest` tells that two snapshots are the same; `delta` is the difference of their route tables.
 //! - `shard` splits a snapshot into pieces that can be stored; `encoded` keeps one in memory; `json` prints one.
 //! - `keys` carries private keys beside a snapshot, never in it; `signature` signs what is published.
+//! - `bundle` is all of it as one signed file, for hosts that are connected to nothing.
 //! - `bounds` refuses messages that would take too much memory, before they are decoded.
 //! - `field_names`, `expressions` and `addresses` are the limits of what a snapshot may say. Resolution keeps them, and
 //!   rendering checks them again.
@@ -13,6 +14,7 @@
 
 pub mod addresses;
 pub mod bounds;
+pub mod bundle;
 pub mod delta;
 pub mod digest;
 pub mod dns_name;

@@ -5,14 +5,21 @@
 //! stamp that grows, so that no content is taken again after a later one. Several keys may sign, and several may be trusted,
 //! which is how a key is replaced. A private key must never leave this module.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use sha2::{Digest as _, Sha256};
 
 use crate::keys::hex;
+
+mod threshold;
+
+pub use self::threshold::{GoodSignatures, signers};
 
 /// Context of a signature, so that no signature of another program is taken for one of ours.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
@@ -54,6 +61,8 @@ pub enum Piece<'a> {
         /// The name of the object or file.
         name: &'a str,
     },
+    /// The signed part of a bundle, which has the digests of all the rest.
+    Bundle,
 }
 
 impl Statement<'_> {
@@ -67,6 +76,7 @@ impl Statement<'_> {
         let (kind, name, key_secrets) = match piece {
             Piece::Manifest { fleet, key_secrets } => (1, fleet, *key_secrets),
             Piece::Endpoints { name } => (2, name, 0),
+            Piece::Bundle => (3, &"", 0),
         };
         let mut message = DOMAIN.to_vec();
         message.push(kind);
@@ -132,6 +142,18 @@ pub enum SignatureError {
     Wrong {
         /// The key that has signed.
         key: String,
+    },
+    /// Too few of those who are trusted have signed.
+    #[error(
+        "is signed by {found} trusted keys ({signers}), and {required} have to sign (--require-signers)"
+    )]
+    TooFew {
+        /// The number of trusted keys that have signed.
+        found: usize,
+        /// Their identifiers.
+        signers: String,
+        /// The number that is required.
+        required: usize,
     },
     /// A later signature is known.
     #[error("is older than what was taken before (stamp {found}, before {known})")]
@@ -203,6 +225,26 @@ impl SigningKeys {
         stored
     }
 
+    /// Adds a signature by each key that has not signed yet to stored ones. They must be of the same statement and stamp.
+    pub fn add_to(
+        &self,
+        statement: &Statement<'_>,
+        stored: &[u8],
+    ) -> Result<Vec<u8>, SignatureError> {
+        let (stamp, before) = parse(stored)?;
+        let message = statement.message(stamp);
+        let mut all = stored.to_vec();
+        for pair in &self.0 {
+            let id = id(pair.public_key().as_ref());
+            if before.iter().all(|(signer, _)| *signer != id) {
+                all.extend(id);
+                all.extend(pair.sign(&message).as_ref());
+            }
+        }
+        parse(&all)?;
+        Ok(all)
+    }
+
     /// Returns the stamp of a signature by each key and nobody else; none if it is not one.
     pub fn verify_all(&self, statement: &Statement<'_>, stored: &[u8]) -> Option<u64> {
         let (stamp, signatures) = parse(stored).ok()?;
@@ -243,6 +285,21 @@ impl TrustedKeys {
         Ok(())
     }
 
+    /// Returns each key by its identifier, as the PEM text that [`TrustedKeys::add_pem`] reads.
+    pub fn to_pem(&self) -> BTreeMap<String, String> {
+        let pem = |key: &[u8; 32]| {
+            let body = STANDARD.encode([&PREFIX[..], key].concat());
+            format!("-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n")
+        };
+        let keys = self.0.iter();
+        keys.map(|key| (hex(&id(key)), pem(key))).collect()
+    }
+
+    /// Returns true if no key is trusted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the identifiers of the keys as a list in text.
     pub fn names(&self) -> String {
         list(self.0.iter().map(|key| hex(&id(key))))
@@ -254,25 +311,7 @@ impl TrustedKeys {
         statement: &Statement<'_>,
         stored: Option<&[u8]>,
     ) -> Result<u64, SignatureError> {
-        let stored = stored.ok_or(SignatureError::Missing)?;
-        let (stamp, signatures) = parse(stored)?;
-        let message = statement.message(stamp);
-        let mut wrong = None;
-        for (signer, signature) in &signatures {
-            for key in self.0.iter().filter(|key| id(&key[..]) == *signer) {
-                match UnparsedPublicKey::new(&ED25519, key).verify(&message, signature) {
-                    Ok(()) => return Ok(stamp),
-                    Err(_) => wrong = Some(hex(&id(key))),
-                }
-            }
-        }
-        Err(match wrong {
-            Some(key) => SignatureError::Wrong { key },
-            None => SignatureError::Stranger {
-                signers: list(signatures.iter().map(|(signer, _)| hex(signer))),
-                trusted: self.names(),
-            },
-        })
+        Ok(self.verify_by(1, statement, stored)?.stamp)
     }
 }
 
@@ -480,6 +519,36 @@ mod tests {
         assert_eq!(twice, trusted(&[PRIVATE]));
         let printed = format!("{:?}", keys(&[PRIVATE]));
         assert_eq!(printed, format!("SigningKeys({})", twice.names()));
+    }
+
+    #[test]
+    fn as_many_different_keys_have_to_sign_as_are_required() {
+        let (one, other) = (keys(&[PRIVATE]), keys(&[OTHER]));
+        let both = keys(&[PRIVATE, OTHER]).trusted();
+        let by_one = one.sign(&MANIFEST, 3);
+        let found = |required, stored: &[u8]| both.verify_by(required, &MANIFEST, Some(stored));
+        assert_eq!(found(1, &by_one).unwrap().signers.len(), 1);
+        let error = found(2, &by_one).unwrap_err();
+        assert!(matches!(
+            error,
+            SignatureError::TooFew {
+                found: 1,
+                required: 2,
+                ..
+            }
+        ));
+        // The same signature twice is one signer.
+        let twice = [&by_one[..], &by_one[9..]].concat();
+        assert!(found(2, &twice).is_err());
+        assert_eq!(one.add_to(&MANIFEST, &by_one), Ok(by_one.clone()));
+        let by_both = other.add_to(&MANIFEST, &by_one).unwrap();
+        assert_eq!(found(2, &by_both).unwrap().stamp, 3);
+        assert_eq!(signers(&by_both).len(), 2);
+        let mut copy = TrustedKeys::default();
+        for pem in both.to_pem().values() {
+            copy.add_pem(pem.as_bytes()).unwrap();
+        }
+        assert_eq!(copy.to_pem(), both.to_pem());
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn agent_binary() -> PathBuf {
 }
 
 /// Returns the binary of this name beside the test: `cargo build` of the same profile has put it there.
-pub(crate) fn beside_test(name: &str) -> PathBuf {
+pub fn beside_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let mut candidates = test
         .ancestors()

@@ -7,8 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_files::directory;
+use sesame_proto::bundle::BundleFile;
 use sesame_proto::schema::{Endpoint, EndpointSet, Snapshot};
 use sesame_proto::shard;
+use sesame_proto::signature::SigningKeys;
 use sesame_published::names::{SHARD_ENTRY, manifest_name};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
 use sesame_tests::backend::Backend;
@@ -56,6 +58,28 @@ fn says(status: &Value, state: &str, words: &[&str]) -> bool {
 async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     let request = agent.get(80, "signed.test", "/");
     agent.wait_backend(&request, backend.name()).await;
+}
+
+/// Makes a bundle of what is published, with the rights of an agent, and checks that it has what the agents have.
+fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
+    let file = dir.join("edge.bundle");
+    let output = std::process::Command::new(sesame_tests::agent::beside_test("sesame-controller"))
+        .args(["export", "--gateway", "default/edge", "--sequence", "7"])
+        .args(["--signing-key", signing, "-o", &file.to_string_lossy()])
+        .args(["--kubeconfig", &kubeconfig.to_string_lossy()])
+        .args(["--namespace", NAMESPACE])
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    let bytes = std::fs::read(&file).unwrap();
+    let bundle = BundleFile::read(&bytes).unwrap();
+    let trusted = SigningKeys::from_pem(OLD[0].as_bytes()).unwrap().trusted();
+    assert_eq!(bundle.verify(&trusted, 1).unwrap().stamp, 7);
+    let exported = bundle.snapshot().unwrap();
+    let endpoint = &exported.endpoints[0].endpoints[0];
+    assert_eq!(endpoint.port, u32::from(backend.address().port()));
+    assert_eq!(exported.gateway, "Gateway/default/edge");
 }
 
 /// The objects of a Gateway whose one route goes to this backend.
@@ -111,6 +135,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     cluster.apply_all(&objects(&a)).await;
     wait(&agent, &a).await;
 
+    export(&config, &flag, keys.path(), &a);
     let admin = cluster.admin();
     let name = edge_name();
     let shard_path = config_map_path("default.edge.endpoints-1-0");

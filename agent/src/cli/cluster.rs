@@ -8,14 +8,13 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::join_token::is_label_value;
 use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
 
-use super::render::gateway_name;
 use crate::host::credentials;
 use crate::run::Source;
 use crate::source::cluster::Settings;
-use crate::source::update::{Trusted, gateway_of};
+use crate::source::update::Trusted;
 
 #[derive(Debug, Args)]
-#[group(id = "cluster", conflicts_with_all = ["manifests", "snapshot_dir"])]
+#[group(id = "cluster", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
 pub(super) struct ClusterArgs {
     /// Kubeconfig file by which the cluster is reached from outside; its current context is used.
     #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
@@ -29,15 +28,6 @@ pub(super) struct ClusterArgs {
         value_parser = dns_label
     )]
     namespace: String,
-    /// Serve this Gateway only; repeatable. All Gateways of the fleet by default.
-    #[arg(
-        long,
-        env = "SESAME_GATEWAYS",
-        value_delimiter = ',',
-        value_name = "NAMESPACE/NAME",
-        value_parser = gateway
-    )]
-    gateway: Vec<NamespacedName>,
     /// Fleet of hosts that this host belongs to.
     #[arg(
         long,
@@ -55,19 +45,21 @@ pub(super) struct ClusterArgs {
         long,
         env = "SESAME_ZONE",
         value_name = "NAME",
-        value_parser = label,
-        conflicts_with_all = ["manifests", "snapshot_dir"]
+        value_parser = label
     )]
     zone: Option<String>,
 }
 
 impl ClusterArgs {
     /// Returns the cluster, and fails if this host has no usable name.
-    pub(super) fn source(self, trusted: Trusted) -> anyhow::Result<Source> {
+    pub(super) fn source(
+        self,
+        trusted: Trusted,
+        gateways: Vec<NamespacedName>,
+    ) -> anyhow::Result<Source> {
         let Self {
             kubeconfig,
             namespace,
-            gateway: gateways,
             fleet,
             host_name,
             zone,
@@ -99,13 +91,6 @@ impl ClusterArgs {
             trusted,
         }))
     }
-}
-
-/// Parses the name of a Gateway.
-fn gateway(text: &str) -> Result<NamespacedName, String> {
-    let name = gateway_name(text)?;
-    gateway_of(&format!("Gateway/{name}"))
-        .ok_or_else(|| format!("{text:?}: not a valid name of a Gateway"))
 }
 
 /// Parses the value of a label.

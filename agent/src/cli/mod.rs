@@ -4,12 +4,15 @@
 //! is wrong, 3 if the command could not do its work.
 
 mod agent;
+mod apply;
+mod bundle;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod drain;
 mod envoy;
 mod history;
 mod host;
+mod identity;
 #[cfg(feature = "cluster")]
 mod join;
 mod launch;
@@ -24,6 +27,7 @@ mod restart;
 mod run;
 mod source;
 mod status;
+mod trust;
 mod validate;
 
 use std::io::IsTerminal as _;
@@ -88,6 +92,16 @@ enum Command {
     #[cfg(feature = "cluster")]
     #[command(hide = true)]
     StoreCredentials(join::StoreArgs),
+    /// Hand a bundle to the running agent, and wait until Envoy has accepted it.
+    Apply(apply::ApplyArgs),
+    /// Make, sign, check and compare bundles: signed files for hosts that are connected to nothing.
+    #[command(subcommand)]
+    Bundle(bundle::BundleCommand),
+    /// Print the public key of this host, for which bundles' private keys are encrypted; made when there is none.
+    Identity(identity::IdentityArgs),
+    /// Manage the public keys that may sign bundles for this host.
+    #[command(subcommand)]
+    Trust(trust::TrustCommand),
     /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
     Launcher(launcher::LauncherArgs),
     /// Start an Envoy that outlives the agent.
@@ -149,6 +163,10 @@ pub fn main() -> ExitCode {
         Command::Leave(args) => leave::main(&agent, &args),
         #[cfg(feature = "cluster")]
         Command::StoreCredentials(args) => join::store(&args),
+        Command::Apply(args) => apply::main(&agent, &args),
+        Command::Bundle(command) => bundle::main(&command),
+        Command::Identity(args) => identity::main(&args),
+        Command::Trust(command) => trust::main(&command),
         Command::Launcher(args) => launcher::main(&args),
         Command::LaunchEnvoy(args) => launch::main(&args),
     };

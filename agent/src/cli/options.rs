@@ -11,13 +11,16 @@ use super::Cli;
 use super::agent::AgentArgs;
 
 /// Commands that do not talk to an agent.
-const WITHOUT_AGENT: [&str; 6] = [
+const WITHOUT_AGENT: [&str; 9] = [
     "run",
     "render",
     "validate",
     "launcher",
     "launch-envoy",
     "store-credentials",
+    "bundle",
+    "identity",
+    "trust",
 ];
 
 /// Parses a command line.
@@ -29,9 +32,17 @@ pub(super) fn parse(
     if let Some((name, given)) = matches.subcommand()
         && WITHOUT_AGENT.contains(&name)
     {
-        for option in &foreign(&Cli::command(), name) {
+        let declared = Cli::command();
+        // `bundle create` declares options that `bundle` does not.
+        let below = declared
+            .find_subcommand(name)
+            .zip(given.subcommand_name())
+            .and_then(|(command, below)| command.find_subcommand(below));
+        for option in &foreign(&declared, name) {
             let option = option.get_id().as_str();
-            if named(given, option) {
+            let own =
+                below.is_some_and(|below| below.get_arguments().any(|arg| arg.get_id() == option));
+            if !own && named(given, option) {
                 return Err(command.error(
                     ErrorKind::UnknownArgument,
                     format!(
@@ -126,12 +137,29 @@ mod tests {
 
     #[test]
     fn a_command_that_talks_to_no_agent_refuses_what_it_would_not_use() {
-        let good: [&[&str]; 3] = [
+        let good: [&[&str]; 6] = [
+            &["bundle", "show", "FILE", "--output", "json"],
+            &["trust", "list", "-o", "json"],
+            &[
+                "bundle",
+                "create",
+                "--manifests",
+                "/m",
+                "--gateway",
+                "a/b",
+                "-o",
+                "x.bundle",
+                "--signing-key",
+                "k",
+                "--output",
+                "json",
+            ],
             &["run", "--manifests", "/m", "--runtime-dir", "/r"],
             &["render", "--manifests", "/m", "--gateway", "a/b"],
             &["validate", "--manifests", "/m", "--output", "json"],
         ];
-        let bad: [(&[&str], &str); 5] = [
+        let bad: [(&[&str], &str); 6] = [
+            (&["bundle", "show", "FILE", "--gateway", "a/b"], "--gateway"),
             (
                 &["run", "--manifests", "/m", "--output", "json"],
                 "--output",

@@ -6,17 +6,22 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use sesame_files::open::{self, Rule};
+use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::signature::TrustedKeys;
 
+use super::render::gateway_name;
 use crate::host::credentials;
 use crate::run::Source;
-use crate::source::update::Trusted;
+use crate::source::bundles::BundleSettings;
+use crate::source::update::{Trusted, gateway_of};
 
 const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 
-/// The source of configuration: exactly one of the three.
+/// The source of configuration: exactly one of them.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Source (one of --manifests, --snapshot-dir and --kube)")]
+#[command(
+    next_help_heading = "Source (one of --manifests, --snapshot-dir, --bundle-dir and --kube)"
+)]
 pub(crate) struct SourceArgs {
     #[command(flatten)]
     one: OneSource,
@@ -29,6 +34,26 @@ pub(crate) struct SourceArgs {
         conflicts_with = "manifests"
     )]
     trusted_keys: Vec<PathBuf>,
+    /// Number of different trusted keys that have to have signed a bundle.
+    #[arg(
+        long,
+        env = "SESAME_REQUIRE_SIGNERS",
+        default_value_t = 1,
+        value_name = "K",
+        value_parser = clap::value_parser!(u8).range(1..=8),
+        conflicts_with_all = ["manifests", "snapshot_dir"]
+    )]
+    require_signers: u8,
+    /// Serve this Gateway only, from bundles or a cluster; repeatable. All Gateways by default.
+    #[arg(
+        long,
+        env = "SESAME_GATEWAYS",
+        value_delimiter = ',',
+        value_name = "NAMESPACE/NAME",
+        value_parser = gateway,
+        conflicts_with_all = ["manifests", "snapshot_dir"]
+    )]
+    gateway: Vec<NamespacedName>,
     #[cfg(feature = "cluster")]
     #[command(flatten)]
     cluster: super::cluster::ClusterArgs,
@@ -44,6 +69,11 @@ struct OneSource {
     /// Gateway. Keys are in keys.pb beside manifest.pb, which not everybody may read. Watched.
     #[arg(long, env = "SESAME_SNAPSHOT_DIR", value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
+    /// Directory of bundles, which somebody fills: signed files that `sesame-agent bundle create` or `sesame-controller export`
+    /// make, named *.bundle. Only those are taken that a key signed which --trusted-key or `sesame-agent trust` names.
+    /// Watched.
+    #[arg(long, env = "SESAME_BUNDLE_DIR", value_name = "DIR")]
+    bundle_dir: Option<PathBuf>,
     /// Kubernetes cluster in which a controller publishes snapshots, and to which this host reports. Reached as the
     /// ServiceAccount of this Pod, or with --kubeconfig.
     #[cfg(feature = "cluster")]
@@ -63,15 +93,32 @@ impl SourceArgs {
                 snapshot_dir: Some(dir),
                 ..
             } => Ok(Source::SnapshotDir(dir, trusted(&self.trusted_keys)?)),
+            OneSource {
+                bundle_dir: Some(directory),
+                ..
+            } => Ok(Source::Bundles(BundleSettings {
+                directory,
+                trusted: read_trusted(&self.trusted_keys)?,
+                required: self.require_signers.into(),
+                gateways: self.gateway,
+            })),
             #[cfg(feature = "cluster")]
-            OneSource { kube: true, .. } => self.cluster.source(trusted(&self.trusted_keys)?),
-            _ => anyhow::bail!("name one of --manifests, --snapshot-dir and --kube"),
+            OneSource { kube: true, .. } => self
+                .cluster
+                .source(trusted(&self.trusted_keys)?, self.gateway),
+            _ => anyhow::bail!("name one of --manifests, --snapshot-dir, --bundle-dir and --kube"),
         }
     }
 }
 
 /// Reads the public keys of these files; without files every snapshot is trusted.
 fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
+    let keys = read_trusted(files)?;
+    Ok((!files.is_empty()).then(|| Arc::new(keys)))
+}
+
+/// Reads the public keys of these files.
+pub(super) fn read_trusted(files: &[PathBuf]) -> anyhow::Result<TrustedKeys> {
     let mut keys = TrustedKeys::default();
     for path in files {
         let at = || format!("--trusted-key {}", path.display());
@@ -79,5 +126,12 @@ fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
         let pem = open::read(&path, Rule::Named, MAX_KEY_FILE_BYTES).with_context(at)?;
         keys.add_pem(&pem).with_context(at)?;
     }
-    Ok((!files.is_empty()).then(|| Arc::new(keys)))
+    Ok(keys)
+}
+
+/// Parses the name of a Gateway.
+fn gateway(text: &str) -> Result<NamespacedName, String> {
+    let name = gateway_name(text)?;
+    gateway_of(&format!("Gateway/{name}"))
+        .ok_or_else(|| format!("{text:?}: not a valid name of a Gateway"))
 }

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use super::report::transitions::Transitions;
 use super::target::{HostSettings, Origin, Targets, keep, render_all};
 use super::withdrawal::Withdrawal;
+use crate::source::bundles::BundleReport;
 use crate::source::manifests::{Manifests, ScanReport};
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
@@ -55,6 +56,8 @@ pub(super) struct SourceState {
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
+    /// The files in a directory of bundles.
+    pub(super) bundles: Arc<Vec<BundleReport>>,
     /// Time since when the engine works on one change; none while it waits for the next.
     pub(super) busy_since: Option<Instant>,
 }

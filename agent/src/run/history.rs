@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_proto::schema::Snapshot;
 
 use super::accepted;
 use super::directories::Directories;
@@ -71,6 +72,13 @@ impl History {
         }
         let state = StateDir::view(&directory);
         Ok(Self { directory, state })
+    }
+
+    /// Returns the snapshot that Envoy accepted last.
+    pub fn accepted_last(&self) -> anyhow::Result<Snapshot> {
+        let number = self.state.accepted();
+        let number = number.context("nothing was accepted yet")?;
+        Ok(accepted::read(&self.state.load(number)?)?.snapshot)
     }
 
     /// Returns the generations, oldest first.

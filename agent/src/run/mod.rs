@@ -2,7 +2,8 @@
 //!
 //! Values go one way, through channels that keep only the newest:
 //!
-//! - `source` starts an engine in a thread: `engine` for manifests, `snapshot_engine` for snapshots that were resolved elsewhere.
+//! - `source` starts an engine in a thread: `engine` for manifests, `snapshot_engine` for snapshots that were resolved elsewhere,
+//!   fed by `bundles` where they are files.
 //!   An engine makes the `target` of each Gateway, and `withdrawal` holds Gateways that may have gone by mistake.
 //! - `agent` is the loop: `lifecycle` plans which Gateways start, wait and go, and `gateways` carries that out.
 //! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are `observed`.
@@ -13,6 +14,7 @@
 mod accepted;
 mod addresses;
 mod agent;
+mod bundles;
 #[cfg(feature = "cluster")]
 mod cluster;
 #[cfg(not(feature = "cluster"))]

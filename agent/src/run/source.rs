@@ -6,12 +6,14 @@ use anyhow::Context as _;
 use sesame_gateway_api::resolve::{ResolvedGateway, Resolver};
 use tokio::sync::watch;
 
+use super::bundles;
 use super::cluster::{self, Clients};
 use super::engine::{Engine, SourceState, note_polling};
 use super::report::SourceReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::target::HostSettings;
 use super::withdrawal::Withdrawal;
+use crate::source::bundles::BundleSettings;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::{Limits, Manifests, tree};
 use crate::source::snapshots::{self, SnapshotDirs};
@@ -25,6 +27,8 @@ pub enum Source {
     Manifests(PathBuf),
     /// A directory of snapshots.
     SnapshotDir(PathBuf, Trusted),
+    /// A directory of bundles.
+    Bundles(BundleSettings),
     /// A Kubernetes cluster.
     Cluster(cluster::Settings),
 }
@@ -57,6 +61,11 @@ impl Source {
                 snapshot_dir: Some(dir.clone()),
                 ..nothing
             },
+            Self::Bundles(settings) => SourceReport {
+                kind: "bundles".to_owned(),
+                bundle_dir: Some(settings.directory.clone()),
+                ..nothing
+            },
             Self::Cluster(settings) => SourceReport {
                 kind: "cluster".to_owned(),
                 cluster: Some(cluster::report(settings)),
@@ -72,6 +81,7 @@ impl Source {
             Self::SnapshotDir(dir, trusted) => {
                 start_snapshots(dir, trusted.clone(), inputs).map(|()| None)
             }
+            Self::Bundles(settings) => bundles::start(settings, inputs).map(|()| None),
             Self::Cluster(settings) => {
                 let engine = SnapshotEngine {
                     host: inputs.host,

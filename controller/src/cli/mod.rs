@@ -4,6 +4,7 @@
 
 mod args;
 mod crds;
+mod export;
 mod hosts;
 
 use std::io::Write as _;
@@ -14,6 +15,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
 use self::args::{LogFormat, RunArgs};
+use self::export::ExportArgs;
 use self::hosts::HostsArgs;
 
 /// Exit code when the command could not do its work.
@@ -37,12 +39,18 @@ enum Command {
     Crds,
     /// Hosts outside the cluster: invite, list and revoke them.
     Hosts(Box<HostsArgs>),
+    /// Make a bundle of what is published of a Gateway: a signed file for hosts that are connected to nothing.
+    Export(Box<ExportArgs>),
 }
 
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run(*args),
+        Command::Export(args) => match export::main(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, EXIT_FAILED),
+        },
         Command::Crds => match crds::yaml() {
             Ok(text) => match std::io::stdout().lock().write_all(text.as_bytes()) {
                 Ok(()) => ExitCode::SUCCESS,

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 
 use prost::Message as _;
+use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::bounds;
+use sesame_proto::bundle::sealed::{self, HostIdentity};
+use sesame_proto::bundle::{self, BundleFile, BundleLabel};
 use sesame_proto::shard;
 use sesame_proto::signature::{Piece, SigningKeys, Statement, TrustedKeys};
 use sesame_published::kubeconfig;
@@ -49,6 +52,47 @@ fn signatures() {
             Ok(stamp) => Err(format!("stamp {stamp} is believed, which nobody signed")),
             Err(_) => Ok(false),
         }
+    });
+}
+
+/// Whatever is changed of a bundle, nothing is believed but what was signed.
+#[test]
+fn bundles() {
+    let keys = keys();
+    let trusted = keys.trusted();
+    let two = seeds::two();
+    let made = |index: u64, gateway: &ResolvedGateway| {
+        let label = BundleLabel {
+            gateway: gateway.snapshot.gateway.clone(),
+            sequence: STAMP + index,
+            ..BundleLabel::default()
+        };
+        let host = HostIdentity::from_random([1; 32]).public();
+        let mut random = |bytes: &mut [u8]| bytes.fill(1);
+        let sealed = sealed::seal(&gateway.keys, &[host], &label.gateway, STAMP, &mut random);
+        let sharded = shard::split(&gateway.snapshot).expect("shards");
+        let sealed = sealed.expect("sealed keys");
+        bundle::write(&label, &sharded, Some(&sealed), &keys).expect("a bundle")
+    };
+    let seeds: Vec<Vec<u8>> = (0..).zip(two).map(|(n, one)| made(n, one)).collect();
+    let digest = |bytes: &[u8]| BundleFile::read(bytes).map(|file| file.digest()).ok();
+    let signed: Vec<Option<String>> = seeds.iter().map(|bytes| digest(bytes)).collect();
+    run("bundles", Form::Text, &seeds, |bytes| -> Verdict {
+        let Ok(file) = BundleFile::read(bytes) else {
+            return Ok(false);
+        };
+        let identity = HostIdentity::from_random([1; 32]);
+        if let Some(keys) = file.keys() {
+            let _ = sealed::open(keys, &identity, &file.label().gateway, STAMP);
+        }
+        if file.verify(&trusted, 1).is_err() {
+            return Ok(false);
+        }
+        if !signed.contains(&Some(file.digest())) {
+            return Err("a bundle that nobody signed is believed".to_owned());
+        }
+        let read = file.snapshot().map_err(|error| error.to_string())?;
+        Ok(read.gateway == file.label().gateway)
     });
 }
 

@@ -72,9 +72,10 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     let errors = known.problems.iter();
     let errors = errors.filter(|p| p.severity == Severity::Error).count();
     if errors > 0 {
-        let kind = match &source.manifests {
-            Some(_) => "the manifests",
-            None => "what is published",
+        let kind = match (&source.manifests, &source.bundle_dir) {
+            (Some(_), _) => "the manifests",
+            (None, Some(_)) => "the bundles",
+            (None, None) => "what is published",
         };
         let noun = if errors == 1 { "error" } else { "errors" };
         reasons.push(format!("{errors} {noun} in {kind}"));
@@ -102,6 +103,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
             available: known.available,
             reason: known.held.clone().unwrap_or_default(),
             problems: known.problems.to_vec(),
+            bundles: known.bundles.to_vec(),
             ..source.clone()
         },
         hints: if *moves_connections || gateways.is_empty() {

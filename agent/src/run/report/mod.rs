@@ -17,6 +17,7 @@ use sesame_gateway_api::status::AgentState;
 use sesame_proto::provenance::Provenance;
 
 use crate::quarantine::Refused;
+use crate::source::bundles::BundleReport;
 use crate::source::problem::SourceProblem;
 
 /// The whole report.
@@ -68,7 +69,7 @@ pub struct AgentReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceReport {
-    /// `manifests`, `snapshotDir` or `cluster`.
+    /// `manifests`, `snapshotDir`, `bundles` or `cluster`.
     pub kind: String,
     /// The directory of manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,6 +77,12 @@ pub struct SourceReport {
     /// The directory of snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_dir: Option<PathBuf>,
+    /// The directory of bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle_dir: Option<PathBuf>,
+    /// The files in it, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bundles: Vec<BundleReport>,
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterReport>,
@@ -116,6 +123,9 @@ impl SourceReport {
                 cluster.gateways.join(", ")
             };
             return format!("the cluster (namespace {}, {which})", cluster.namespace);
+        }
+        if let Some(dir) = &self.bundle_dir {
+            return format!("the bundles in {}", dir.display());
         }
         let dir = self.manifests.as_ref().or(self.snapshot_dir.as_ref());
         let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();

@@ -287,7 +287,8 @@ fn read(
     Ok((complete, stamp))
 }
 
-fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
+/// Reads a file of key pairs that not everybody may read.
+pub(super) fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     let (_, metadata) = open::open(path, Rule::Given).map_err(|error| error.to_string())?;
     let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {

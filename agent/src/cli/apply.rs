@@ -1,0 +1,248 @@
+//! `sesame-agent apply`: hands a bundle to the running agent and waits for what becomes of it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde::Serialize;
+use sesame_files::bundle::{self, SUFFIX};
+use sesame_files::random;
+use sesame_gateway_api::status::AgentState;
+use sesame_proto::bundle::BundleFile;
+use sesame_proto::digest::sha256;
+
+use super::agent::{self, AgentArgs};
+use super::{EXIT_FAILED, EXIT_WRONG};
+use crate::run::DEFAULT_STATE_DIR;
+use crate::run::report::{GatewayReport, Report};
+use crate::source::bundles::state::BundleState;
+use crate::source::bundles::{BundleFileState, BundleReport};
+use crate::source::update::gateway_of;
+
+/// Time between two looks at what has become of it.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time for which a Gateway may be degraded while the newest change is on its way.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Beginning of the names of the files that this command puts into the directory.
+const APPLIED: &str = "applied.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArgs {
+    /// The bundle.
+    #[arg(value_name = "BUNDLE")]
+    bundle: PathBuf,
+    /// Take it even if it is older than what was taken before. The agent logs that, and takes newer ones as ever.
+    #[arg(long)]
+    allow_older: bool,
+    /// State directory of the agent, which notes what is allowed.
+    #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
+    state_dir: PathBuf,
+    /// Time that Envoy has to accept it.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    timeout_seconds: u64,
+}
+
+/// The fate of the bundle.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ApplyAnswer {
+    accepted: bool,
+    gateway: String,
+    sequence: u64,
+    digest: String,
+    message: String,
+}
+
+pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
+    let path = &args.bundle;
+    let at = || path.display().to_string();
+    let bytes = super::bundle::read(path)?;
+    let file = match BundleFile::read(&bytes) {
+        Ok(file) => file,
+        Err(error) => {
+            tracing::error!("{}: {error}", at());
+            return Ok(EXIT_WRONG);
+        }
+    };
+    let (digest, sequence) = (file.digest(), file.label().sequence);
+    let Some(gateway) = gateway_of(&file.label().gateway) else {
+        tracing::error!("{}: {:?} is no Gateway", at(), file.label().gateway);
+        return Ok(EXIT_WRONG);
+    };
+    if let Some(only) = agent.gateway.as_ref().filter(|only| **only != gateway) {
+        tracing::error!("{}: is for Gateway {gateway}, not {only}", at());
+        return Ok(EXIT_WRONG);
+    }
+    let report = ask(agent)?;
+    let Some(directory) = &report.source.bundle_dir else {
+        bail!(
+            "the agent takes its configuration from {}; only one that runs with --bundle-dir takes bundles",
+            report.source.title()
+        );
+    };
+    if args.allow_older {
+        BundleState::open(&args.state_dir)?.allow(&digest)?;
+    }
+    // A name that was never there, so that no earlier verdict is taken for the one on this file.
+    let mut nonce = [0; 8];
+    random::fill(&mut nonce)?;
+    let nonce = u64::from_be_bytes(nonce);
+    let stem = format!(
+        "{APPLIED}{}.",
+        &sha256(gateway.to_string().as_bytes())[..16]
+    );
+    let name = format!("{stem}{nonce:016x}{SUFFIX}");
+    let target = directory.join(&name);
+    bundle::write(&target, &bytes).with_context(|| target.display().to_string())?;
+    let waiting = Waiting {
+        agent,
+        name: &name,
+        digest: &digest,
+        gateway: gateway.to_string(),
+        deadline: Instant::now() + Duration::from_secs(args.timeout_seconds),
+    };
+    let outcome = waiting.outcome()?;
+    match &outcome {
+        // A refused bundle is nothing that a start should look at again.
+        Outcome::Refused(_) => drop(std::fs::remove_file(&target)),
+        Outcome::Accepted => forget_others(directory, &stem, &name),
+        Outcome::Wrong(_) | Outcome::Late(_) => {}
+    }
+    let (accepted, message, code) = match outcome {
+        Outcome::Accepted => (true, "Envoy has accepted it".to_owned(), 0),
+        Outcome::Refused(why) => (false, format!("it {why}"), EXIT_WRONG),
+        Outcome::Wrong(why) => (false, why, EXIT_WRONG),
+        Outcome::Late(why) => (false, why, EXIT_FAILED),
+    };
+    let answer = ApplyAnswer {
+        accepted,
+        gateway: waiting.gateway.clone(),
+        sequence,
+        digest: digest.clone(),
+        message,
+    };
+    agent.output.write(&answer, || {
+        format!(
+            "{}, sequence number {sequence} of Gateway {gateway}: {}\n",
+            path.display(),
+            answer.message
+        )
+    })?;
+    Ok(code)
+}
+
+/// The end of the wait.
+enum Outcome {
+    Accepted,
+    /// The agent does not take it.
+    Refused(String),
+    /// The agent has taken it, but not all of it is served.
+    Wrong(String),
+    /// Nothing is decided yet.
+    Late(String),
+}
+
+struct Waiting<'a> {
+    agent: &'a AgentArgs,
+    /// Name of the file in the directory.
+    name: &'a str,
+    digest: &'a str,
+    gateway: String,
+    deadline: Instant,
+}
+
+impl Waiting<'_> {
+    /// Waits until the agent has decided.
+    fn outcome(&self) -> anyhow::Result<Outcome> {
+        let mut degraded: Option<Instant> = None;
+        loop {
+            let report = ask(self.agent)?;
+            let bundles = report.source.bundles.iter();
+            let mut ours = bundles.filter(|one| one.file == self.name && one.digest == self.digest);
+            let told = match ours.next_back() {
+                Some(BundleReport {
+                    state: BundleFileState::Taken,
+                    ..
+                }) => {
+                    let gateway = report
+                        .gateways
+                        .iter()
+                        .find(|one| one.gateway == self.gateway);
+                    match gateway {
+                        Some(one) if is_served(one) => return Ok(Outcome::Accepted),
+                        Some(one) => {
+                            let is_degraded = one.state == AgentState::Degraded;
+                            degraded = degraded.or_else(|| is_degraded.then(Instant::now));
+                            if !is_degraded {
+                                degraded = None;
+                            }
+                            let why = format!(
+                                "Gateway {} is {}: {}",
+                                self.gateway, one.state, one.message
+                            );
+                            if degraded.is_some_and(|since| since.elapsed() > PATIENCE) {
+                                return Ok(Outcome::Wrong(why));
+                            }
+                            why
+                        }
+                        None => format!("Gateway {} is being started", self.gateway),
+                    }
+                }
+                Some(BundleReport {
+                    state: BundleFileState::Superseded,
+                    ..
+                }) => {
+                    return Ok(Outcome::Refused(
+                        "is not served, since the directory has one with a higher sequence number"
+                            .to_owned(),
+                    ));
+                }
+                Some(BundleReport {
+                    state: BundleFileState::Refused | BundleFileState::Older,
+                    reason,
+                    ..
+                }) => return Ok(Outcome::Refused(reason.clone())),
+                _ => match &report.source.reason {
+                    reason if reason.is_empty() => "the agent has not looked at it yet".to_owned(),
+                    reason => format!("the agent has not looked at it yet: {reason}"),
+                },
+            };
+            if Instant::now() > self.deadline {
+                return Ok(Outcome::Late(format!("it is not served in time: {told}")));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Returns true if the Gateway's Envoy has accepted all of what is wanted.
+fn is_served(gateway: &GatewayReport) -> bool {
+    gateway.state == AgentState::Serving
+        && gateway.envoy.serves
+        && gateway.wanted == gateway.applied
+}
+
+/// Removes the bundles of this Gateway that were applied before.
+fn forget_others(directory: &Path, stem: &str, name: &str) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let found = found.to_string_lossy();
+        let nonce = found
+            .strip_prefix(stem)
+            .and_then(|rest| rest.strip_suffix(SUFFIX));
+        let ours = nonce.is_some_and(|nonce| nonce.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        if ours && *found != *name {
+            // A leftover harms nobody; failing over it would.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn ask(agent: &AgentArgs) -> anyhow::Result<Report> {
+    let socket = agent.socket();
+    let answer = agent::ask(&socket, "/gateways")?;
+    let answer = answer.ok_or_else(|| agent::not_running(&socket))?;
+    serde_json::from_slice(&answer)
+        .with_context(|| format!("the answer of {} is not understood", socket.display()))
+}

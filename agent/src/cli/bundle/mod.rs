@@ -1,0 +1,51 @@
+//! `sesame-agent bundle`: makes bundles and looks into them. None of this needs an agent or a network.
+
+mod compare;
+mod create;
+mod inspect;
+mod sign;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use sesame_files::bundle;
+use sesame_files::open::{self, Rule};
+use sesame_proto::signature::SigningKeys;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BundleCommand {
+    /// Make a bundle of one Gateway of manifests.
+    Create(Box<create::CreateArgs>),
+    /// Add signatures to a bundle, for hosts that require several signers.
+    Sign(sign::SignArgs),
+    /// Check a bundle as a host would: whole, signed by enough trusted keys, not malformed.
+    Verify(inspect::VerifyArgs),
+    /// Show what a bundle says of itself and what is in it. Believes nothing: use `verify` for that.
+    Show(inspect::ShowArgs),
+    /// Show how two bundles differ, or a bundle and what this host has accepted last.
+    Diff(compare::CompareArgs),
+}
+
+pub(crate) fn main(command: &BundleCommand) -> anyhow::Result<u8> {
+    match command {
+        BundleCommand::Create(args) => create::main(args),
+        BundleCommand::Sign(args) => sign::main(args),
+        BundleCommand::Verify(args) => inspect::verify(args),
+        BundleCommand::Show(args) => inspect::show(args),
+        BundleCommand::Diff(args) => compare::main(args),
+    }
+}
+
+/// Reads a file of private keys that sign.
+fn signing_keys(path: &Path) -> anyhow::Result<SigningKeys> {
+    let at = || format!("--signing-key {}", path.display());
+    let pem = open::read(path, Rule::Named, 64 << 10).with_context(at)?;
+    SigningKeys::from_pem(&pem).with_context(at)
+}
+
+/// Reads the bytes of a bundle that somebody named, who may have named a link.
+pub(super) fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
+    let real = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
+    Ok(bundle::read(&real)?)
+}

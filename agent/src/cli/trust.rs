@@ -1,0 +1,109 @@
+//! `sesame-agent trust`: the public keys that may sign bundles for this host.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use sesame_proto::signature::{MAX_KEYS, TrustedKeys};
+
+use super::EXIT_WRONG;
+use super::output::Format;
+use super::source::read_trusted;
+use crate::run::DEFAULT_STATE_DIR;
+use crate::source::bundles::state::BundleState;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrustCommand {
+    /// Trust the public keys in these files (PEM, Ed25519), besides those that are trusted already. A running agent takes
+    /// note at once.
+    Add(AddArgs),
+    /// List the trusted keys.
+    List(ListArgs),
+    /// Trust a key no longer. What it signed before is served until there is something newer.
+    Remove(RemoveArgs),
+}
+
+/// Options of all of them.
+#[derive(Debug, Args)]
+struct TrustArgs {
+    /// State directory of the agent.
+    #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
+    state_dir: PathBuf,
+    /// Format of the answer.
+    #[arg(long, short, default_value = "table")]
+    output: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Files of public keys, as `openssl pkey -in KEY -pubout` writes them.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    trust: TrustArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Identifier of the key, as `sesame-agent trust list` prints it.
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TrustedKey {
+    id: String,
+    pem: String,
+}
+
+pub(crate) fn main(command: &TrustCommand) -> anyhow::Result<u8> {
+    match command {
+        TrustCommand::Add(AddArgs { trust, files }) => {
+            let state = BundleState::open(&trust.state_dir)?;
+            let added = read_trusted(files)?;
+            let mut all = state.trusted()?;
+            for pem in added.to_pem().values() {
+                if all.add_pem(pem.as_bytes()).is_err() {
+                    bail!(
+                        "more than {MAX_KEYS} keys would be trusted; remove one that signs no more with `sesame-agent trust remove ID`"
+                    );
+                }
+            }
+            state.trust(&added)?;
+            print(trust, &added)
+        }
+        TrustCommand::List(ListArgs { trust }) => {
+            print(trust, &BundleState::open(&trust.state_dir)?.trusted()?)
+        }
+        TrustCommand::Remove(RemoveArgs { trust, id }) => {
+            let state = BundleState::open(&trust.state_dir)?;
+            if !state.distrust(id)? {
+                let names = state.trusted()?.names();
+                tracing::error!("no key {id:?} is trusted here (trusted: {names})");
+                return Ok(EXIT_WRONG);
+            }
+            print(trust, &state.trusted()?)
+        }
+    }
+}
+
+/// Prints the keys, an identifier a line for people.
+fn print(args: &TrustArgs, keys: &TrustedKeys) -> anyhow::Result<u8> {
+    let keys = keys.to_pem().into_iter();
+    let keys: Vec<TrustedKey> = keys.map(|(id, pem)| TrustedKey { id, pem }).collect();
+    args.output.write(&keys, || {
+        let ids: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
+        ids.iter().flat_map(|id| [*id, "\n"]).collect()
+    })?;
+    Ok(0)
+}

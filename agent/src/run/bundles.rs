@@ -1,0 +1,92 @@
+//! The thread of a source of bundles: looks at the directory when it changes, and when whom to trust changes.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::engine::{Known, note_polling};
+use super::snapshot_engine::SnapshotEngine;
+use super::source::{Inputs, thread};
+use crate::source::bundles::state::{self, BundleState};
+use crate::source::bundles::{
+    self, BundleDirectory, BundleFileState, BundleReport, BundleScan, BundleSettings,
+};
+use crate::source::watch::{Timing, Watch};
+
+/// Starts the engine's thread.
+pub(super) fn start(settings: &BundleSettings, inputs: Inputs) -> anyhow::Result<()> {
+    let Inputs {
+        limits,
+        host,
+        known,
+        accepted,
+        // Snapshots are resolved already, and a bundle that is taken away takes no Gateway away.
+        resolve: _,
+        withdrawal: _,
+    } = inputs;
+    let state = BundleState::open(host.directories.state())?;
+    let mut watch = Watch::start(
+        &settings.directory,
+        limits,
+        Timing::default(),
+        bundles::is_piece,
+    )
+    .context("cannot start watching the bundles")?;
+    let mut trust = Watch::start(state.root(), limits, Timing::default(), state::is_state)
+        .context("cannot start watching whom to trust")?;
+    let mut directory = BundleDirectory::new(settings.clone(), state, &accepted);
+    let engine = SnapshotEngine { host, known };
+    let runtime = tokio::runtime::Handle::current();
+    thread(move || {
+        engine.restore(accepted);
+        let mut again: Option<Instant> = None;
+        loop {
+            let more = runtime.block_on(async {
+                let due = again.unwrap_or_else(Instant::now);
+                tokio::select! {
+                    change = watch.changes.recv() => change.is_some(),
+                    change = trust.changes.recv() => change.is_some(),
+                    () = tokio::time::sleep_until(due), if again.is_some() => true,
+                }
+            });
+            if !more {
+                return;
+            }
+            let BundleScan {
+                update,
+                files,
+                again: after,
+            } = directory.scan();
+            again = after.map(|after| Instant::now() + after);
+            // First the targets: whoever reads that a bundle is taken finds what it wants.
+            engine.take(update);
+            publish(&engine.known, files);
+            note_polling(&engine.known, &watch);
+        }
+    })
+}
+
+/// Publishes the reports on all files; logs those that are too old and were not known.
+fn publish(known: &watch::Sender<Known>, files: Vec<BundleReport>) {
+    let before = Arc::clone(&known.borrow().bundles);
+    if *before == files {
+        return;
+    }
+    for file in files
+        .iter()
+        .filter(|one| one.state == BundleFileState::Older)
+    {
+        let same = |other: &&BundleReport| other.file == file.file && other.digest == file.digest;
+        if !before.iter().any(|other| same(&other)) {
+            tracing::warn!(
+                file = file.file,
+                gateway = file.gateway,
+                "a bundle is not taken: it {}",
+                file.reason
+            );
+        }
+    }
+    known.send_modify(|known| known.bundles = Arc::new(files));
+}

@@ -1,0 +1,147 @@
+//! The choice among the good bundles of one Gateway. Pure.
+
+use std::collections::BTreeSet;
+
+use super::state::TakenBundle;
+
+/// A good bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) sequence: u64,
+    pub(super) digest: String,
+}
+
+/// The standing of a bundle among the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The one to serve.
+    Chosen,
+    /// One that would be served if there were none with a higher number.
+    Superseded,
+    /// One that must not be served any more, with the reason.
+    Older(String),
+}
+
+/// Returns the standing of each of the candidates. At most one is chosen, with its copies.
+pub(super) fn choose(
+    taken: Option<&TakenBundle>,
+    candidates: &[Candidate],
+    allowed: &BTreeSet<String>,
+) -> Vec<Standing> {
+    let outdated = |one: &Candidate| taken.and_then(|taken| why_outdated(one, taken));
+    let rank = |one: &Candidate| {
+        let current = taken.is_some_and(|taken| taken.digest == one.digest);
+        let permitted = allowed.contains(&one.digest) && !current;
+        let eligible = permitted || outdated(one).is_none();
+        // Of two with the same number the digest decides, so that no order of files does.
+        eligible.then(|| (permitted, one.sequence, one.digest.clone()))
+    };
+    let best = candidates.iter().filter_map(rank).max();
+    let standing = |one: &Candidate| {
+        let rank = rank(one);
+        if rank.is_some() && rank == best {
+            return Standing::Chosen;
+        }
+        match outdated(one) {
+            Some(why) => Standing::Older(why),
+            None => Standing::Superseded,
+        }
+    };
+    candidates.iter().map(standing).collect()
+}
+
+/// Returns why a bundle must not follow the one that was taken last.
+fn why_outdated(one: &Candidate, taken: &TakenBundle) -> Option<String> {
+    let TakenBundle {
+        gateway: _,
+        highest,
+        sequence,
+        digest,
+    } = taken;
+    if one.digest == *digest || one.sequence > *highest {
+        return None;
+    }
+    let found = one.sequence;
+    let advice = "`sesame-agent apply --allow-older` takes it all the same";
+    Some(if found == *highest && sequence == highest {
+        format!(
+            "has sequence number {found}, as another bundle that was taken before; give each bundle a higher number"
+        )
+    } else if sequence < highest {
+        format!(
+            "has sequence number {found}; since {sequence} was taken on purpose, only one above {highest} is taken by itself; {advice}"
+        )
+    } else {
+        format!(
+            "is older than what was taken before (sequence number {found}, before {highest}); {advice}"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(sequence: u64, digest: &str) -> Candidate {
+        Candidate {
+            sequence,
+            digest: digest.to_owned(),
+        }
+    }
+
+    fn taken(highest: u64, sequence: u64, digest: &str) -> TakenBundle {
+        TakenBundle {
+            gateway: String::new(),
+            highest,
+            sequence,
+            digest: digest.to_owned(),
+        }
+    }
+
+    /// Returns the digest of the chosen one.
+    fn chosen(taken: Option<&TakenBundle>, all: &[Candidate], allowed: &[&str]) -> Option<String> {
+        let allowed = allowed.iter().map(ToString::to_string).collect();
+        let standings = choose(taken, all, &allowed);
+        let of = |standing: &Standing| *standing == Standing::Chosen;
+        let at = standings.iter().position(of)?;
+        Some(all[at].digest.clone())
+    }
+
+    #[test]
+    fn the_highest_is_taken_and_nothing_before_it() {
+        let all = [candidate(1, "a"), candidate(3, "c"), candidate(2, "b")];
+        assert_eq!(chosen(None, &all, &[]).as_deref(), Some("c"));
+        let now = taken(3, 3, "c");
+        assert_eq!(chosen(Some(&now), &all, &[]).as_deref(), Some("c"));
+        // The one that is served was taken away: an older one does not take its place.
+        assert_eq!(chosen(Some(&now), &all[..1], &[]), None);
+        let later = [candidate(4, "d"), candidate(3, "c")];
+        assert_eq!(chosen(Some(&now), &later, &[]).as_deref(), Some("d"));
+    }
+
+    #[test]
+    fn another_bundle_with_the_same_number_is_refused() {
+        let now = taken(3, 3, "c");
+        let standings = choose(Some(&now), &[candidate(3, "x")], &BTreeSet::new());
+        let [Standing::Older(why)] = &standings[..] else {
+            panic!("{standings:?}");
+        };
+        assert!(why.contains("as another bundle"), "{why}");
+    }
+
+    #[test]
+    fn an_older_one_that_is_allowed_stays_until_a_newer_one_comes() {
+        let all = [candidate(1, "a"), candidate(3, "c")];
+        let now = taken(3, 3, "c");
+        assert_eq!(chosen(Some(&now), &all, &["a"]).as_deref(), Some("a"));
+        let back = taken(3, 1, "a");
+        assert_eq!(chosen(Some(&back), &all, &[]).as_deref(), Some("a"));
+        assert_eq!(chosen(Some(&back), &all, &["a"]).as_deref(), Some("a"));
+        let newer = [all[0].clone(), all[1].clone(), candidate(4, "d")];
+        assert_eq!(chosen(Some(&back), &newer, &[]).as_deref(), Some("d"));
+        // A copy of the one that is served is as good.
+        let both = [candidate(2, "b"), candidate(2, "b")];
+        let standings = choose(None, &both, &BTreeSet::new());
+        assert_eq!(standings, [Standing::Chosen, Standing::Chosen]);
+    }
+}

@@ -1,0 +1,138 @@
+//! The examination of one bundle, from bytes to a revision.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sesame_files::bundle;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::bundle::sealed::{self, HostIdentity};
+use sesame_proto::bundle::{BundleError, BundleFile};
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::Snapshot;
+use sesame_proto::signature::TrustedKeys;
+
+use crate::source::update::{GatewayRevision, gateway_of, keys_of};
+
+/// Everything that decides whether a bundle is good.
+pub(super) struct Rules<'a> {
+    pub(super) trusted: &'a TrustedKeys,
+    pub(super) required: usize,
+    /// The only Gateways that are served; all if empty.
+    pub(super) gateways: &'a [NamespacedName],
+    pub(super) identity: Option<&'a HostIdentity>,
+    /// Returns the key pairs that the host has of a Gateway from elsewhere.
+    pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
+}
+
+/// A bundle that is good by itself.
+#[derive(Debug)]
+pub(super) struct GoodBundle {
+    pub(super) gateway: NamespacedName,
+    pub(super) sequence: u64,
+    pub(super) digest: String,
+    pub(super) manifest_revision: String,
+    pub(super) signers: Vec<String>,
+    /// The revision; let go where it is not served.
+    pub(super) revision: Option<GatewayRevision>,
+}
+
+/// The reason for which a bundle is not good.
+#[derive(Debug)]
+pub(super) struct BadBundle {
+    pub(super) reason: String,
+    /// Digest of the bundle, if it is whole.
+    pub(super) digest: String,
+    /// True if it may still be written.
+    pub(super) unfinished: bool,
+}
+
+/// Reads and checks a bundle.
+pub(super) fn examine(path: &Path, rules: &Rules<'_>) -> Result<GoodBundle, BadBundle> {
+    let bad = |reason: String| BadBundle {
+        reason,
+        digest: String::new(),
+        unfinished: false,
+    };
+    let bytes = bundle::read(path).map_err(|error| bad(error.to_string()))?;
+    let file = BundleFile::read(&bytes).map_err(|error| BadBundle {
+        unfinished: error.may_be_unfinished(),
+        ..bad(error.to_string())
+    })?;
+    check(&file, rules).map_err(|reason| BadBundle {
+        digest: file.digest(),
+        ..bad(reason)
+    })
+}
+
+fn check(file: &BundleFile<'_>, rules: &Rules<'_>) -> Result<GoodBundle, String> {
+    let name = &file.label().gateway;
+    let gateway = gateway_of(name).ok_or_else(|| format!("{name:?} is no Gateway"))?;
+    if !rules.gateways.is_empty() && !rules.gateways.contains(&gateway) {
+        let ours: Vec<String> = rules.gateways.iter().map(ToString::to_string).collect();
+        return Err(format!(
+            "is for Gateway {gateway}, and this host serves only {} (--gateway)",
+            ours.join(", ")
+        ));
+    }
+    if rules.trusted.is_empty() {
+        return Err(
+            "no key is trusted here, so no bundle is taken; `sesame-agent trust add FILE` trusts one".to_owned(),
+        );
+    }
+    let told = |error: BundleError| error.to_string();
+    let good = file.verify(rules.trusted, rules.required).map_err(told)?;
+    // From here on its content is that of somebody who is trusted, and still not for certain well-formed.
+    let snapshot = file.snapshot().map_err(told)?;
+    let keys = keys(file, &snapshot, &gateway, rules)?;
+    let packed = Arc::new(EncodedSnapshot::new(&snapshot, keys));
+    let revision = file.manifest().revision.clone();
+    Ok(GoodBundle {
+        sequence: file.label().sequence,
+        digest: file.digest(),
+        manifest_revision: revision.clone(),
+        signers: good.signers,
+        revision: Some(GatewayRevision::of_manifest(
+            gateway.clone(),
+            revision,
+            packed,
+        )),
+        gateway,
+    })
+}
+
+/// Returns the key pairs that the snapshot names: from the bundle, or those that the host has.
+fn keys(
+    file: &BundleFile<'_>,
+    snapshot: &Snapshot,
+    gateway: &NamespacedName,
+    rules: &Rules<'_>,
+) -> Result<Vec<KeyPair>, String> {
+    if snapshot.keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut held = (rules.held)(gateway);
+    let label = file.label();
+    let why = match (file.keys(), rules.identity) {
+        (None, _) => "they are left out of it, and keys.pb beside it does not have them".to_owned(),
+        (Some(_), None) => {
+            "they are encrypted, and this host has no identity; `sesame-agent identity` makes one"
+                .to_owned()
+        }
+        (Some(sealed), Some(identity)) => {
+            match sealed::open(sealed, identity, &label.gateway, label.sequence) {
+                Ok(pairs) => {
+                    held.extend(pairs);
+                    "they are not among its own either".to_owned()
+                }
+                Err(error) => error.to_string(),
+            }
+        }
+    };
+    keys_of(snapshot, &held).map_err(|missing| {
+        format!(
+            "names keys that this host does not have ({}): {why}",
+            missing.join(", ")
+        )
+    })
+}

@@ -1,0 +1,388 @@
+//! Bundles in a directory that somebody fills: from a stick, by rsync, with `sesame-agent apply`.
+//!
+//! Of each Gateway the good bundle with the highest sequence number is taken, and never one that is older than what was
+//! taken before. A file that is taken away changes nothing, since no stick stays for ever. A file is named `*.bundle`;
+//! all others are passed over, and one that is not whole is an error only when nobody has written to it for a while.
+
+mod choose;
+mod conditions;
+mod examine;
+mod report;
+pub mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use sesame_files::bundle::SUFFIX;
+use sesame_files::directory::KEYS;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::signature::TrustedKeys;
+
+use self::choose::{Candidate, Standing, choose};
+use self::conditions::Conditions;
+use self::examine::{BadBundle, GoodBundle, Rules, examine};
+use self::state::{BundleState, BundleStateError, TakenBundle};
+use super::manifests::tree::{self, Found, Stamp};
+use super::problem::{Problem, Severity};
+use super::update::{GatewayRevision, GatewayUpdate, SourceUpdate};
+
+pub use self::report::{BundleFileState, BundleReport};
+
+/// Time without a change after which a file that is not whole is an error.
+const SETTLED: Duration = Duration::from_secs(2);
+/// Number of bundles that a directory may hold.
+const MAX_FILES: usize = 1000;
+
+/// Returns true if a file of this name is looked at.
+pub fn is_piece(name: &OsStr) -> bool {
+    let bundle = |name: &str| name.ends_with(SUFFIX) || name == KEYS;
+    !tree::is_hidden(name) && name.to_str().is_some_and(bundle)
+}
+
+/// The directory of bundles, and the conditions under which one is taken.
+#[derive(Clone, Debug)]
+pub struct BundleSettings {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Keys that may sign, besides those in the state directory.
+    pub trusted: TrustedKeys,
+    /// Number of them that have to sign.
+    pub required: usize,
+    /// The only Gateways that are served; all if empty.
+    pub gateways: Vec<NamespacedName>,
+}
+
+/// The directory as it was last seen.
+#[derive(Debug)]
+pub struct BundleDirectory {
+    settings: BundleSettings,
+    state: BundleState,
+    conditions: Conditions,
+    files: BTreeMap<OsString, ExaminedFile>,
+    /// The revisions that are served, with the digest of their bundle.
+    held: BTreeMap<NamespacedName, (String, GatewayRevision)>,
+    /// The keys that were accepted before this agent started.
+    accepted: BTreeMap<NamespacedName, Vec<KeyPair>>,
+}
+
+#[derive(Debug)]
+struct ExaminedFile {
+    stamp: Stamp,
+    /// Time since when it has this stamp.
+    since: Instant,
+    outcome: Result<GoodBundle, BadBundle>,
+}
+
+/// The outcome of a look at the directory.
+#[derive(Debug)]
+pub struct BundleScan {
+    /// The newest revisions, and what is wrong.
+    pub update: SourceUpdate,
+    /// The files, by name.
+    pub files: Vec<BundleReport>,
+    /// Time after which it is to be looked at again, even if nothing changes.
+    pub again: Option<Duration>,
+}
+
+impl BundleDirectory {
+    /// Starts with nothing read.
+    pub fn new(settings: BundleSettings, state: BundleState, accepted: &[ResolvedGateway]) -> Self {
+        let accepted = accepted.iter();
+        Self {
+            settings,
+            state,
+            conditions: Conditions::default(),
+            files: BTreeMap::new(),
+            held: BTreeMap::new(),
+            accepted: accepted
+                .map(|one| (one.gateway.clone(), one.keys.clone()))
+                .collect(),
+        }
+    }
+
+    /// Reads what has changed. Returns everything that there is.
+    pub fn scan(&mut self) -> BundleScan {
+        let mut scan = BundleScan {
+            update: SourceUpdate {
+                cause: "a look at the bundles".to_owned(),
+                ..SourceUpdate::default()
+            },
+            files: Vec::new(),
+            again: None,
+        };
+        if let Err(error) = self.look_at_conditions(&mut scan.update.problems) {
+            // Without knowing whom to trust, nothing new is taken.
+            scan.update.problems.push(problem("", error.to_string()));
+        } else {
+            match self.find() {
+                Ok(found) => {
+                    self.files.retain(|name, _| found.contains_key(name));
+                    for (name, stamp) in found {
+                        self.look_at(name, stamp);
+                    }
+                    self.take(&mut scan);
+                    if self.held.is_empty() && self.accepted.is_empty() {
+                        let directory = self.settings.directory.display();
+                        scan.update.away =
+                            Some(format!("{directory} holds no bundle that can be taken"));
+                    }
+                }
+                Err(error) => {
+                    let directory = self.settings.directory.display();
+                    scan.update.away = Some(format!("{directory}: {error}"));
+                }
+            }
+        }
+        let held = self.held.iter();
+        scan.update.gateways = held
+            .map(|(gateway, (_, revision))| {
+                let update = GatewayUpdate {
+                    complete: Some(revision.clone()),
+                    incomplete: None,
+                };
+                (gateway.clone(), update)
+            })
+            .collect();
+        scan
+    }
+
+    /// Reads whom to trust, the identity and the keys beside the bundles.
+    fn look_at_conditions(&mut self, problems: &mut Vec<Problem>) -> Result<(), BundleStateError> {
+        let changed = self.conditions.changed(&self.settings, &self.state)?;
+        if let Some(conditions) = changed {
+            self.files.clear();
+            self.conditions = conditions;
+        }
+        problems.extend(self.conditions.problems());
+        Ok(())
+    }
+
+    /// Returns the bundles that there are, with their stamps.
+    fn find(&self) -> io::Result<BTreeMap<OsString, Stamp>> {
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(&self.settings.directory)? {
+            let name = entry?.file_name();
+            if !is_piece(&name) || name == *KEYS {
+                continue;
+            }
+            if let Found::File(stamp) = tree::look(&self.settings.directory.join(&name)) {
+                found.insert(name, stamp);
+            }
+            if found.len() > MAX_FILES {
+                return Err(io::Error::other(format!(
+                    "holds more than {MAX_FILES} bundles; remove those that are not needed"
+                )));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Examines a file, if it has changed.
+    fn look_at(&mut self, name: OsString, stamp: Stamp) {
+        let mut since = Instant::now();
+        if let Some(known) = self.files.get(&name).filter(|known| known.stamp == stamp) {
+            if !stamp.is_fresh() {
+                return;
+            }
+            since = known.since;
+        }
+        let path = self.settings.directory.join(&name);
+        let outcome = examine(
+            &path,
+            &Rules {
+                trusted: &self.conditions.trusted,
+                required: self.settings.required,
+                gateways: &self.settings.gateways,
+                identity: self.conditions.identity.as_ref(),
+                held: &|gateway| self.keys_of(gateway),
+            },
+        );
+        let file = ExaminedFile {
+            stamp,
+            since,
+            outcome,
+        };
+        self.files.insert(name, file);
+    }
+
+    /// Returns the key pairs that the host has of a Gateway.
+    fn keys_of(&self, gateway: &NamespacedName) -> Vec<KeyPair> {
+        let mut keys = self.conditions.keys.clone();
+        if let Some((_, revision)) = self.held.get(gateway) {
+            keys.extend(revision.packed.keys().to_vec());
+        }
+        keys.extend(self.accepted.get(gateway).into_iter().flatten().cloned());
+        keys
+    }
+
+    /// Takes what is to be taken, and reports on every file.
+    fn take(&mut self, scan: &mut BundleScan) {
+        let allowed = self.state.allowed().unwrap_or_default();
+        let mut reports: BTreeMap<OsString, BundleReport> = BTreeMap::new();
+        let mut good: BTreeMap<NamespacedName, Vec<OsString>> = BTreeMap::new();
+        for (name, file) in &self.files {
+            match &file.outcome {
+                Ok(bundle) => {
+                    let names = good.entry(bundle.gateway.clone()).or_default();
+                    names.push(name.clone());
+                }
+                Err(bad) => {
+                    let left = SETTLED.saturating_sub(file.since.elapsed());
+                    let report =
+                        BundleReport::of_bad(text(name), bad, bad.unfinished && !left.is_zero());
+                    if report.state == BundleFileState::Refused {
+                        let problem = problem(&report.file, bad.reason.clone());
+                        scan.update.problems.push(problem);
+                    } else {
+                        let again = scan.again.map_or(left, |again| again.min(left));
+                        scan.again = Some(again);
+                    }
+                    reports.insert(name.clone(), report);
+                }
+            }
+        }
+        for (gateway, names) in good {
+            let found = self.take_of(&gateway, &names, &allowed, scan);
+            reports.extend(names.into_iter().zip(found));
+        }
+        scan.files = reports.into_values().collect();
+    }
+
+    /// Takes what is to be taken of one Gateway. Returns a report on each of its files, which are good.
+    fn take_of(
+        &mut self,
+        gateway: &NamespacedName,
+        names: &[OsString],
+        allowed: &BTreeSet<String>,
+        scan: &mut BundleScan,
+    ) -> Vec<BundleReport> {
+        let taken = match self.state.taken(gateway) {
+            Ok(taken) => taken,
+            Err(error) => {
+                scan.update.problems.push(problem("", error.to_string()));
+                let refused = |why: &str| Standing::Older(why.to_owned());
+                let standing = refused(&error.to_string());
+                return self.reports(names, &vec![standing; names.len()]);
+            }
+        };
+        let good = |name: &OsString| self.files.get(name)?.outcome.as_ref().ok();
+        let candidates: Vec<Candidate> = names
+            .iter()
+            .filter_map(good)
+            .map(|bundle| Candidate {
+                sequence: bundle.sequence,
+                digest: bundle.digest.clone(),
+            })
+            .collect();
+        let mut standings = choose(taken.as_ref(), &candidates, allowed);
+        for (index, name) in names.iter().enumerate() {
+            let chosen = standings.get(index) == Some(&Standing::Chosen);
+            let file = self.files.get_mut(name);
+            let Some(Ok(bundle)) = file.map(|file| file.outcome.as_mut()) else {
+                continue;
+            };
+            // What is not served is not kept either; should it be chosen later, it is read once more.
+            let revision = bundle.revision.take();
+            if !chosen {
+                continue;
+            }
+            let digest = bundle.digest.clone();
+            if self
+                .held
+                .get(gateway)
+                .is_some_and(|(held, _)| *held == digest)
+            {
+                continue;
+            }
+            let Some(revision) = revision else {
+                self.files.remove(name);
+                scan.again = Some(Duration::ZERO);
+                continue;
+            };
+            let next = TakenBundle {
+                gateway: gateway.to_string(),
+                highest: taken
+                    .as_ref()
+                    .map_or(0, |taken| taken.highest)
+                    .max(bundle.sequence),
+                sequence: bundle.sequence,
+                digest: digest.clone(),
+            };
+            let (sequence, signers) = (bundle.sequence, bundle.signers.join(", "));
+            if taken.as_ref() != Some(&next)
+                && let Err(error) = self.state.take(gateway, &next)
+            {
+                // Were it served and not noted, an older one could follow it.
+                let why = format!("cannot be noted as taken: {error}");
+                scan.update.problems.push(problem(&text(name), why.clone()));
+                standings[index] = Standing::Older(why);
+                continue;
+            }
+            let file = text(name);
+            if next.sequence < next.highest {
+                tracing::warn!(%gateway, sequence, file, signers, "an older bundle is taken, as --allow-older says");
+            } else {
+                tracing::info!(%gateway, sequence, file, signers, "a bundle is taken");
+            }
+            scan.update.cause = format!("bundle {file}, sequence number {sequence}");
+            self.held.insert(gateway.clone(), (digest, revision));
+        }
+        for digest in allowed.iter().filter(|digest| {
+            let held = self.held.get(gateway);
+            held.is_some_and(|(held, _)| held == *digest)
+        }) {
+            // It is noted as taken; the allowance would only count for a later time.
+            let _ = self.state.disallow(digest);
+        }
+        self.reports(names, &standings)
+    }
+
+    fn reports(&self, names: &[OsString], standings: &[Standing]) -> Vec<BundleReport> {
+        let reports = names.iter().zip(standings).map(|(name, standing)| {
+            let bundle = self
+                .files
+                .get(name)
+                .and_then(|file| file.outcome.as_ref().ok());
+            let (state, reason) = match standing {
+                Standing::Chosen => (BundleFileState::Taken, String::new()),
+                Standing::Superseded => (BundleFileState::Superseded, String::new()),
+                Standing::Older(why) => (BundleFileState::Older, why.clone()),
+            };
+            BundleReport {
+                file: text(name),
+                state,
+                reason,
+                gateway: bundle
+                    .map(|one| one.gateway.to_string())
+                    .unwrap_or_default(),
+                sequence: bundle.map_or(0, |one| one.sequence),
+                digest: bundle.map(|one| one.digest.clone()).unwrap_or_default(),
+                revision: bundle
+                    .map(|one| one.manifest_revision.clone())
+                    .unwrap_or_default(),
+                signers: bundle.map(|one| one.signers.clone()).unwrap_or_default(),
+            }
+        });
+        reports.collect()
+    }
+}
+
+fn text(name: &OsStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+fn problem(file: &str, message: String) -> Problem {
+    Problem {
+        file: file.to_owned(),
+        line: None,
+        object: None,
+        severity: Severity::Error,
+        message,
+    }
+}

@@ -1,0 +1,69 @@
+//! The report on a file in the directory of bundles.
+
+use serde::{Deserialize, Serialize};
+
+use super::examine::BadBundle;
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleReport {
+    /// Name of the file.
+    pub file: String,
+    /// State of the file.
+    pub state: BundleFileState,
+    /// Reason for which it is not taken.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The Gateway, `namespace/name`; empty, as all below, where nothing of it is believed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub gateway: String,
+    /// The sequence number.
+    #[serde(default)]
+    pub sequence: u64,
+    /// Digest of the bundle; known of every file that is whole.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+    /// Revision of the manifest in it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub revision: String,
+    /// Identifiers of the trusted keys that have signed it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signers: Vec<String>,
+}
+
+impl BundleReport {
+    /// Returns the report on a bundle that is not good, which may be `unfinished`.
+    pub(super) fn of_bad(file: String, bad: &BadBundle, unfinished: bool) -> Self {
+        Self {
+            file,
+            state: if unfinished {
+                BundleFileState::Unfinished
+            } else {
+                BundleFileState::Refused
+            },
+            reason: bad.reason.clone(),
+            gateway: String::new(),
+            sequence: 0,
+            digest: bad.digest.clone(),
+            revision: String::new(),
+            signers: Vec::new(),
+        }
+    }
+}
+
+/// The state of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BundleFileState {
+    /// Its content is what the source wants.
+    Taken,
+    /// It is good, but there is one with a higher sequence number.
+    Superseded,
+    /// It is good, but older than one that was taken before.
+    Older,
+    /// It is not whole yet, and may still be written.
+    Unfinished,
+    /// It is not believed, or cannot be used.
+    Refused,
+}

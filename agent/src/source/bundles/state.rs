@@ -1,0 +1,290 @@
+//! The part of the state directory that decides which bundles a host takes: whom it trusts, who it is, what it took.
+//!
+//! | in `bundles/` | holds |
+//! |---|---|
+//! | `trusted/ID.pem` | a public key that may sign bundles, one in each file |
+//! | `identity` | the private key of this host, mode 0600; it is never printed and never leaves the host |
+//! | `taken/HASH.json` | the last bundle of a Gateway that was taken |
+//! | `allowed/DIGEST.allow` | a bundle that may be taken although it is older than another |
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sesame_files::open::{self, OpenError, Rule};
+use sesame_files::random;
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::bundle::sealed::HostIdentity;
+use sesame_proto::digest::sha256;
+use sesame_proto::signature::TrustedKeys;
+
+use crate::host::durable::{self, create_directory};
+
+const MAX_FILE_BYTES: u64 = 64 << 10;
+const KEY_SUFFIX: &str = ".pem";
+const ALLOWANCE_SUFFIX: &str = ".allow";
+const IDENTITY: &str = "identity";
+
+/// Reasons for which this state cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleStateError {
+    /// The system refuses.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A file must not be read.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A file holds something else.
+    #[error("{path}: {reason}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The reason, and what to do.
+        reason: String,
+    },
+}
+
+/// The last bundle of a Gateway that was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TakenBundle {
+    /// The Gateway, for people.
+    pub gateway: String,
+    /// The highest sequence number that was ever taken.
+    pub highest: u64,
+    /// The sequence number of the last one; lower than the highest after an older one was allowed.
+    pub sequence: u64,
+    /// The digest of the last one.
+    pub digest: String,
+}
+
+/// The directory of this state.
+#[derive(Clone, Debug)]
+pub struct BundleState {
+    root: PathBuf,
+}
+
+/// Returns true if a change of a file of this name may change which bundles are taken.
+pub fn is_state(name: &std::ffi::OsStr) -> bool {
+    let name = name.to_str().unwrap_or_default();
+    name == IDENTITY || name.ends_with(KEY_SUFFIX) || name.ends_with(ALLOWANCE_SUFFIX)
+}
+
+impl BundleState {
+    /// Opens this state below a state directory, which is created if needed. It has to be this user's: what another user
+    /// writes there, the agent could not read.
+    pub fn open(state_dir: &Path) -> Result<Self, BundleStateError> {
+        let this = rustix::process::geteuid().as_raw();
+        if let Ok(metadata) = fs::metadata(state_dir)
+            && metadata.uid() != this
+        {
+            let owner = metadata.uid();
+            return Err(BundleStateError::Content {
+                path: state_dir.to_owned(),
+                reason: format!(
+                    "belongs to user {owner}, who runs the agent; run this as that user: `sudo -u '#{owner}' sesame-agent …`"
+                ),
+            });
+        }
+        let root = state_dir.join("bundles");
+        for path in [
+            root.clone(),
+            root.join("trusted"),
+            root.join("taken"),
+            root.join("allowed"),
+        ] {
+            create_directory(&path).map_err(at(&path))?;
+        }
+        Ok(Self { root })
+    }
+
+    /// Returns the directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the keys that may sign bundles.
+    pub fn trusted(&self) -> Result<TrustedKeys, BundleStateError> {
+        let mut keys = TrustedKeys::default();
+        for path in self.files("trusted", KEY_SUFFIX)? {
+            let pem = open::read(&path, Rule::Own, MAX_FILE_BYTES)?;
+            keys.add_pem(&pem)
+                .map_err(|error| BundleStateError::Content {
+                    path,
+                    reason: error.to_string(),
+                })?;
+        }
+        Ok(keys)
+    }
+
+    /// Trusts these keys, besides those that are trusted already.
+    pub fn trust(&self, keys: &TrustedKeys) -> Result<(), BundleStateError> {
+        for (id, pem) in keys.to_pem() {
+            let path = self.root.join("trusted").join(format!("{id}{KEY_SUFFIX}"));
+            durable::replace_file(&path, pem.as_bytes()).map_err(at(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Trusts the key of this identifier no longer; returns false if it was not trusted.
+    pub fn distrust(&self, id: &str) -> Result<bool, BundleStateError> {
+        // Only a name that is there is removed, so that no name is taken for a path.
+        let name = format!("{id}{KEY_SUFFIX}");
+        for path in self.files("trusted", KEY_SUFFIX)? {
+            if path.file_name().is_some_and(|found| *found == *name) {
+                return remove(&path).map(|()| true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the identity of this host, if it has one.
+    pub fn identity(&self) -> Result<Option<HostIdentity>, BundleStateError> {
+        let path = self.root.join(IDENTITY);
+        let text = match open::read_text(&path, Rule::Own, MAX_FILE_BYTES) {
+            Ok(text) => text,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let identity = HostIdentity::parse(&text);
+        identity
+            .map(Some)
+            .map_err(|error| BundleStateError::Content {
+                path,
+                reason: error.to_string(),
+            })
+    }
+
+    /// Gives this host an identity, if it has none; returns it, and true if it is new.
+    pub fn create_identity(&self) -> Result<(HostIdentity, bool), BundleStateError> {
+        if let Some(identity) = self.identity()? {
+            return Ok((identity, false));
+        }
+        let path = self.root.join(IDENTITY);
+        let mut bytes = [0; 32];
+        random::fill(&mut bytes).map_err(at(&path))?;
+        let identity = HostIdentity::from_random(bytes);
+        durable::replace_file(&path, identity.stored().as_bytes()).map_err(at(&path))?;
+        Ok((identity, true))
+    }
+
+    /// Returns the bundle of a Gateway that was taken last.
+    pub fn taken(&self, gateway: &NamespacedName) -> Result<Option<TakenBundle>, BundleStateError> {
+        let path = self.taken_file(gateway);
+        let bytes = match open::read(&path, Rule::Own, MAX_FILE_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let taken = serde_json::from_slice(&bytes);
+        // An older bundle could be passed off for a new one if it did not count.
+        taken.map(Some).map_err(|error| BundleStateError::Content {
+            path,
+            reason: format!("is damaged ({error}); remove it to take any sequence number"),
+        })
+    }
+
+    /// Stores the bundle of a Gateway that is taken; it is on disk when this returns.
+    pub fn take(
+        &self,
+        gateway: &NamespacedName,
+        taken: &TakenBundle,
+    ) -> Result<(), BundleStateError> {
+        let path = self.taken_file(gateway);
+        let bytes = serde_json::to_vec(taken).map_err(|error| at(&path)(error.into()))?;
+        durable::replace_file(&path, &bytes).map_err(at(&path))
+    }
+
+    /// Returns the digests of the bundles that may be taken although they are older.
+    pub fn allowed(&self) -> Result<BTreeSet<String>, BundleStateError> {
+        let files = self.files("allowed", ALLOWANCE_SUFFIX)?;
+        let names = files.iter().filter_map(|path| path.file_name()?.to_str());
+        let digests = names.filter_map(|name| name.strip_suffix(ALLOWANCE_SUFFIX));
+        Ok(digests.map(str::to_owned).collect())
+    }
+
+    /// Allows a bundle of this digest, which is hexadecimal, to be taken although it is older.
+    pub fn allow(&self, digest: &str) -> Result<(), BundleStateError> {
+        let path = self.allowance(digest);
+        durable::replace_file(&path, b"").map_err(at(&path))
+    }
+
+    /// Withdraws such an allowance.
+    pub fn disallow(&self, digest: &str) -> Result<(), BundleStateError> {
+        remove(&self.allowance(digest))
+    }
+
+    fn allowance(&self, digest: &str) -> PathBuf {
+        let name = format!("{digest}{ALLOWANCE_SUFFIX}");
+        self.root.join("allowed").join(name)
+    }
+
+    fn taken_file(&self, gateway: &NamespacedName) -> PathBuf {
+        let mut name = sha256(gateway.to_string().as_bytes());
+        name.truncate(16);
+        self.root.join("taken").join(format!("{name}.json"))
+    }
+
+    fn files(&self, directory: &str, suffix: &str) -> Result<Vec<PathBuf>, BundleStateError> {
+        let directory = self.root.join(directory);
+        let mut files = crate::host::entries(&directory).map_err(at(&directory))?;
+        files.retain(|path| path.to_str().is_some_and(|path| path.ends_with(suffix)));
+        Ok(files)
+    }
+}
+
+fn remove(path: &Path) -> Result<(), BundleStateError> {
+    crate::host::remove_if_there(path).map_err(at(path))
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> BundleStateError {
+    let path = path.to_owned();
+    move |source| BundleStateError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_survives_and_what_is_damaged_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = BundleState::open(dir.path()).unwrap();
+        let (identity, new) = state.create_identity().unwrap();
+        assert!(new);
+        let (again, new) = BundleState::open(dir.path())
+            .unwrap()
+            .create_identity()
+            .unwrap();
+        assert!(!new && again.public() == identity.public());
+
+        let gateway = NamespacedName::new("default", "edge");
+        assert_eq!(state.taken(&gateway).unwrap(), None);
+        let taken = TakenBundle {
+            gateway: gateway.to_string(),
+            highest: 9,
+            sequence: 7,
+            digest: "00".to_owned(),
+        };
+        state.take(&gateway, &taken).unwrap();
+        assert_eq!(state.taken(&gateway).unwrap(), Some(taken));
+        fs::write(state.taken_file(&gateway), "{").unwrap();
+        let error = state.taken(&gateway).unwrap_err().to_string();
+        assert!(error.contains("is damaged"), "{error}");
+
+        state.allow("abc").unwrap();
+        assert_eq!(state.allowed().unwrap(), ["abc".to_owned()].into());
+        state.disallow("abc").unwrap();
+        assert!(state.allowed().unwrap().is_empty());
+        assert!(!state.distrust("../identity").unwrap());
+        assert!(state.trusted().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! `sesame-controller export`: a bundle of what is published of a Gateway.
+//!
+//! It reads what agents read, with the rights of whoever runs it, and writes nothing to the cluster.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use sesame_files::bundle::{self, BundleOrder, SUFFIX};
+use sesame_files::open::{self, Rule};
+use sesame_gateway_api::api::NamespacedName;
+use sesame_proto::bundle::BundleLabel;
+use sesame_proto::bundle::sealed::HostKey;
+use sesame_proto::keys::{self, KeyPair};
+use sesame_proto::schema::{Manifest, Snapshot};
+use sesame_proto::signature::SigningKeys;
+use sesame_proto::{bounds, shard};
+use sesame_published::names::{
+    DEFAULT_NAMESPACE, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY, MAX_KEY_SECRETS, SHARD_ENTRY,
+    key_secret_name, manifest_name, shard_name,
+};
+
+use crate::connection::ClusterConnection;
+
+/// Largest file of private keys.
+const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// Gateway that the bundle is of.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
+    gateway: NamespacedName,
+    /// File to write, named *.bundle.
+    #[arg(short = 'o', long = "file", value_name = "FILE")]
+    file: PathBuf,
+    /// File of Ed25519 private keys (PEM, PKCS#8), each of which signs.
+    #[arg(long, value_name = "FILE")]
+    signing_key: PathBuf,
+    /// Encrypt the Gateway's private keys to this host, as `sesame-agent identity` prints its public key; repeatable.
+    /// Without any, private keys are left out and no Secret is read.
+    #[arg(long = "recipient", value_name = "KEY")]
+    recipients: Vec<HostKey>,
+    /// Do so for every host in this file, too: a key a line; text after # is passed over.
+    #[arg(long, value_name = "FILE")]
+    recipients_file: Option<PathBuf>,
+    /// Sequence number, which has to be higher than that of the bundle before; milliseconds since 1970 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    sequence: Option<u64>,
+    /// Name of who made the bundle, for people.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    creator: String,
+    /// Description of what it is made from, for people; the namespace and manifest by default.
+    #[arg(long, value_name = "TEXT")]
+    origin: Option<String>,
+    /// Namespace in which the controller publishes.
+    #[arg(long, env = "SESAME_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
+    namespace: String,
+    /// Kubeconfig for the API server; by default $KUBECONFIG, ~/.kube/config, or the Pod's ServiceAccount.
+    #[arg(long, env = "SESAME_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+pub(super) fn main(args: &ExportArgs) -> Result<()> {
+    ensure!(
+        args.file
+            .to_str()
+            .is_some_and(|name| name.ends_with(SUFFIX)),
+        "-o {}: a host looks only at files named *{SUFFIX}",
+        args.file.display()
+    );
+    let at = || format!("--signing-key {}", args.signing_key.display());
+    let pem = open::read(&args.signing_key, Rule::Named, MAX_KEY_FILE_BYTES).with_context(at)?;
+    let signing = SigningKeys::from_pem(&pem).with_context(at)?;
+    let mut hosts = args.recipients.clone();
+    if let Some(path) = &args.recipients_file {
+        hosts.extend(bundle::read_recipients(path)?);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (snapshot, pairs) = runtime.block_on(read(args, !hosts.is_empty()))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let label = BundleLabel {
+        gateway: snapshot.gateway.clone(),
+        sequence: match args.sequence {
+            Some(sequence) => sequence,
+            None => u64::try_from(now.as_millis())?,
+        },
+        created: now.as_secs(),
+        creator: args.creator.clone(),
+        origin: match &args.origin {
+            Some(origin) => origin.clone(),
+            None => format!("{}/{}", args.namespace, manifest_name(&args.gateway)),
+        },
+    };
+    let sequence = label.sequence;
+    let bytes = bundle::make(&BundleOrder {
+        label,
+        snapshot: &snapshot,
+        pairs: &pairs,
+        hosts: &hosts,
+        signing: &signing,
+    })?;
+    bundle::write(&args.file, &bytes).with_context(|| args.file.display().to_string())?;
+    let keys = match (snapshot.keys.len(), hosts.len()) {
+        (0, _) => "no private keys".to_owned(),
+        (keys, 0) => format!("{keys} private keys left out"),
+        (keys, hosts) => format!("{keys} private keys encrypted to {hosts} hosts"),
+    };
+    writeln!(
+        std::io::stdout().lock(),
+        "{}: sequence number {sequence} of Gateway {}, {} bytes, {keys}",
+        args.file.display(),
+        args.gateway,
+        bytes.len()
+    )?;
+    Ok(())
+}
+
+/// Returns what is published, and the key pairs that it names if they are asked for.
+async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPair>)> {
+    let client = ClusterConnection::open(args.kubeconfig.clone())
+        .await?
+        .client;
+    let (gateway, namespace) = (&args.gateway, &args.namespace);
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let entry = async |name: &str, entry: &str| -> Result<(ConfigMap, Vec<u8>)> {
+        let at = || format!("ConfigMap {namespace}/{name}");
+        let object = config_maps.get(name).await.with_context(at)?;
+        let content = object.binary_data.as_ref().and_then(|all| all.get(entry));
+        let content = content.with_context(|| format!("{} has no {entry}", at()))?;
+        let content = content.0.clone();
+        Ok((object, content))
+    };
+    let name = manifest_name(gateway);
+    let (object, bytes) = entry(&name, MANIFEST_ENTRY).await?;
+    let manifest: Manifest = bounds::manifest(&bytes).with_context(|| name.clone())?;
+    shard::check(&manifest).with_context(|| name.clone())?;
+    ensure!(
+        manifest.gateway == format!("Gateway/{gateway}"),
+        "ConfigMap {namespace}/{name} is of {:?}",
+        manifest.gateway
+    );
+    let mut shards = BTreeMap::new();
+    for reference in manifest.config.iter().chain(&manifest.endpoints) {
+        let (_, bytes) = entry(&shard_name(gateway, &reference.name), SHARD_ENTRY).await?;
+        shards.insert(reference.name.clone(), bytes);
+    }
+    let snapshot = shard::join(&manifest, &shards)
+        .context("what is published does not fit together; a moment later it may")?;
+    if !with_keys || snapshot.keys.is_empty() {
+        return Ok((snapshot, Vec::new()));
+    }
+    let data = object.data.unwrap_or_default();
+    let count = data
+        .get(KEY_SECRETS_ENTRY)
+        .and_then(|count| count.parse().ok());
+    let count: usize = count.unwrap_or(0);
+    let secrets: Api<Secret> = Api::namespaced(client, namespace);
+    let mut held = Vec::new();
+    for index in 0..count.min(MAX_KEY_SECRETS) {
+        let name = key_secret_name(gateway, index);
+        let at = || format!("Secret {namespace}/{name}");
+        let secret = secrets.get(&name).await.with_context(at)?;
+        let bytes = secret.data.unwrap_or_default().remove(KEYS_ENTRY);
+        let bytes = bytes.with_context(|| format!("{} has no {KEYS_ENTRY}", at()))?;
+        held.extend(keys::decode(&bytes.0).with_context(at)?);
+    }
+    let pairs = named(&snapshot, &held)?;
+    Ok((snapshot, pairs))
+}
+
+/// Returns the key pairs that a snapshot names.
+fn named(snapshot: &Snapshot, held: &[KeyPair]) -> Result<Vec<KeyPair>> {
+    let pairs = snapshot.keys.iter().map(|named| {
+        let same = |pair: &&KeyPair| pair.name == named.name && pair.digest() == named.digest;
+        let pair = held.iter().find(same).cloned();
+        pair.with_context(|| {
+            format!(
+                "the key pair {} is not published yet; try again",
+                named.name
+            )
+        })
+    });
+    pairs.collect()
+}
+
+/// Parses `namespace/name`, or the name of a Gateway in the namespace `default`.
+fn gateway_name(text: &str) -> Result<NamespacedName, String> {
+    match text.split('/').collect::<Vec<_>>().as_slice() {
+        [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),
+        [namespace, name] if !name.is_empty() => Ok(NamespacedName::new(namespace, name)),
+        _ => Err(format!("{text:?}: expected NAMESPACE/NAME")),
+    }
+}

@@ -1,0 +1,149 @@
+//! Bundles as files: made of a snapshot, written as a whole, read within bounds.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use sesame_proto::bundle::sealed::{self, HostKey, SealError};
+use sesame_proto::bundle::{self, BundleError, BundleLabel, MAX_BYTES};
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::Snapshot;
+use sesame_proto::shard;
+use sesame_proto::signature::SigningKeys;
+
+use crate::open::{self, OpenError, Rule};
+use crate::random;
+
+/// End of the names of bundles. Files of other names in a directory of bundles are passed over.
+pub const SUFFIX: &str = ".bundle";
+/// Bytes of a file of public keys at most.
+const MAX_RECIPIENTS_BYTES: u64 = 4 << 20;
+
+/// Everything that a bundle is made of.
+#[derive(Debug)]
+pub struct BundleOrder<'a> {
+    /// The label; its Gateway is that of the snapshot.
+    pub label: BundleLabel,
+    /// The snapshot.
+    pub snapshot: &'a Snapshot,
+    /// The key pairs that it names; needed only where there are hosts.
+    pub pairs: &'a [KeyPair],
+    /// The hosts that the keys are for; without any, the keys are left out.
+    pub hosts: &'a [HostKey],
+    /// The keys that sign.
+    pub signing: &'a SigningKeys,
+}
+
+/// Reasons for which a bundle cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum MakeError {
+    /// The content cannot be a bundle.
+    #[error("the bundle {0}")]
+    Bundle(#[from] BundleError),
+    /// The keys cannot be encrypted.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The kernel has no random numbers.
+    #[error("no random numbers: {0}")]
+    Random(io::Error),
+}
+
+/// Makes the bytes of a bundle. With the same order and without hosts they are the same bytes.
+pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
+    let BundleOrder {
+        label,
+        snapshot,
+        pairs,
+        hosts,
+        signing,
+    } = order;
+    let sharded = shard::split(snapshot).map_err(BundleError::from)?;
+    let keys = if hosts.is_empty() || snapshot.keys.is_empty() {
+        None
+    } else {
+        let mut failed = None;
+        let mut random = |bytes: &mut [u8]| {
+            if let Err(error) = random::fill(bytes) {
+                failed.get_or_insert(error);
+            }
+        };
+        let sealed = sealed::seal(pairs, hosts, &label.gateway, label.sequence, &mut random)?;
+        match failed {
+            Some(error) => return Err(MakeError::Random(error)),
+            None => Some(sealed),
+        }
+    };
+    Ok(bundle::write(label, &sharded, keys.as_deref(), signing)?)
+}
+
+/// Reads the bytes of a bundle. Whoever wrote them need not be trusted, since nothing of them is believed unsigned.
+pub fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
+    open::read(path, Rule::Vouched, MAX_BYTES)
+}
+
+/// Reasons for which a file of hosts' public keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecipientsError {
+    /// The file must not be read.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A line holds something else.
+    #[error("{path}:{line}: {source}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line, from 1.
+        line: usize,
+        /// The reason.
+        source: SealError,
+    },
+}
+
+/// Reads the public keys of hosts, one a line; text after `#` is passed over.
+pub fn read_recipients(path: &Path) -> Result<Vec<HostKey>, RecipientsError> {
+    let text = open::read_text(path, Rule::Named, MAX_RECIPIENTS_BYTES)?;
+    let lines = text.lines().enumerate().filter_map(|(index, line)| {
+        let key = line.split('#').next().unwrap_or_default().trim();
+        (!key.is_empty()).then_some((index + 1, key))
+    });
+    lines
+        .map(|(line, key)| {
+            key.parse().map_err(|source| RecipientsError::Line {
+                path: path.to_owned(),
+                line,
+                source,
+            })
+        })
+        .collect()
+}
+
+/// Writes a file as a whole: its name appears when all of it is on disk. Half of it is a file that begins with a dot.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut part = std::ffi::OsString::from(".");
+    part.push(name);
+    part.push(".part");
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let part = parent.join(part);
+    // One that was left there may be somebody else's.
+    let _ = fs::remove_file(&part);
+    let written = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(&part)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written?;
+    File::open(&parent)?.sync_all()
+}

@@ -1,0 +1,112 @@
+//! The difference of two snapshots, by what people look for. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+
+use crate::digest::sha256;
+use crate::schema::Snapshot;
+
+/// The names by which two lists differ, each in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameDifference {
+    /// Names that only the second has.
+    pub added: Vec<String>,
+    /// Names that only the first has.
+    pub removed: Vec<String>,
+    /// Names that both have, with other content.
+    pub changed: Vec<String>,
+}
+
+/// The difference of two snapshots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BundleDifference {
+    /// Listeners by name.
+    pub listeners: NameDifference,
+    /// Virtual hosts by route table and domain.
+    pub virtual_hosts: NameDifference,
+    /// Backends by name.
+    pub backends: NameDifference,
+    /// Sets of endpoints by name.
+    pub endpoints: NameDifference,
+    /// Key pairs by name, compared by digest.
+    pub keys: NameDifference,
+    /// CA certificates by name.
+    pub trust_bundles: NameDifference,
+    /// True if addresses or the treatment of clients differ.
+    pub settings: bool,
+}
+
+/// Returns the difference from one snapshot to another.
+pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
+    let lists =
+        |named: fn(&Snapshot) -> BTreeMap<String, String>| compare(&named(from), &named(to));
+    BundleDifference {
+        listeners: lists(listeners),
+        virtual_hosts: lists(virtual_hosts),
+        backends: lists(|snapshot| {
+            by_name(snapshot.backends.iter().map(|one| (one.name.as_str(), one)))
+        }),
+        endpoints: lists(|snapshot| {
+            by_name(
+                snapshot
+                    .endpoints
+                    .iter()
+                    .map(|one| (one.name.as_str(), one)),
+            )
+        }),
+        keys: lists(|snapshot| by_name(snapshot.keys.iter().map(|one| (one.name.as_str(), one)))),
+        trust_bundles: lists(|snapshot| {
+            let bundles = snapshot.trust_bundles.iter();
+            by_name(bundles.map(|one| (one.name.as_str(), one)))
+        }),
+        settings: from.addresses != to.addresses || from.edge != to.edge,
+    }
+}
+
+fn listeners(snapshot: &Snapshot) -> BTreeMap<String, String> {
+    let ports = snapshot.ports.iter();
+    let listeners = ports.flat_map(|port| {
+        let place = format!("{} {}", port.transport, port.port);
+        let listeners = port.listeners.iter();
+        listeners.map(move |one| {
+            let content = sha256(&[place.as_bytes(), &one.encode_to_vec()].concat());
+            (one.name.clone(), content)
+        })
+    });
+    listeners.collect()
+}
+
+fn virtual_hosts(snapshot: &Snapshot) -> BTreeMap<String, String> {
+    let tables = snapshot.route_tables.iter();
+    let hosts = tables.flat_map(|table| {
+        let hosts = table.virtual_hosts.iter();
+        hosts.map(move |host| {
+            let name = format!("{} {}", table.name, host.domain);
+            (name, sha256(&host.encode_to_vec()))
+        })
+    });
+    hosts.collect()
+}
+
+fn by_name<'a, M: Message + 'a>(
+    all: impl Iterator<Item = (&'a str, &'a M)>,
+) -> BTreeMap<String, String> {
+    all.map(|(name, one)| (name.to_owned(), sha256(&one.encode_to_vec())))
+        .collect()
+}
+
+fn compare(from: &BTreeMap<String, String>, to: &BTreeMap<String, String>) -> NameDifference {
+    let names: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+    let mut difference = NameDifference::default();
+    for name in names {
+        let list = match (from.get(name), to.get(name)) {
+            (None, _) => &mut difference.added,
+            (_, None) => &mut difference.removed,
+            (before, after) if before != after => &mut difference.changed,
+            _ => continue,
+        };
+        list.push(name.clone());
+    }
+    difference
+}

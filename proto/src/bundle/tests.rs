@@ -1,0 +1,224 @@
+//! A bundle is taken as it was made, or not at all.
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::*;
+use crate::schema::{EndpointSet, Manifest, RouteTable, Snapshot, VirtualHost};
+use crate::shard::{Shard, Sharded, split};
+use crate::signature::{SigningKeys, TrustedKeys};
+
+const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
+    MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+    -----END PRIVATE KEY-----\n";
+const OTHER: &str = "-----BEGIN PRIVATE KEY-----\n\
+    MC4CAQAwBQYDK2VwBCIEIEzNCJsoXb2Wlk8vptbPp2xE6nuXazJ27Jqmp6w4pvW4\n\
+    -----END PRIVATE KEY-----\n";
+
+fn signing(pem: &str) -> SigningKeys {
+    SigningKeys::from_pem(pem.as_bytes()).unwrap()
+}
+
+fn trusted(pem: &str) -> TrustedKeys {
+    signing(pem).trusted()
+}
+
+fn snapshot() -> Snapshot {
+    let host = VirtualHost {
+        domain: "a.example.com".to_owned(),
+        ..VirtualHost::default()
+    };
+    Snapshot {
+        gateway: "Gateway/default/edge".to_owned(),
+        route_tables: vec![RouteTable {
+            name: "http/80".to_owned(),
+            virtual_hosts: vec![host],
+        }],
+        endpoints: vec![EndpointSet {
+            name: "Service/default/web/80".to_owned(),
+            endpoints: Vec::new(),
+        }],
+        ..Snapshot::default()
+    }
+}
+
+fn label() -> BundleLabel {
+    BundleLabel {
+        gateway: "Gateway/default/edge".to_owned(),
+        sequence: 7,
+        created: 1_700_000_000,
+        creator: "somebody".to_owned(),
+        origin: "manifests".to_owned(),
+    }
+}
+
+fn sharded() -> Sharded {
+    split(&snapshot()).unwrap()
+}
+
+fn made() -> Vec<u8> {
+    write(&label(), &sharded(), Some(b"keys"), &signing(PRIVATE)).unwrap()
+}
+
+fn refused(bytes: &[u8]) -> BundleError {
+    BundleFile::read(bytes).expect_err("refused")
+}
+
+#[test]
+fn what_is_written_is_read_and_the_same_input_gives_the_same_bytes() {
+    let bytes = made();
+    assert_eq!(bytes, made());
+    let file = BundleFile::read(&bytes).unwrap();
+    assert_eq!(*file.label(), label());
+    assert_eq!(file.keys(), Some(&b"keys"[..]));
+    assert_eq!(file.verify(&trusted(PRIVATE), 1).unwrap().stamp, 7);
+    let mut expected = snapshot();
+    crate::digest::canonicalize(&mut expected);
+    assert_eq!(file.snapshot().unwrap(), expected);
+}
+
+#[test]
+fn every_bit_and_every_length_counts() {
+    let bytes = made();
+    let trusted = trusted(PRIVATE);
+    for place in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[place] ^= 1;
+        let taken = BundleFile::read(&changed).and_then(|file| file.verify(&trusted, 1));
+        assert!(taken.is_err(), "byte {place}");
+    }
+    for length in 0..bytes.len() {
+        let error = refused(&bytes[..length]);
+        assert!(
+            matches!(error, BundleError::CutOff { .. }),
+            "{length}: {error}"
+        );
+        assert!(error.may_be_unfinished());
+    }
+    let longer = [&bytes[..], b"more"].concat();
+    assert_eq!(refused(&longer), BundleError::Trailing { extra: 4 });
+    assert_eq!(refused(b"PK\x03\x04"), BundleError::NoBundle);
+}
+
+#[test]
+fn a_newer_format_says_what_would_read_it() {
+    let mut bytes = made();
+    bytes[17] = 2;
+    let error = refused(&bytes);
+    assert_eq!(error, BundleError::Format { found: 2 });
+    let text = error.to_string();
+    assert!(
+        text.contains("format 2") && text.contains("reads format 1"),
+        "{text}"
+    );
+    assert!(text.contains("upgrade this host"), "{text}");
+}
+
+#[test]
+fn signers_are_counted_and_can_be_added() {
+    let bytes = made();
+    let both = signing(&[PRIVATE, OTHER].concat()).trusted();
+    let file = BundleFile::read(&bytes).unwrap();
+    assert!(file.verify(&trusted(OTHER), 1).is_err());
+    let error = file.verify(&both, 2).unwrap_err().to_string();
+    assert!(error.contains("--require-signers"), "{error}");
+    let more = add_signatures(&bytes, &signing(OTHER)).unwrap();
+    let signed = BundleFile::read(&more).unwrap();
+    assert_eq!(signed.verify(&both, 2).unwrap().signers.len(), 2);
+    assert_eq!(signed.digest(), file.digest());
+    assert_eq!(signed.snapshot(), file.snapshot());
+}
+
+#[test]
+fn shards_and_manifest_belong_together() {
+    let good = sharded();
+    let with = |change: &dyn Fn(&mut Sharded)| {
+        let mut sharded = good.clone();
+        change(&mut sharded);
+        write(&label(), &sharded, None, &signing(PRIVATE))
+    };
+    let told = |change: &dyn Fn(&mut Sharded), word: &str| {
+        let error = with(change).expect_err(word).to_string();
+        assert!(error.contains(word), "{error}");
+    };
+    told(
+        &|all| {
+            let shard = Shard {
+                name: "stray".to_owned(),
+                bytes: Bytes::from_static(b"x"),
+            };
+            all.shards.push(shard);
+        },
+        "does not belong",
+    );
+    told(&|all| drop(all.shards.pop()), "is missing");
+    told(&|all| all.shards.swap(0, 1), "order");
+    told(&|all| all.shards.push(all.shards[0].clone()), "twice");
+    told(
+        &|all| "Gateway/default/other".clone_into(&mut all.manifest.gateway),
+        "its header says",
+    );
+    told(
+        &|all| {
+            "../../etc/passwd".clone_into(&mut all.manifest.config[0].name);
+            "../../etc/passwd".clone_into(&mut all.shards[0].name);
+        },
+        "is not a plain name",
+    );
+    told(&|all| all.manifest.format = 9, "manifest format 9");
+    told(
+        &|all| all.shards[0].bytes = vec![0; crate::shard::MAX_STORED_BYTES + 1].into(),
+        "more than the",
+    );
+    // Digests of parts are right and those of the revision wrong.
+    let forged = with(&|all| "0".repeat(64).clone_into(&mut all.manifest.revision)).unwrap();
+    assert!(BundleFile::read(&forged).unwrap().snapshot().is_err());
+    let empty = Sharded {
+        manifest: Manifest::default(),
+        shards: Vec::new(),
+    };
+    assert!(write(&label(), &empty, None, &signing(PRIVATE)).is_err());
+}
+
+#[test]
+fn labels_are_plain_text_and_nothing_unknown_is_passed_over() {
+    for (creator, sequence) in [("a\u{1b}[2J", 1), ("", 0), (&"x".repeat(600), 1)] {
+        let label = BundleLabel {
+            creator: creator.to_owned(),
+            sequence,
+            ..label()
+        };
+        assert!(write(&label, &sharded(), None, &signing(PRIVATE)).is_err());
+    }
+    // A field that this format does not have could be one that protects.
+    let bytes = made();
+    let length = u32::from_be_bytes(bytes[18..22].try_into().unwrap()) as usize;
+    let header = BundleHeader::decode(&bytes[22..22 + length]).unwrap();
+    let mut longer = header.encode_to_vec();
+    longer.extend([0xf8, 0x07, 0x01]);
+    let mut changed = bytes[..18].to_vec();
+    changed.extend(u32::try_from(longer.len()).unwrap().to_be_bytes());
+    changed.extend(longer);
+    changed.extend(&bytes[22 + length..]);
+    let error = refused(&changed).to_string();
+    assert!(
+        error.contains("has fields that format 1 does not have"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_difference_names_what_differs() {
+    let from = snapshot();
+    let mut to = snapshot();
+    to.route_tables[0].virtual_hosts[0].domain = "b.example.com".to_owned();
+    to.endpoints[0].endpoints.push(crate::schema::Endpoint {
+        address: "192.0.2.1".to_owned(),
+        port: 80,
+    });
+    let found = difference(&from, &to);
+    assert_eq!(found.virtual_hosts.added, ["http/80 b.example.com"]);
+    assert_eq!(found.virtual_hosts.removed, ["http/80 a.example.com"]);
+    assert_eq!(found.endpoints.changed, ["Service/default/web/80"]);
+    assert_eq!(difference(&from, &from), BundleDifference::default());
+}

@@ -1,0 +1,66 @@
+//! Signatures of several keys over one statement, counted.
+
+use std::collections::BTreeSet;
+
+use ring::signature::{ED25519, UnparsedPublicKey};
+
+use super::{SignatureError, Statement, TrustedKeys, id, list, parse};
+use crate::keys::hex;
+
+impl TrustedKeys {
+    /// Returns the good signatures of trusted keys, of which there have to be so many, by different keys.
+    pub fn verify_by(
+        &self,
+        required: usize,
+        statement: &Statement<'_>,
+        stored: Option<&[u8]>,
+    ) -> Result<GoodSignatures, SignatureError> {
+        let stored = stored.ok_or(SignatureError::Missing)?;
+        let (stamp, signatures) = parse(stored)?;
+        let message = statement.message(stamp);
+        let (mut wrong, mut signers) = (None, BTreeSet::new());
+        for (signer, signature) in &signatures {
+            for key in self.0.iter().filter(|key| id(&key[..]) == *signer) {
+                match UnparsedPublicKey::new(&ED25519, key).verify(&message, signature) {
+                    Ok(()) => {
+                        signers.insert(hex(&id(key)));
+                    }
+                    Err(_) => wrong = Some(hex(&id(key))),
+                }
+            }
+        }
+        let found = signers.len();
+        match wrong {
+            _ if found > 0 && found >= required => Ok(GoodSignatures {
+                stamp,
+                signers: signers.into_iter().collect(),
+            }),
+            Some(key) => Err(SignatureError::Wrong { key }),
+            None if found > 0 => Err(SignatureError::TooFew {
+                found,
+                signers: list(signers.into_iter()),
+                required,
+            }),
+            None => Err(SignatureError::Stranger {
+                signers: list(signatures.iter().map(|(signer, _)| hex(signer))),
+                trusted: self.names(),
+            }),
+        }
+    }
+}
+
+/// Signatures by trusted keys that are good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoodSignatures {
+    /// The stamp that they share.
+    pub stamp: u64,
+    /// The identifiers of the keys, each once.
+    pub signers: Vec<String>,
+}
+
+/// Returns the identifiers of the keys that have signed, whether they are trusted or not, unchecked.
+pub fn signers(stored: &[u8]) -> Vec<String> {
+    let signatures = parse(stored).map(|(_, signatures)| signatures);
+    let signatures = signatures.unwrap_or_default();
+    signatures.iter().map(|(signer, _)| hex(signer)).collect()
+}
