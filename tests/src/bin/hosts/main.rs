@@ -37,8 +37,13 @@ struct Arguments {
     init: Option<i32>,
 }
 
-/// Scenarios by name; each panics if something is wrong.
-const SCENARIOS: &[(&str, fn(&Packages))] = &[
+/// Scenario, which panics if something is wrong.
+type Scenario = fn(&Packages);
+/// Part of a scenario, in the network of its machine.
+type Part = fn(&Inside);
+
+/// Scenarios by name.
+const SCENARIOS: &[(&str, Scenario)] = &[
     ("packages", checks::packages),
     ("units", checks::units),
     ("life", life::scenario),
@@ -47,7 +52,7 @@ const SCENARIOS: &[(&str, fn(&Packages))] = &[
 ];
 
 /// The parts of scenarios that send requests.
-const PARTS: &[(&str, fn(&Inside))] = &[
+const PARTS: &[(&str, Part)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),
     ("serve", reboot::serve),
