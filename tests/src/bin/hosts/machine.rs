@@ -134,7 +134,12 @@ impl Drop for Machine {
         let _ = self.nspawn.wait();
         clear(&self.directory);
         for group in groups(&self.name) {
-            remove_group(&group);
+            // The kernel is still at the end of its processes.
+            let begun = Instant::now();
+            while group.exists() && begun.elapsed() < Duration::from_secs(10) {
+                remove_group(&group);
+                std::thread::sleep(Duration::from_millis(50));
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ struct Arguments {
 /// Scenario, which panics if something is wrong.
 type Scenario = fn(&Packages);
 /// Part of a scenario, in the network of its machine.
-type Part = fn(&Inside);
+type ScenarioPart = fn(&Inside);
 
 /// Scenarios by name.
 const SCENARIOS: &[(&str, Scenario)] = &[
@@ -52,7 +52,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 ];
 
 /// The parts of scenarios that send requests.
-const PARTS: &[(&str, Part)] = &[
+const PARTS: &[(&str, ScenarioPart)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),
     ("serve", reboot::serve),
