@@ -21,6 +21,7 @@ use super::engine::Known;
 use super::observed::{AllObserved, newest};
 use super::report::compose::{self, Facts};
 use super::report::{AgentReport, Report, expiry, health};
+use super::reload::{LiveSettings, ReloadRequest};
 use super::server::{self, CommandQueues};
 use super::{AGENT_SOCKET, RunOptions, Source};
 use crate::envoy::restart;
@@ -34,6 +35,9 @@ pub(super) struct Inputs {
     pub(super) stopping: Arc<AtomicBool>,
     /// Takes requests to end the agent together with its Envoys, with the time that connections have.
     pub(super) stops: mpsc::Sender<Duration>,
+    /// Takes requests to read the settings again.
+    pub(super) reloads: mpsc::Sender<ReloadRequest>,
+    pub(super) live: watch::Receiver<LiveSettings>,
     /// Ways to the API server, where the source is a cluster.
     pub(super) clients: Option<Clients>,
 }
@@ -58,13 +62,21 @@ impl Services {
             queues,
             stopping,
             stops,
+            reloads,
+            live,
             clients,
         } = inputs;
         let mut tasks = JoinSet::new();
         let socket = directories.runtime().join(AGENT_SOCKET);
         let listener = server::bind(&socket)
             .with_context(|| format!("cannot listen on {}", socket.display()))?;
-        let report = reports(options, known.clone(), observed.clone(), stopping);
+        let report = reports(
+            options,
+            known.clone(),
+            observed.clone(),
+            stopping,
+            live.clone(),
+        );
         let report = Arc::new(report);
         if let Some(address) = options.health_address {
             let listener = TcpListener::bind(address)
@@ -73,14 +85,17 @@ impl Services {
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
         let state_dir = directories.state().to_owned();
-        tasks.spawn(server::serve(listener, report, state_dir, queues, stops));
+        let doors = server::Doors {
+            queues,
+            stops,
+            reloads,
+            live: live.clone(),
+        };
+        tasks.spawn(server::serve(listener, report, state_dir, doors));
         tasks.spawn(expiry::log(observed.clone()));
         let reporter = match (&options.source, clients) {
             (Source::Cluster(settings), Some(clients)) => {
-                let addresses = host_addresses::usable(&options.report_addresses);
-                Some(Reporter::start(
-                    settings, &addresses, clients, known, observed,
-                ))
+                Some(Reporter::start(settings, live, clients, known, observed))
             }
             _ => None,
         };
@@ -108,6 +123,7 @@ fn reports(
     known: watch::Receiver<Known>,
     observed: watch::Receiver<AllObserved>,
     stopping: Arc<AtomicBool>,
+    live: watch::Receiver<LiveSettings>,
 ) -> impl Fn(bool) -> Report + Send + Sync + 'static {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -117,11 +133,15 @@ fn reports(
     };
     let source = options.source.report();
     let resolve = options.resolve.clone();
-    let host_addresses: Vec<String> = host_addresses::usable(&options.report_addresses)
-        .iter()
-        .map(IpAddr::to_string)
-        .collect();
+    let reported = |told: &[IpAddr]| -> Vec<String> {
+        let usable = host_addresses::usable(told).into_iter();
+        usable.map(|ip| ip.to_string()).collect()
+    };
+    let told = options.report_addresses.clone();
+    let host_addresses = reported(&told);
     move |with_objects| {
+        let live = live.borrow().clone();
+        let changed = (live.report_addresses != told).then(|| reported(&live.report_addresses));
         // Copied out, so that a slow caller holds nothing up.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
@@ -136,7 +156,9 @@ fn reports(
                 known: &known,
                 resolve: &resolve,
                 observed: &observed,
-                host_addresses: &host_addresses,
+                host_addresses: changed.as_ref().unwrap_or(&host_addresses),
+                hints: live.hints(),
+                warnings: live.warnings(),
                 moves_connections: restart::moves_connections(),
                 now: Timestamp::now(),
             },

@@ -5,7 +5,6 @@
 //! newest is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,8 +19,10 @@ use tokio::time::Instant;
 
 use super::Clients;
 use super::host_status::{host_status, unserved_status, whole_seconds};
+use crate::run::addresses::host as host_addresses;
 use crate::run::engine::Known;
 use crate::run::observed::AllObserved;
+use crate::run::reload::LiveSettings;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
 use crate::source::cluster::{Settings, describe_error};
@@ -44,12 +45,13 @@ pub(in crate::run) struct Reporter {
 impl Reporter {
     pub(in crate::run) fn start(
         settings: &Settings,
-        host_addresses: &[IpAddr],
+        mut live: watch::Receiver<LiveSettings>,
         clients: Clients,
         known: watch::Receiver<Known>,
         observed: watch::Receiver<AllObserved>,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
+        let host_addresses = reported(&mut live);
         let report_loop = ReportLoop {
             settings: settings.clone(),
             clients,
@@ -57,7 +59,8 @@ impl Reporter {
             all: observed,
             followed: BTreeMap::new(),
             told: BTreeMap::new(),
-            host_addresses: host_addresses.iter().map(IpAddr::to_string).collect(),
+            live,
+            host_addresses,
         };
         Self {
             stop,
@@ -77,6 +80,13 @@ impl Reporter {
     }
 }
 
+/// Returns the addresses where clients reach this host, by the settings that there are now.
+fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
+    let told = live.borrow_and_update().report_addresses.clone();
+    let usable = host_addresses::usable(&told).into_iter();
+    usable.map(|ip| ip.to_string()).collect()
+}
+
 /// The report that was written last.
 struct Written {
     status: GatewayAgentStatus,
@@ -92,6 +102,7 @@ struct ReportLoop {
     /// Receivers of its own, which remember what was looked at.
     followed: AllObserved,
     told: BTreeMap<NamespacedName, Written>,
+    live: watch::Receiver<LiveSettings>,
     host_addresses: Vec<String>,
 }
 
@@ -141,6 +152,9 @@ impl ReportLoop {
 
     /// Follows the Gateways that there are now.
     fn follow(&mut self) {
+        if self.live.has_changed().unwrap_or(false) {
+            self.host_addresses = reported(&mut self.live);
+        }
         let all = self.all.borrow_and_update();
         self.followed.retain(|name, followed| {
             all.get(name)
@@ -170,9 +184,17 @@ impl ReportLoop {
             }
             futures::future::select_all(any).await;
         };
+        // Marked as seen when the loop follows it.
+        let mut live = self.live.clone();
+        let newer = async {
+            if live.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
             () = any => {}
             _ = self.known.changed() => {}
+            () = newer => {}
             _ = self.all.changed() => {}
             _ = self.clients.changed() => {}
         }

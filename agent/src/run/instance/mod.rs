@@ -29,6 +29,7 @@ use super::commands::QueuedCommand;
 use super::directories::GatewayDirectories;
 use super::engine::Known;
 use super::observed::Observed;
+use super::reload::LiveSettings;
 use super::shutdown::Ending;
 use super::target::Target;
 use crate::envoy::process::launch::Launcher;
@@ -54,6 +55,8 @@ pub(super) struct Settings {
     pub(super) launcher: Launcher,
     /// Counts how often somebody has accepted that no Gateway is left.
     pub(super) released: watch::Sender<u64>,
+    /// Settings that may change while the agent runs.
+    pub(super) live: watch::Receiver<LiveSettings>,
 }
 
 impl Instance {
@@ -67,8 +70,10 @@ impl Instance {
     ) {
         let mut targets = TargetReceiver::new(self.gateway.clone(), known, first);
         let state = self.directories.state.clone();
-        let options = &self.settings.options;
-        let (most_removed, hold) = (options.most_removed, options.hold);
+        let (most_removed, hold) = {
+            let live = self.settings.live.borrow();
+            (live.most_removed, live.hold)
+        };
         let selector = TargetSelector::new(targets.newest(), state, most_removed, hold);
         let started = loop {
             match self.start(selector.selected()).await {

@@ -16,6 +16,7 @@ use super::{Instance, RETRY};
 use crate::envoy::{State, Supervisor, locate};
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{Observed, STOPPED};
+use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::run::target::Target;
 use crate::xds::tcp_addresses;
@@ -38,6 +39,8 @@ pub(super) struct Serving {
     /// State of Envoy that was followed last.
     state: State,
     stop: watch::Receiver<Option<Ending>>,
+    /// Settings that may change while the agent runs.
+    live: watch::Receiver<LiveSettings>,
 }
 
 /// Something that an instance waits for.
@@ -49,6 +52,8 @@ enum Event {
     Recheck,
     /// Time to look whether a port has become free.
     Probe,
+    /// Settings have changed.
+    Settings,
     /// Anything that the next round sees by itself.
     Round,
     Stop,
@@ -80,6 +85,7 @@ impl Serving {
             states: supervisor.state(),
             state: State::Starting { pid: None },
             stop,
+            live: instance.settings.live.clone(),
             instance,
             supervisor,
         }
@@ -99,6 +105,7 @@ impl Serving {
                 Event::Target(target) => self.unpublished |= self.selector.follow(target),
                 Event::Recheck => self.unpublished |= self.selector.recheck(),
                 Event::Probe => self.unpublished |= self.publisher.probe(),
+                Event::Settings => self.unpublished |= self.take_settings(),
                 Event::Round => {}
                 Event::Stop => break,
             }
@@ -165,11 +172,21 @@ impl Serving {
                 Err(EngineGone) => Event::Stop,
             },
             _ = self.states.changed() => Event::Round,
+            Ok(()) = self.live.changed() => Event::Settings,
             () = until(self.selector.next()) => Event::Recheck,
             _ = self.stop.wait_for(Option::is_some) => Event::Stop,
             () = tokio::time::sleep(RETRY), if retry => Event::Round,
             () = until(self.publisher.next_probe()) => Event::Probe,
         }
+    }
+
+    /// Judges what is held by the settings that there are now. Returns whether another target was selected.
+    fn take_settings(&mut self) -> bool {
+        let (most_removed, hold) = {
+            let live = self.live.borrow_and_update();
+            (live.most_removed, live.hold)
+        };
+        self.selector.hold_by(most_removed, hold)
     }
 
     /// Carries out a command.

@@ -98,6 +98,14 @@ impl TargetSelector {
         lets
     }
 
+    /// Holds by other limits from now on. Returns whether that lets the target of the source through.
+    pub(super) fn hold_by(&mut self, most_removed: u8, pause: Duration) -> bool {
+        if !self.guard.set(most_removed, pause) {
+            return false;
+        }
+        self.recheck()
+    }
+
     /// Selects the target that is held. Returns the reply.
     pub(super) fn accept(&mut self) -> &'static str {
         if !self.guard.open() {

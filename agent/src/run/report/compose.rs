@@ -29,6 +29,10 @@ pub(in crate::run) struct Facts<'a> {
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
     /// Addresses of the host, for listeners on all of them.
     pub(in crate::run) host_addresses: &'a [String],
+    /// Hints on the settings.
+    pub(in crate::run) hints: Vec<String>,
+    /// Warnings of the settings.
+    pub(in crate::run) warnings: Vec<String>,
     /// True if the kernel moves the waiting connections of a socket that closes to another socket of its port.
     pub(in crate::run) moves_connections: bool,
     /// Time of the report, for certificates that expire.
@@ -49,6 +53,8 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         transitions,
         observed,
         host_addresses,
+        hints: hints_on_settings,
+        warnings: warnings_of_settings,
         moves_connections,
         now,
     } = facts;
@@ -131,7 +137,11 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
     Report {
         healthy: reasons.is_empty(),
         reasons,
-        warnings: warnings.into_iter().map(|(_, message)| message).collect(),
+        warnings: warnings
+            .into_iter()
+            .map(|(_, message)| message)
+            .chain(warnings_of_settings.iter().cloned())
+            .collect(),
         agent: agent.clone(),
         source: SourceReport {
             available: known.available,
@@ -139,11 +149,11 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             problems: known.problems.to_vec(),
             ..source.clone()
         },
-        hints: if *moves_connections || gateways.is_empty() {
-            Vec::new()
-        } else {
-            vec![NOT_PARKED.to_owned()]
-        },
+        hints: (!*moves_connections && !gateways.is_empty())
+            .then(|| NOT_PARKED.to_owned())
+            .into_iter()
+            .chain(hints_on_settings.iter().cloned())
+            .collect(),
         gateways,
         objects: if with_objects {
             objects(&programmed, transitions, observed)
