@@ -3,11 +3,13 @@
 //! The flow is `source` (where snapshots come from) → the crate `sesame-render` (pure: snapshot to Envoy resources) →
 //! `apply` (files, order, last-accepted state) → `envoy` (process, admin socket); `quarantine` finds what Envoy refuses, and `publish` is the loop
 //! that publishes the rest.
-//! `run` ties them together, `cli` is what people call. Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ←
-//! `quarantine` ← `publish` ← `run` ← `cli`; `source` imports `host` alone.
+//! `run` ties them together, `doctor` and `collect` look at a host, `cli` is what people call. Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ←
+//! `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`; `source` imports `host` alone.
 
 pub mod apply;
 pub mod cli;
+mod collect;
+pub mod doctor;
 pub mod envoy;
 pub mod host;
 pub mod publish;

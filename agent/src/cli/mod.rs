@@ -6,6 +6,8 @@
 mod agent;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod collect;
+mod doctor;
 mod drain;
 mod envoy;
 mod history;
@@ -30,6 +32,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
@@ -83,6 +86,10 @@ enum Command {
     Rollback(history::RollbackArgs),
     /// Follow the source again after a rollback.
     Resume,
+    /// Tell whether this host is fit to serve, and how to mend what is not.
+    Doctor(doctor::DoctorArgs),
+    /// Collect what a bug report needs into one file, without keys and tokens.
+    Collect(collect::CollectArgs),
     /// Apply a revision that is held because it removes too much.
     Accept,
     /// Start Envoys for an agent in another container or unit, and end them when it is stopped.
@@ -109,6 +116,7 @@ impl Command {
     fn tells_settings(&self, config: &ConfigArgs) -> bool {
         match self {
             Self::Validate(args) => args.is_of_settings(config),
+            Self::Doctor(_) | Self::Collect(_) => true,
             _ => false,
         }
     }
@@ -151,8 +159,11 @@ pub fn main() -> ExitCode {
         command,
     } = parsed.unwrap_or_else(|error| {
         // They may be why something is missing, or contradicts something.
-        if !loaded.accepted.is_empty() || !loaded.faults.is_empty() {
+        if error.use_stderr() {
             note_settings(&loaded);
+        }
+        if !loaded.faults.is_empty() && error.kind() == ErrorKind::MissingRequiredArgument {
+            std::process::exit(EXIT_USAGE.into());
         }
         error.exit()
     });
@@ -181,6 +192,8 @@ pub fn main() -> ExitCode {
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),
+        Command::Doctor(args) => doctor::main(&agent, &args, &loaded),
+        Command::Collect(args) => collect::main(&agent, &args, &loaded),
         Command::Reload => reload::main(&agent),
         Command::Resume => agent::command(&agent, InstanceCommand::Resume),
         Command::Accept => agent::command(&agent, InstanceCommand::Accept),
@@ -207,7 +220,7 @@ pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
 fn note_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());
-    } else if let Some(path) = &loaded.path {
+    } else if let Some(path) = loaded.path.as_ref().filter(|_| !loaded.accepted.is_empty()) {
         output::note(&format!("settings of {} count, too", path.display()));
     }
 }

@@ -55,8 +55,7 @@ pub(super) fn parse_with(
         }
     }
     let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    cli.agent.runtime_dir_named =
-        named(&matches, "runtime_dir") && !added.contains("runtime-dir");
+    cli.agent.runtime_dir_named = named(&matches, "runtime_dir") && !added.contains("runtime-dir");
     let state = settings.iter().find(|entry| entry.key == "state-dir");
     let state = state.and_then(|entry| entry.arguments.first()?.split_once('='));
     cli.agent.state_dir_in_file = state.map(|(_, directory)| directory.into());

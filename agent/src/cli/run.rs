@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory as _};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, CommandFactory as _};
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::resolve;
 
 use super::Cli;
 use super::envoy::EnvoyArgs;
 use super::host::HostArgs;
+use super::settings;
 use super::settings::effective::effective;
 use super::settings::reader::SettingsReader;
-use super::settings;
 use super::source::SourceArgs;
 use crate::run::reload::Reading;
 use crate::run::{self, DEFAULT_STATE_DIR, OnStop, RunOptions};

@@ -12,7 +12,7 @@ use super::settings::LoadedSettings;
 use super::settings::arguments::in_one_line;
 use super::settings::effective::effective;
 use super::{Cli, Command, EXIT_WRONG, options, run};
-use crate::run::reload::{LIVE, SettingOrigin, Setting};
+use crate::run::reload::{LIVE, Setting, SettingOrigin};
 
 /// The outcome.
 #[derive(Debug, Serialize)]
@@ -92,7 +92,10 @@ fn text(outcome: &SettingsOutcome) -> String {
         let by = if *live { "reload" } else { "restart" };
         table.add_row([setting.key.clone(), value, from, by.to_owned()]);
     }
-    let errors = outcome.errors.iter().map(|error| format!("error: {error}\n"));
+    let errors = outcome
+        .errors
+        .iter()
+        .map(|error| format!("error: {error}\n"));
     let verdict = if outcome.valid { "valid" } else { "not valid" };
     format!("{table}\n{}{verdict}\n", errors.collect::<String>())
 }

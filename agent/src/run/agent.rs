@@ -74,7 +74,13 @@ pub(super) async fn run(reading: Reading, reader: Arc<dyn ReadSettings>) -> anyh
     };
     let services = Services::start(&options, &directories, inputs).await?;
     let settings = live.subscribe();
-    tokio::spawn(reload::serve(reader, started, live, hangups, reload_requests));
+    tokio::spawn(reload::serve(
+        reader,
+        started,
+        live,
+        hangups,
+        reload_requests,
+    ));
     let told = std::pin::pin!(shutdown::told(requests));
     let ending = match serve(&mut gateways, known, told).await? {
         Some(grace) => Ending::Drain(grace),

@@ -143,7 +143,12 @@ impl Directories {
 
     /// Returns the process ids of the Envoys that an earlier agent left, as far as it noted them.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
-        fs::read_dir(self.runtime.join("gateways"))
+        Self::envoys_below(&self.runtime)
+    }
+
+    /// Returns the process ids of the Envoys below a runtime directory that an agent may be using.
+    pub(super) fn envoys_below(runtime: &Path) -> Vec<u32> {
+        fs::read_dir(runtime.join("gateways"))
             .into_iter()
             .flatten()
             .flatten()

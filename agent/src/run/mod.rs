@@ -23,6 +23,7 @@ mod directories;
 mod engine;
 mod gateways;
 pub mod history;
+pub(crate) mod inspect;
 mod instance;
 mod lifecycle;
 mod observed;

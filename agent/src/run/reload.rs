@@ -138,7 +138,11 @@ impl LiveSettings {
     pub(super) fn warnings(&self) -> Vec<String> {
         let refused = self.refused.iter();
         refused
-            .map(|why| format!("the settings were not taken, and the agent could not start with them: {why}"))
+            .map(|why| {
+                format!(
+                    "the settings were not taken, and the agent could not start with them: {why}"
+                )
+            })
             .collect()
     }
 }
@@ -219,8 +223,12 @@ fn take(
 /// `started` and does not. Pure.
 fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded {
     let is_live = |key: &&str| LIVE.contains(key);
-    let (applied, _) = differences(before, now).into_iter().partition::<Vec<_>, _>(is_live);
-    let (_, waiting) = differences(started, now).into_iter().partition::<Vec<_>, _>(is_live);
+    let (applied, _) = differences(before, now)
+        .into_iter()
+        .partition::<Vec<_>, _>(is_live);
+    let (_, waiting) = differences(started, now)
+        .into_iter()
+        .partition::<Vec<_>, _>(is_live);
     let owned = |keys: Vec<&str>| keys.into_iter().map(str::to_owned).collect();
     Reloaded {
         applied: owned(applied),
@@ -235,7 +243,8 @@ fn differences<'a>(one: &'a [Setting], other: &'a [Setting]) -> BTreeSet<&'a str
         found.map(|setting| setting.values.as_slice())
     };
     let keys = one.iter().chain(other).map(|setting| setting.key.as_str());
-    keys.filter(|key| values(one, key) != values(other, key)).collect()
+    keys.filter(|key| values(one, key) != values(other, key))
+        .collect()
 }
 
 #[cfg(test)]
@@ -253,8 +262,16 @@ mod tests {
 
     #[test]
     fn what_can_change_does_and_the_rest_waits_until_it_is_as_it_was_at_the_start() {
-        let started = settings(&[("log", "info"), ("port-map", "80:8080"), ("on-stop", "leave")]);
-        let first = settings(&[("log", "debug"), ("port-map", "80:8081"), ("on-stop", "leave")]);
+        let started = settings(&[
+            ("log", "info"),
+            ("port-map", "80:8080"),
+            ("on-stop", "leave"),
+        ]);
+        let first = settings(&[
+            ("log", "debug"),
+            ("port-map", "80:8081"),
+            ("on-stop", "leave"),
+        ]);
         let reloaded = compare(&started, &started, &first);
         assert_eq!(reloaded.applied, ["log"]);
         assert_eq!(reloaded.needs_restart, ["port-map"]);

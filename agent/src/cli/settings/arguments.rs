@@ -1,6 +1,7 @@
 //! Entries of a settings file as arguments of the command line, so that the same parsers judge both. Pure.
 
-use clap::{Arg, ArgAction, Command};
+use clap::builder::Resettable;
+use clap::{Arg, ArgAction, Command, Id};
 
 use super::file::{SettingEntry, SettingFault, SettingValue};
 
@@ -22,18 +23,26 @@ pub(crate) struct AcceptedSetting {
 pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     let run = program.find_subcommand("run");
     let own = run.into_iter().flat_map(Command::get_arguments);
-    let logging = program
-        .get_arguments()
-        .filter(|option| option.get_long().is_some_and(|name| name.starts_with("log")));
-    own.chain(logging)
-        .filter(|option| option.get_long().is_some_and(|name| !NOT_HERE.contains(&name)))
+    let logging = program.get_arguments().filter(|option| {
+        option
+            .get_long()
+            .is_some_and(|name| name.starts_with("log"))
+    });
+    own.chain(logging).filter(|option| {
+        option
+            .get_long()
+            .is_some_and(|name| !NOT_HERE.contains(&name))
+    })
 }
 
 /// Options that a file cannot hold.
 const NOT_HERE: [&str; 3] = ["config", "help", "version"];
 
 /// Judges every entry by the parser of its option. Returns the valid ones and everything that is wrong with the others.
-pub(crate) fn judge(program: &Command, entries: &[SettingEntry]) -> (Vec<AcceptedSetting>, Vec<SettingFault>) {
+pub(crate) fn judge(
+    program: &Command,
+    entries: &[SettingEntry],
+) -> (Vec<AcceptedSetting>, Vec<SettingFault>) {
     let (mut accepted, mut faults) = (Vec::new(), Vec::new());
     for SettingEntry { key, line, value } in entries {
         let option = options(program).find(|option| option.get_long() == Some(key));
@@ -127,11 +136,11 @@ fn scalar(value: &SettingValue) -> Result<String, String> {
 fn alone(option: &Arg, arguments: &[String]) -> Result<(), String> {
     let option = option
         .clone()
-        .conflicts_with(None::<&str>)
-        .requires(None::<&str>)
+        .conflicts_with(Resettable::<Id>::Reset)
+        .requires(Resettable::<Id>::Reset)
         .required(false)
         .global(false)
-        .env(None::<&str>);
+        .env(Resettable::<clap::builder::OsStr>::Reset);
     let command = Command::new("settings")
         .no_binary_name(true)
         .disable_help_flag(true)
@@ -194,13 +203,21 @@ mod tests {
             ("drain_seconds: 3\n", 1, "is `drain-seconds` meant?"),
             ("colour: red\n", 1, "sesame-agent run --help"),
             ("config: /other\n", 1, "cannot name another"),
-            ("drain-seconds: soon\n", 1, "drain-seconds: invalid value 'soon'"),
+            (
+                "drain-seconds: soon\n",
+                1,
+                "drain-seconds: invalid value 'soon'",
+            ),
             ("drain-seconds: [1, 2]\n", 1, "not a list"),
             ("drain-seconds:\n", 1, "has no value"),
             ("kube: 'yes'\n", 1, "expected `true` or `false`"),
             ("on-stop: explode\n", 1, "possible values: leave, drain"),
             ("host: 1.10\n", 1, "put it in quotes"),
-            ("port-map: {80: 8080, 81: 8080}\n", 1, "port 8080 is bound twice"),
+            (
+                "port-map: {80: 8080, 81: 8080}\n",
+                1,
+                "port 8080 is bound twice",
+            ),
             ("max-removal-share: 101\n", 1, "101 is not in 0..=100"),
             ("address: [here]\n", 1, "address: invalid value 'here'"),
             ("host: {a: b}\n", 1, "not a mapping"),

@@ -137,7 +137,12 @@ fn rivals<'a>(command: &'a Command, option: &Arg) -> Vec<&'a Arg> {
     for group in command.get_groups() {
         let alone = !group.clone().is_multiple();
         if alone && group.get_args().any(|id| id == option.get_id()) {
-            rivals.extend(group.get_args().filter(|id| *id != option.get_id()).filter_map(find));
+            rivals.extend(
+                group
+                    .get_args()
+                    .filter(|id| *id != option.get_id())
+                    .filter_map(find),
+            );
         }
     }
     rivals
@@ -166,11 +171,26 @@ mod tests {
         let file = "manifests: /file\nstate-dir: /file\nlog: debug\n";
         assert_eq!(
             completed(&["agent", "run", "--state-dir", "/line"], file),
-            ["run", "--state-dir", "/line", "--manifests=/file", "--log=debug"]
+            [
+                "run",
+                "--state-dir",
+                "/line",
+                "--manifests=/file",
+                "--log=debug"
+            ]
         );
         assert_eq!(
-            completed(&["agent", "--log", "warn", "run", "--manifests=/line"], file),
-            ["--log", "warn", "run", "--manifests=/line", "--state-dir=/file"]
+            completed(
+                &["agent", "--log", "warn", "run", "--manifests=/line"],
+                file
+            ),
+            [
+                "--log",
+                "warn",
+                "run",
+                "--manifests=/line",
+                "--state-dir=/file"
+            ]
         );
     }
 

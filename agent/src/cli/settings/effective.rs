@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::LoadedSettings;
 use super::arguments::options;
 use super::complete::{complete, look};
-use crate::run::reload::{SettingOrigin, Setting};
+use crate::run::reload::{Setting, SettingOrigin};
 
 /// Returns the settings with which this command line, a `run`, would run, by name.
 pub(crate) fn effective(
@@ -110,8 +110,14 @@ mod tests {
         assert_eq!(of("state-dir"), ("/line".to_owned(), SettingOrigin::Flag));
         assert_eq!(of("address"), ("192.0.2.1 192.0.2.2".to_owned(), file(3)));
         assert_eq!(of("manifests"), ("/m".to_owned(), SettingOrigin::Flag));
-        assert_eq!(of("lame-duck-seconds"), ("0".to_owned(), SettingOrigin::Default));
-        assert_eq!(of("health-address"), (String::new(), SettingOrigin::Default));
+        assert_eq!(
+            of("lame-duck-seconds"),
+            ("0".to_owned(), SettingOrigin::Default)
+        );
+        assert_eq!(
+            of("health-address"),
+            (String::new(), SettingOrigin::Default)
+        );
         assert!(settings.is_sorted_by(|one, other| one.key < other.key));
     }
 }

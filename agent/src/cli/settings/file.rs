@@ -45,8 +45,7 @@ pub(crate) struct SettingFault {
 
 /// Reads the entries of a file. An empty file has none.
 pub(super) fn parse(text: &str) -> Result<Vec<SettingEntry>, SettingFault> {
-    let entries: Result<Option<Entries>, _> =
-        serde_saphyr::from_str_with_options(text, options());
+    let entries: Result<Option<Entries>, _> = serde_saphyr::from_str_with_options(text, options());
     match entries {
         Ok(entries) => Ok(entries.unwrap_or_default().0),
         Err(error) => {
@@ -172,16 +171,28 @@ mod tests {
     fn keys_come_with_their_lines_and_every_kind_of_value() {
         let text = "# A host.\nmanifests: /m\nkube: true\n\ndrain-seconds: 30\naddress:\n  - 192.0.2.1\n  - '::1'\nport-map:\n  80: 8080\nhost: 1.10\nfleet:\n";
         let entries = parse(text).unwrap();
-        let texts = |items: &[&str]| items.iter().map(|i| SettingValue::Text((*i).to_owned())).collect();
+        let texts = |items: &[&str]| {
+            items
+                .iter()
+                .map(|i| SettingValue::Text((*i).to_owned()))
+                .collect()
+        };
         let expected = [
             ("manifests", 2, SettingValue::Text("/m".to_owned())),
             ("kube", 3, SettingValue::Switch(true)),
             ("drain-seconds", 5, SettingValue::Text("30".to_owned())),
-            ("address", 6, SettingValue::List(texts(&["192.0.2.1", "::1"]))),
+            (
+                "address",
+                6,
+                SettingValue::List(texts(&["192.0.2.1", "::1"])),
+            ),
             (
                 "port-map",
                 9,
-                SettingValue::Pairs(vec![("80".to_owned(), SettingValue::Text("8080".to_owned()))]),
+                SettingValue::Pairs(vec![(
+                    "80".to_owned(),
+                    SettingValue::Text("8080".to_owned()),
+                )]),
             ),
             ("host", 11, SettingValue::Fraction),
             ("fleet", 12, SettingValue::Nothing),

@@ -8,6 +8,8 @@ pub(crate) mod complete;
 pub(crate) mod effective;
 pub(crate) mod file;
 pub(crate) mod reader;
+#[cfg(test)]
+mod reference;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

@@ -62,7 +62,7 @@ pub(crate) fn moves_connections() -> bool {
 }
 
 /// Returns the hot restart protocol of a binary, such as `11.104`.
-async fn protocol_of(binary: &Path) -> Result<String, String> {
+pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     let run = Command::new(binary)
         .arg("--hot-restart-version")
         .stdin(Stdio::null())
