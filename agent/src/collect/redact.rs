@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_known_key_is_taken_out_in_every_form() {
         let secrets = Secrets::new([pem().into_bytes()]).unwrap();
-        let pem = pem();
+        let pem = pem().trim().to_owned();
         let line = pem.lines().nth(1).unwrap().to_owned();
         let hex = DER
             .iter()
