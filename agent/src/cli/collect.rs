@@ -19,7 +19,7 @@ use crate::doctor::findings;
 use crate::run::history::History;
 use crate::run::inspect::{self, InspectedGateway};
 
-/// What the doctor finds, the status and history, settings, what Envoy says of itself, the ends of logs and the kernel's limits, as
+/// Collects the findings of the doctor, the status and history, settings, what Envoy says of itself, the ends of logs and the kernel's limits, as
 /// .tar.zst of mode 0600. Private keys, tokens and passwords are taken out; names, addresses and certificates are not.
 #[derive(Debug, Args)]
 pub(crate) struct CollectArgs {

@@ -18,7 +18,7 @@ const LOG_TAIL: u64 = 1 << 20;
 const MAX_SECRET: u64 = 256 << 10;
 /// Time that Envoy has for one answer.
 const ANSWER: Duration = Duration::from_secs(20);
-/// What Envoy is asked for; it leaves out private keys by itself, and `redact` those that it forgets.
+/// Questions to Envoy, and the files of its answers; it leaves out private keys by itself, and `redact` those that it forgets.
 const ADMIN: [(&str, &str); 6] = [
     ("certs.json", "/certs"),
     ("clusters.txt", "/clusters"),

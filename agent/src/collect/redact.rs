@@ -11,7 +11,7 @@ const REDACTED: &str = "<redacted>";
 /// Characters below which a text is too common to be looked for.
 const SHORTEST: usize = 8;
 
-/// What looks like a secret, and its replacement.
+/// Shapes that secrets have, and their replacements.
 const SHAPES: [(&str, &str); 5] = [
     // Also where it is escaped in JSON, or cut off.
     (

@@ -53,10 +53,10 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let before = fs::symlink_metadata(path)?;
     if !before.is_file() && !before.is_dir() {
         // A socket cannot be opened; its directory belongs to Sesame.
-        return match before.is_symlink() {
-            true => Err(io::Error::other("it has become a link")),
-            false => fs::set_permissions(path, Permissions::from_mode(mode)),
-        };
+        if before.is_symlink() {
+            return Err(io::Error::other("it has become a link"));
+        }
+        return fs::set_permissions(path, Permissions::from_mode(mode));
     }
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut options = OpenOptions::new();

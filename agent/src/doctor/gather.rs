@@ -200,12 +200,13 @@ fn ports(
     ports
 }
 
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
+const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
+
 fn disk(option: &'static str, path: &Path) -> Option<DiskFacts> {
     // A directory that is still to be made will be on the file system of the one above.
     let there = path.ancestors().find(|path| path.is_dir())?;
     let room = rustix::fs::statvfs(there).ok()?;
-    /// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
-    const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
     let kind = rustix::fs::statfs(there).map_or(0, |stat| i128::from(stat.f_type));
     Some(DiskFacts {
         option,

@@ -39,9 +39,9 @@ pub struct HostFinding {
     pub check: &'static str,
     /// Weight of what was found.
     pub severity: Weight,
-    /// What was found.
+    /// State that was found.
     pub found: String,
-    /// What was expected instead.
+    /// State that was expected instead.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
     /// Command that mends it, or what to do.

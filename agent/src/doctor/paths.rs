@@ -25,7 +25,7 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 missing.push(((*directory).to_owned(), user));
             }
-            // What cannot be looked at is not judged; the agent's own check says why.
+            // Nothing can be told of one that cannot be looked at; the agent's own check says why.
             Err(_) => {}
             // It may be reached by a link that somebody made on purpose.
             Ok(_) => walk(

@@ -46,14 +46,14 @@ pub(crate) fn judge(
     let (mut accepted, mut faults) = (Vec::new(), Vec::new());
     for SettingEntry { key, line, value } in entries {
         let option = options(program).find(|option| option.get_long() == Some(key));
-        let judged = option
+        let outcome = option
             .ok_or_else(|| unknown(program, key))
             .and_then(|option| {
                 let arguments = arguments(option, key, value)?;
-                alone(option, &arguments)?;
+                judge_value(option, &arguments)?;
                 Ok(arguments)
             });
-        match judged {
+        match outcome {
             Ok(arguments) => accepted.push(AcceptedSetting {
                 key: key.clone(),
                 line: *line,
@@ -133,7 +133,7 @@ fn scalar(value: &SettingValue) -> Result<String, String> {
 }
 
 /// Has the option's own parser judge the arguments, without any other option.
-fn alone(option: &Arg, arguments: &[String]) -> Result<(), String> {
+fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     let option = option
         .clone()
         .conflicts_with(Resettable::<Id>::Reset)
@@ -171,13 +171,13 @@ mod tests {
     use crate::cli::Cli;
     use clap::CommandFactory as _;
 
-    fn judged(text: &str) -> (Vec<AcceptedSetting>, Vec<SettingFault>) {
+    fn outcome(text: &str) -> (Vec<AcceptedSetting>, Vec<SettingFault>) {
         judge(&Cli::command(), &parse(text).unwrap())
     }
 
     #[test]
     fn valid_entries_become_the_arguments_that_say_the_same() {
-        let (accepted, faults) = judged(
+        let (accepted, faults) = outcome(
             "manifests: /m\nallow-local-endpoints: true\nfollow-links: false\naddress: [192.0.2.1, '::1']\nport-map:\n  80: 8080\n  443: 8443\nlog: debug\nreport-address: 192.0.2.9\n",
         );
         assert_eq!(faults, []);
@@ -222,7 +222,7 @@ mod tests {
             ("address: [here]\n", 1, "address: invalid value 'here'"),
             ("host: {a: b}\n", 1, "not a mapping"),
         ] {
-            let (accepted, faults) = judged(text);
+            let (accepted, faults) = outcome(text);
             assert_eq!(accepted, [], "{text}");
             let [fault] = faults.as_slice() else {
                 panic!("{text}: {faults:?}");

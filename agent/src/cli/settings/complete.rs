@@ -74,7 +74,7 @@ pub(crate) fn complete(
             completed.added.insert(entry.key.clone());
         }
     }
-    // What stands behind `--` is no option.
+    // Nothing behind `--` is an option.
     let end = completed.arguments.iter().position(|part| part == "--");
     let end = end.unwrap_or(completed.arguments.len());
     completed.arguments.splice(end..end, more);
@@ -135,8 +135,8 @@ fn rivals<'a>(command: &'a Command, option: &Arg) -> Vec<&'a Arg> {
     });
     rivals.extend(others);
     for group in command.get_groups() {
-        let alone = !group.clone().is_multiple();
-        if alone && group.get_args().any(|id| id == option.get_id()) {
+        let exclusive = !group.clone().is_multiple();
+        if exclusive && group.get_args().any(|id| id == option.get_id()) {
             rivals.extend(
                 group
                     .get_args()

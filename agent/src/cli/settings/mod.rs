@@ -1,6 +1,6 @@
 //! The settings file of a host: the options of `run`, each under its own name, read before the command line is judged.
 //!
-//! What the command line or a variable says goes before the file, and the file before defaults. There is no list of
+//! The command line goes before variables, these before the file, and the file before defaults. There is no list of
 //! settings beside the command line's own: a new option of `run` is a new setting.
 
 pub(crate) mod arguments;
@@ -57,14 +57,14 @@ pub(crate) struct LoadedSettings {
 
 /// A settings file that cannot be used as it is.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", self.words())]
+#[error("{}", self.description())]
 pub(crate) struct SettingsError {
     path: PathBuf,
     faults: Vec<SettingFault>,
 }
 
 impl SettingsError {
-    fn words(&self) -> String {
+    fn description(&self) -> String {
         let lines = self.faults.iter().map(|fault| fault.at(&self.path));
         lines.collect::<Vec<_>>().join("\n")
     }

@@ -15,8 +15,19 @@ const USUAL_MEMORY: u64 = 256 << 20;
 /// Open files below which connections are few.
 const USUAL_FILES: u64 = 65_536;
 
+/// Checks all of them.
+pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
+    vec![
+        instances(facts),
+        watches(facts),
+        memory(facts),
+        tasks(facts),
+        open_files(facts),
+    ]
+}
+
 /// Checks the number of files that Envoys may watch.
-pub(super) fn instances(facts: &HostFacts) -> HostFinding {
+fn instances(facts: &HostFacts) -> HostFinding {
     let InotifyFacts {
         instances,
         each,
@@ -41,7 +52,7 @@ pub(super) fn instances(facts: &HostFacts) -> HostFinding {
 }
 
 /// Checks the number of watches.
-pub(super) fn watches(facts: &HostFacts) -> HostFinding {
+fn watches(facts: &HostFacts) -> HostFinding {
     let watches = facts.inotify.watches;
     let found = format!("fs.inotify.max_user_watches is {watches}");
     if watches >= USUAL_WATCHES {
@@ -54,7 +65,7 @@ pub(super) fn watches(facts: &HostFacts) -> HostFinding {
 }
 
 /// Checks the memory of the control group against what each Envoy may use.
-pub(super) fn memory(facts: &HostFacts) -> HostFinding {
+fn memory(facts: &HostFacts) -> HostFinding {
     let (memory, heap) = (
         facts.memory,
         facts.heap.unwrap_or_else(|| heap_of(facts.memory)),
@@ -79,7 +90,7 @@ pub(super) fn memory(facts: &HostFacts) -> HostFinding {
 }
 
 /// Checks the tasks of the control group against the threads of two Envoys.
-pub(super) fn tasks(facts: &HostFacts) -> HostFinding {
+fn tasks(facts: &HostFacts) -> HostFinding {
     let needed = 2
         * (u64::try_from(facts.cores)
             .unwrap_or(u64::MAX)
@@ -97,7 +108,7 @@ pub(super) fn tasks(facts: &HostFacts) -> HostFinding {
 }
 
 /// Checks the number of open files.
-pub(super) fn open_files(facts: &HostFacts) -> HostFinding {
+fn open_files(facts: &HostFacts) -> HostFinding {
     let files = facts.open_files;
     let found = format!("{files} open files for each process");
     let remedy = "LimitNOFILE=1048576 in the units, or `ulimit -Hn` of whoever starts the agent";

@@ -75,7 +75,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     };
     let finding = |weight, found: String| HostFinding::new("cluster", weight, found);
     if let Some(why) = unreachable {
-        // What was accepted is served without it.
+        // The accepted configuration is served without it.
         return vec![
             finding(
                 Weight::Warning,

@@ -3,7 +3,10 @@ use std::path::PathBuf;
 
 use sesame_proto::schema::Transport;
 
-use crate::doctor::facts::*;
+use crate::doctor::facts::{
+    AgentFacts, ClockFacts, ClusterFacts, DiskFacts, EnvoyFacts, HostFacts, InotifyFacts,
+    PathFacts, PortFacts, UnitFacts,
+};
 use crate::doctor::{HostFinding, HostFix, Weight, findings};
 
 /// A host with which nothing is wrong.
