@@ -119,6 +119,27 @@ conformance-run: $(ENVOY) $(KUBE)
 	cd tests/conformance && CGO_ENABLED=0 $(GO) test -trimpath -c -o $(CURDIR)/target/conformance/suite ./suite
 	target/debug/conformance --channel $(CONFORMANCE_CHANNEL) $(CONFORMANCE_FLAGS)
 
+# The program in the packages: `release`, or what builds sooner (`demo`, `dev`).
+PROFILE ?= release
+PACKAGES := target/packages
+.PHONY: packages
+packages: ## Debian packages and tarballs for a gateway host, in target/packages (PROFILE=demo builds sooner)
+	$(TOOLS_FOR) cargo cc dpkg-deb dpkg-shlibdeps strip $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY)
+	$(CARGO) build --locked --profile $(PROFILE) --package sesame-agent --bin sesame-agent
+	rm -rf $(PACKAGES) $(PACKAGES).again
+	systemd/packages/build.sh target/$(PROFILE:dev=debug)/sesame-agent $(ENVOY) $(PACKAGES).again >/dev/null
+	systemd/packages/build.sh target/$(PROFILE:dev=debug)/sesame-agent $(ENVOY) $(PACKAGES)
+	@for file in $(PACKAGES)/*; do cmp "$$file" $(PACKAGES).again/"$${file##*/}" || exit 1; done
+	@rm -rf $(PACKAGES).again
+
+.PHONY: test-hosts
+test-hosts: ## Gateway hosts with a real systemd in systemd-nspawn, as root (HOSTS="life reboot" runs some)
+	$(TOOLS_FOR) cargo cc mmdebstrap systemd-nspawn nsenter dpkg-deb dpkg-shlibdeps strip lintian $(FETCH_ENVOY)
+	@$(MAKE) --no-print-directory $(ENVOY)
+	$(CARGO) build --locked --package sesame-agent --package sesame-tests --bin sesame-agent --bin hosts
+	target/debug/hosts $(HOSTS)
+
 .PHONY: golden
 golden: $(ENVOY) ## Write the golden files anew; read the difference before you commit it
 	SESAME_UPDATE_GOLDEN=1 $(CARGO) test --locked --package sesame-tests --test golden

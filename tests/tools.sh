@@ -57,6 +57,10 @@ for tool in "$@"; do
     unshare | nsenter | setpriv) has "$tool" || lacks "$tool (Debian: util-linux); tests run agents in namespaces" ;;
     openssl) has openssl || lacks "openssl (Debian: openssl); tests make certificates of every kind with it" ;;
     ip) has ip || lacks "ip (Debian: iproute2); the conformance suite has a network of its own" ;;
+    dpkg-deb) has dpkg-deb || lacks "dpkg-deb (Debian: dpkg); packages are built with it" ;;
+    dpkg-shlibdeps) has dpkg-shlibdeps || lacks "dpkg-shlibdeps (Debian: dpkg-dev); packages say with it what they need" ;;
+    strip) has strip || lacks "strip (Debian: binutils)" ;;
+    systemd-nspawn) has systemd-nspawn || lacks "systemd-nspawn (Debian: systemd-container); it runs the machines of tests" ;;
     *) has "$tool" || lacks "$tool" ;;
   esac
 done

@@ -5,6 +5,7 @@
 //! a snapshot. An IPv6 address that stands for an IPv4 address must never pass where that one is refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 /// A network whose addresses are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,83 +16,61 @@ pub struct Refused {
     pub what: &'static str,
     /// The document that says so.
     pub source: &'static str,
-    first: IpAddr,
-    bits: u32,
-}
-
-const fn v4(
-    network: &'static str,
-    octets: [u8; 4],
-    bits: u32,
-    what: &'static str,
-    source: &'static str,
-) -> Refused {
-    let [a, b, c, d] = octets;
-    Refused {
-        network,
-        what,
-        source,
-        first: IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-        bits,
-    }
-}
-
-#[expect(clippy::many_single_char_names, reason = "eight parts of an address")]
-const fn v6(
-    network: &'static str,
-    segments: [u16; 8],
-    bits: u32,
-    what: &'static str,
-    source: &'static str,
-) -> Refused {
-    let [a, b, c, d, e, f, g, h] = segments;
-    Refused {
-        network,
-        what,
-        source,
-        first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)),
-        bits,
-    }
 }
 
 /// All refused networks; more general ones come later.
 #[rustfmt::skip]
-pub const TABLE: &[Refused] = &[
-    v4("100.100.100.200/32", [100, 100, 100, 200], 32, "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
-    v4("168.63.129.16/32", [168, 63, 129, 16], 32, "Azure's wire server", "Azure: IP address 168.63.129.16"),
-    v4("192.0.0.192/32", [192, 0, 0, 192], 32, "metadata of Oracle Cloud", "Oracle Cloud: classic instance metadata"),
-    v4("255.255.255.255/32", [255, 255, 255, 255], 32, "broadcast", "RFC 919"),
-    v4("0.0.0.0/8", [0, 0, 0, 0], 8, "this host", "RFC 1122 3.2.1.3"),
-    v4("127.0.0.0/8", [127, 0, 0, 0], 8, "loopback", "RFC 1122 3.2.1.3"),
-    v4("169.254.0.0/16", [169, 254, 0, 0], 16, "link-local, where most clouds have their metadata", "RFC 3927"),
-    v4("224.0.0.0/4", [224, 0, 0, 0], 4, "multicast", "RFC 5771"),
-    v6("::1/128", [0, 0, 0, 0, 0, 0, 0, 1], 128, "loopback", "RFC 4291 2.5.3"),
-    v6("::/128", [0, 0, 0, 0, 0, 0, 0, 0], 128, "unspecified", "RFC 4291 2.5.2"),
-    v6("fd00:42::42/128", [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42], 128, "metadata of Scaleway", "Scaleway: instance metadata"),
-    v6("fd20:ce::254/128", [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128, "metadata of Google Cloud", "Google Cloud: metadata server over IPv6"),
-    v6("fd00:ec2::/32", [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0], 32, "metadata of Amazon EC2 (fd00:ec2::254) and credentials of its Pods (fd00:ec2::23)", "Amazon EC2: instance metadata; EKS Pod Identity"),
-    v6("fe80::/10", [0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, "link-local", "RFC 4291 2.5.6"),
-    v6("fec0::/10", [0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, "site-local, which is no more", "RFC 3879"),
-    v6("ff00::/8", [0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "multicast", "RFC 4291 2.7"),
+const TABLE: &[(&str, &str, &str)] = &[
+    ("100.100.100.200/32", "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
+    ("168.63.129.16/32", "Azure's wire server", "Azure: IP address 168.63.129.16"),
+    ("192.0.0.192/32", "metadata of Oracle Cloud", "Oracle Cloud: classic instance metadata"),
+    ("255.255.255.255/32", "broadcast", "RFC 919"),
+    ("0.0.0.0/8", "this host", "RFC 1122 3.2.1.3"),
+    ("127.0.0.0/8", "loopback", "RFC 1122 3.2.1.3"),
+    ("169.254.0.0/16", "link-local, where most clouds have their metadata", "RFC 3927"),
+    ("224.0.0.0/4", "multicast", "RFC 5771"),
+    ("::1/128", "loopback", "RFC 4291 2.5.3"),
+    ("::/128", "unspecified", "RFC 4291 2.5.2"),
+    ("fd00:42::42/128", "metadata of Scaleway", "Scaleway: instance metadata"),
+    ("fd20:ce::254/128", "metadata of Google Cloud", "Google Cloud: metadata server over IPv6"),
+    ("fd00:ec2::/32", "metadata of Amazon EC2 (fd00:ec2::254) and credentials of its Pods (fd00:ec2::23)", "Amazon EC2: instance metadata; EKS Pod Identity"),
+    ("fe80::/10", "link-local", "RFC 4291 2.5.6"),
+    ("fec0::/10", "site-local, which is no more", "RFC 3879"),
+    ("ff00::/8", "multicast", "RFC 4291 2.7"),
 ];
 
-impl Refused {
-    fn holds(&self, ip: IpAddr) -> bool {
-        match (self.first, ip) {
-            (IpAddr::V4(first), IpAddr::V4(ip)) => {
-                (u32::from(first) ^ u32::from(ip)).leading_zeros() >= self.bits
-            }
-            (IpAddr::V6(first), IpAddr::V6(ip)) => {
-                (u128::from(first) ^ u128::from(ip)).leading_zeros() >= self.bits
-            }
-            _ => false,
-        }
-    }
-}
+/// The table, with the first address and the number of fixed bits of each network.
+static NETWORKS: LazyLock<Vec<(IpAddr, u32, Refused)>> = LazyLock::new(|| {
+    let read = |(network, what, source): &(&'static str, &'static str, &'static str)| {
+        let (first, bits) = network.split_once('/')?;
+        let refused = Refused {
+            network,
+            what,
+            source,
+        };
+        Some((first.parse().ok()?, bits.parse().ok()?, refused))
+    };
+    #[expect(clippy::expect_used, reason = "proven")]
+    let network = |row| read(row).expect("a test looks up every network of the table");
+    TABLE.iter().map(network).collect()
+});
 
 /// Returns the network for which an endpoint may not have this address; none if it may.
 pub fn refused(ip: IpAddr) -> Option<&'static Refused> {
-    let of = |ip: IpAddr| TABLE.iter().find(|refused| refused.holds(ip));
+    let holds = |first: IpAddr, bits: u32, ip: IpAddr| match (first, ip) {
+        (IpAddr::V4(first), IpAddr::V4(ip)) => {
+            (u32::from(first) ^ u32::from(ip)).leading_zeros() >= bits
+        }
+        (IpAddr::V6(first), IpAddr::V6(ip)) => {
+            (u128::from(first) ^ u128::from(ip)).leading_zeros() >= bits
+        }
+        _ => false,
+    };
+    let of = |ip: IpAddr| {
+        let mut networks = NETWORKS.iter();
+        let network = networks.find(|(first, bits, _)| holds(*first, *bits, ip));
+        network.map(|(_, _, refused)| refused)
+    };
     match ip {
         IpAddr::V4(_) => of(ip),
         IpAddr::V6(v6) => of(ip).or_else(|| translated(v6).find_map(|v4| of(v4.into()))),
@@ -150,13 +129,14 @@ mod tests {
 
     #[test]
     fn every_network_is_what_it_is_called_and_nothing_beside_it() {
-        for refused in TABLE {
-            let (first, bits) = refused.network.split_once('/').unwrap();
-            assert_eq!((ip(first), bits.parse()), (refused.first, Ok(refused.bits)));
-            assert_eq!(
-                super::refused(refused.first).map(|r| r.network),
-                Some(refused.network)
-            );
+        assert_eq!(NETWORKS.len(), TABLE.len());
+        for (first, bits, refused) in &*NETWORKS {
+            assert_eq!(super::refused(*first), Some(refused));
+            let beside = match first {
+                IpAddr::V4(ip) => (u32::from(*ip) ^ 1 << (32 - bits)).to_be_bytes().into(),
+                IpAddr::V6(ip) => IpAddr::from((u128::from(*ip) ^ 1 << (128 - bits)).to_be_bytes()),
+            };
+            assert_ne!(super::refused(beside), Some(refused), "{beside}");
         }
     }
 

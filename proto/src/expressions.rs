@@ -62,12 +62,7 @@ struct Counter {
 
 impl Counter {
     fn of(&self, ast: &Ast) -> u64 {
-        let sum = |parts: &[Ast]| {
-            parts
-                .iter()
-                .map(|part| self.of(part))
-                .fold(0, u64::saturating_add)
-        };
+        let sum = |parts: &[Ast]| sum(parts.iter().map(|part| self.of(part)));
         match ast {
             Ast::Empty(_) | Ast::Flags(_) => 1,
             Ast::Literal(it) => literal(it),
@@ -174,12 +169,14 @@ fn collect_item(item: &ClassSetItem, written: &mut Vec<(u32, u32)>) -> u64 {
         ClassSetItem::Ascii(_) | ClassSetItem::Perl(_) => NAMED_CLASS + 1,
         ClassSetItem::Unicode(_) => UNICODE_CLASS,
         ClassSetItem::Bracketed(class) => ranges(&class.kind).saturating_add(1),
-        ClassSetItem::Union(union) => union
-            .items
-            .iter()
-            .map(|item| collect_item(item, written))
-            .fold(0, u64::saturating_add),
+        ClassSetItem::Union(union) => {
+            sum(union.items.iter().map(|item| collect_item(item, written)))
+        }
     }
+}
+
+fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
 }
 
 fn count(length: usize) -> u64 {
@@ -220,32 +217,33 @@ pub fn is_of_origins(pattern: &str) -> bool {
     open <= 1 && !pattern.contains(['(', ')', '{', '?', '|'])
 }
 
+/// Returns the size of an expression's program; the largest number if it cannot be counted.
+fn cost(pattern: &str) -> u64 {
+    instructions(pattern).unwrap_or(u64::MAX)
+}
+
 /// Returns the size of one expression that takes all these origins.
 pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
-    origins
-        .iter()
-        .map(|CorsOrigin { kind }| match kind {
-            Some(cors_origin::Kind::Exact(origin)) => count(origin.len()),
-            Some(cors_origin::Kind::Regex(pattern)) => instructions(pattern).unwrap_or(u64::MAX),
-            None => 0,
-        })
-        .map(|size| size.saturating_add(1))
-        .fold(ALWAYS, u64::saturating_add)
+    let sizes = origins.iter().map(|CorsOrigin { kind }| match kind {
+        Some(cors_origin::Kind::Exact(origin)) => count(origin.len()),
+        Some(cors_origin::Kind::Regex(pattern)) => cost(pattern),
+        None => 0,
+    });
+    sum(sizes.map(|size| size.saturating_add(1))).saturating_add(ALWAYS)
 }
 
 /// Returns the cost of all expressions of a route; the largest number if one of them cannot be counted.
 pub fn of_route(route: &Route) -> u64 {
     let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
-        Some(path_match::Kind::Regex(pattern)) => instructions(pattern).unwrap_or(u64::MAX),
+        Some(path_match::Kind::Regex(pattern)) => cost(pattern),
         _ => 0,
     };
     let values = route.headers.iter().chain(&route.query_params);
-    let own = values
-        .map(|StringMatch { name: _, kind }| match kind {
-            Some(string_match::Kind::Regex(pattern)) => instructions(pattern).unwrap_or(u64::MAX),
-            _ => 0,
-        })
-        .fold(path, u64::saturating_add);
+    let values = values.map(|StringMatch { name: _, kind }| match kind {
+        Some(string_match::Kind::Regex(pattern)) => cost(pattern),
+        _ => 0,
+    });
+    let own = path.saturating_add(sum(values));
     let answer = match &route.action {
         Some(Action::Forward(_)) => Answer::Forwarded,
         Some(Action::Redirect(_)) => Answer::Redirected,

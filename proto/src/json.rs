@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use prost::Message;
+use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
 use serde_json::Value;
 
@@ -15,18 +15,19 @@ static POOL: LazyLock<Option<DescriptorPool>> =
 
 /// Returns the snapshot as a JSON object.
 pub fn to_value(snapshot: &Snapshot) -> Value {
-    message_to_value("sesame.snapshot.v1alpha1.Snapshot", snapshot).unwrap_or_default()
-}
-
-fn message_to_value(name: &str, message: &impl Message) -> Option<Value> {
-    let descriptor = POOL.as_ref()?.get_message_by_name(name)?;
-    let message = DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice()).ok()?;
     let options = SerializeOptions::new()
         .use_proto_field_name(true)
         .stringify_64_bit_integers(false);
-    message
-        .serialize_with_options(serde_json::value::Serializer, &options)
-        .ok()
+    let read = || {
+        let descriptor = POOL
+            .as_ref()?
+            .get_message_by_name("sesame.snapshot.v1alpha1.Snapshot")?;
+        let message = DynamicMessage::decode(descriptor, &*snapshot.encode_to_vec()).ok()?;
+        message
+            .serialize_with_options(serde_json::value::Serializer, &options)
+            .ok()
+    };
+    read().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,23 +6,42 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use prost::Message as _;
+use prost::Message;
 use sha2::{Digest as _, Sha256};
 
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
+use crate::wire;
 
 /// Bytes of memory that decoded key pairs may take at most: those of all the Secrets that one Gateway may have.
 const MAX_DECODED_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A certificate chain and its private key.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Message)]
+#[prost(skip_debug)]
 pub struct KeyPair {
     /// The name, `Secret/namespace/name`; equals `KeyRef.name`.
+    #[prost(string, tag = "1")]
     pub name: String,
     /// The certificates as PEM, leaf first.
+    #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
     /// The key as PEM.
+    #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
+}
+
+/// The stored form of key pairs.
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+struct StoredKeys {
+    #[prost(message, repeated, tag = "1")]
+    pairs: Vec<KeyPair>,
+}
+
+impl fmt::Debug for StoredKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} key pairs>", self.pairs.len())
+    }
 }
 
 impl KeyPair {
@@ -48,81 +67,37 @@ impl fmt::Debug for KeyPair {
 
 /// Returns the bytes in lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
 }
 
 /// Encodes key pairs, for a file of mode 0600 or a Secret. The caller guards the bytes.
 pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
-    let pairs = keys
-        .iter()
-        .map(|key| StoredKeyPair {
-            name: key.name.clone(),
-            certificate_chain: key.certificate_chain.clone(),
-            private_key: key.private_key.clone(),
-        })
-        .collect();
-    StoredKeys { pairs }.encode_to_vec()
+    let mut bytes = Vec::new();
+    wire::append_messages(PAIRS, keys, &mut bytes);
+    bytes
 }
 
 /// Decodes key pairs; the inverse of [`encode`].
 pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, BoundsError> {
     let (keys, _) = bounds::decode::<StoredKeys>(&SHAPE, bytes, MAX_DECODED_BYTES)?;
-    Ok(keys
-        .pairs
-        .into_iter()
-        .map(|pair| KeyPair {
-            name: pair.name,
-            certificate_chain: pair.certificate_chain,
-            private_key: pair.private_key,
-        })
-        .collect())
+    Ok(keys.pairs)
 }
+
+/// Number of the field `StoredKeys.pairs`.
+const PAIRS: u32 = 1;
 
 static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
     let text = |number| {
         let (of, repeated) = (Of::Text, false);
         (number, Field { of, repeated })
     };
-    let pair = Shape::new(size_of::<StoredKeyPair>(), [text(1), text(2), text(3)]);
+    let pair = Shape::new(size_of::<KeyPair>(), [text(1), text(2), text(3)]);
     let (of, repeated) = (Of::Message(Arc::new(pair)), true);
-    Shape::new(size_of::<StoredKeys>(), [(1, Field { of, repeated })])
+    Shape::new(size_of::<StoredKeys>(), [(PAIRS, Field { of, repeated })])
 });
-
-#[derive(Clone, PartialEq, prost::Message)]
-#[prost(skip_debug)]
-struct StoredKeys {
-    #[prost(message, repeated, tag = "1")]
-    pairs: Vec<StoredKeyPair>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-#[prost(skip_debug)]
-struct StoredKeyPair {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(bytes = "vec", tag = "2")]
-    certificate_chain: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    private_key: Vec<u8>,
-}
-
-impl fmt::Debug for StoredKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<{} key pairs>", self.pairs.len())
-    }
-}
-
-impl fmt::Debug for StoredKeyPair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -178,7 +178,7 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// Returns the host of every case: it has the addresses that a Gateway asks for, else it listens on all.
-fn host(gateway: &ResolvedGateway) -> sesame_render::Options {
+fn host(gateway: &ResolvedGateway) -> sesame_render::RenderOptions {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
         .addresses
@@ -188,7 +188,7 @@ fn host(gateway: &ResolvedGateway) -> sesame_render::Options {
     if addresses.is_empty() {
         addresses.push(Ipv4Addr::UNSPECIFIED.into());
     }
-    sesame_render::Options {
+    sesame_render::RenderOptions {
         addresses,
         port_map: BTreeMap::new(),
         subscription_budget: 100,

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sesame_agent::apply::plan::Phase;
 use sesame_agent::apply::{Applier, Desired, OnDisk, Outcome, Patience};
 use sesame_agent::xds::{Kind, Subscription};
-use sesame_render::Rendered;
+use sesame_render::{Rendered, Resource};
 use sesame_tests::envoy_files::{
     self, Host, apply, backend, cluster, endpoints, free_address, get, listener, load, route_table,
     until_answered,
@@ -15,14 +16,21 @@ use sesame_tests::envoy_files::{
 
 const TABLE: &str = "http/80";
 
+/// Returns a list by name with one more.
+fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
+    let mut list = [list, &[more]].concat();
+    list.sort_by(|a, b| a.name.cmp(&b.name));
+    list.into()
+}
+
 /// One listener that sends everything to one cluster with one endpoint.
 fn to_backend(host: &Host, at: SocketAddr, name: &str, endpoint: SocketAddr) -> Rendered {
     Rendered {
-        listeners: vec![listener(&host.layout, at, TABLE, None)],
-        route_tables: vec![route_table(TABLE, name)],
-        clusters: vec![cluster(&host.layout, name)],
-        endpoints: vec![endpoints(name, &[endpoint])],
-        secrets: Vec::new(),
+        listeners: [listener(&host.layout, at, TABLE, None)].into(),
+        route_tables: [route_table(TABLE, name)].into(),
+        clusters: [cluster(&host.layout, name)].into(),
+        endpoints: [endpoints(name, &[endpoint])].into(),
+        secrets: [].into(),
         ..Rendered::default()
     }
 }
@@ -97,9 +105,8 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
     let envoy = supervisor.admin();
 
     let mut bad = to_backend(&host, at, "two", backend("two").await);
-    bad.route_tables.push(route_table("other", "two"));
-    bad.listeners
-        .push(envoy_files::bad_listener(free_address()));
+    bad.route_tables = with(&bad.route_tables, route_table("other", "two"));
+    bad.listeners = with(&bad.listeners, envoy_files::bad_listener(free_address()));
     let report = apply(&mut applier, &bad, Some(&envoy)).await;
     let Outcome::Refused(refusal) = &report.outcome else {
         panic!("{report:?}");
@@ -130,11 +137,9 @@ async fn a_refused_route_table_is_named_among_those_of_its_step() {
     let host = Host::new();
     let (at, other) = (free_address(), free_address());
     let mut accepted = to_backend(&host, at, "one", backend("one").await);
-    accepted
-        .listeners
-        .push(listener(&host.layout, other, "other", None));
-    accepted.listeners.sort_by(|a, b| a.name.cmp(&b.name));
-    accepted.route_tables.push(route_table("other", "one"));
+    let second = listener(&host.layout, other, "other", None);
+    accepted.listeners = with(&accepted.listeners, second);
+    accepted.route_tables = with(&accepted.route_tables, route_table("other", "one"));
     let (mut applier, supervisor) = host.start(&accepted).await;
     let mut bad = accepted.clone();
     bad.route_tables[0] = route_table(TABLE, "two");
@@ -173,24 +178,22 @@ async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
         applier.apply(wanted, Some(&envoy)).await.unwrap()
     };
 
-    rendered
-        .listeners
-        .push(listener(&host.layout, tls, TABLE, Some(name)));
-    rendered.listeners.sort_by(|a, b| a.name.cmp(&b.name));
-    rendered.secrets = vec![first];
+    let second = listener(&host.layout, tls, TABLE, Some(name));
+    rendered.listeners = with(&rendered.listeners, second);
+    rendered.secrets = [first].into();
     let report = step(&rendered, &first_serial).await;
     assert_eq!(
         (report.outcome, report.unverified),
         (Outcome::Applied, vec![])
     );
 
-    rendered.secrets = vec![second];
+    rendered.secrets = [second].into();
     let report = step(&rendered, &second_serial).await;
     assert_eq!(report.outcome, Outcome::Applied);
     assert_eq!(report.steps.len(), 1);
 
     let mut bad = rendered.clone();
-    bad.secrets = vec![envoy_files::pair_secret(name, "nonsense", "nonsense")];
+    bad.secrets = [envoy_files::pair_secret(name, "nonsense", "nonsense")].into();
     for attempt in ["first", "second"] {
         // Envoy reports the second attempt as a success.
         let report = step(&bad, "4e03").await;
@@ -244,7 +247,7 @@ async fn an_agent_that_was_killed_half_way_is_followed_by_one_that_goes_on() {
     let (mut applier, supervisor) = host.start(&accepted).await;
     let envoy = supervisor.admin();
     let mut wanted = to_backend(&host, at, "two", backend("two").await);
-    wanted.listeners = vec![envoy_files::bad_listener(at)];
+    wanted.listeners = [envoy_files::bad_listener(at)].into();
     // Dropped at each of its waits in turn, until it runs to its end.
     for polls in 1.. {
         let done = {

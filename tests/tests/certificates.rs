@@ -263,7 +263,7 @@ async fn envoy_says(
     snapshot: &Snapshot,
     pair: KeyPair,
 ) -> Result<(), String> {
-    let options = sesame_render::Options {
+    let options = sesame_render::RenderOptions {
         addresses: vec![Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,

@@ -25,7 +25,7 @@ use sesame_proto::schema::{
     TrustBundle, VirtualHost, WeightedBackend, cors_origin, path_match, route::Action,
     string_match,
 };
-use sesame_render::Options;
+use sesame_render::RenderOptions;
 use sesame_tests::envoy_files::{
     Host, backend, free_address, get, load_of, until_answered, until_status,
 };
@@ -340,7 +340,7 @@ impl World {
 struct Publisher {
     host: Host,
     at: SocketAddr,
-    options: Options,
+    options: RenderOptions,
     applier: Applier,
     supervisor: Supervisor,
     envoy: Admin,
@@ -352,7 +352,7 @@ impl Publisher {
     async fn start(world: &World) -> Self {
         let host = Host::new();
         let (at, tls) = (free_address(), free_address());
-        let options = Options {
+        let options = RenderOptions {
             addresses: vec![at.ip()],
             port_map: BTreeMap::from([(80, at.port().into()), (443, tls.port().into())]),
             subscription_budget: 24,

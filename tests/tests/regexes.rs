@@ -197,7 +197,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         }],
         ..Snapshot::default()
     };
-    let options = sesame_render::Options {
+    let options = sesame_render::RenderOptions {
         addresses: vec![Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,

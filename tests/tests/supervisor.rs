@@ -17,11 +17,11 @@ use sesame_tests::envoy_files::{
 
 async fn serving(host: &Host, at: SocketAddr) -> Rendered {
     Rendered {
-        listeners: vec![listener(&host.layout, at, "t", None)],
-        route_tables: vec![route_table("t", "c")],
-        clusters: vec![cluster(&host.layout, "c")],
-        endpoints: vec![endpoints("c", &[backend("hello").await])],
-        secrets: Vec::new(),
+        listeners: [listener(&host.layout, at, "t", None)].into(),
+        route_tables: [route_table("t", "c")].into(),
+        clusters: [cluster(&host.layout, "c")].into(),
+        endpoints: [endpoints("c", &[backend("hello").await])].into(),
+        secrets: [].into(),
         ..Rendered::default()
     }
 }
@@ -58,7 +58,7 @@ async fn a_killed_envoy_is_started_again_and_serves() {
     assert_eq!(get(at, "/").await.unwrap(), (200, "hello".to_owned()));
     // The transaction goes on with the new one.
     let mut wanted = applier.on_disk().content.clone();
-    wanted.endpoints[0] = endpoints("c", &[backend("other").await]);
+    wanted.endpoints = [endpoints("c", &[backend("other").await])].into();
     let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
     assert_eq!(report.outcome, Outcome::Applied);
     until_answered(at, "/", (200, "other")).await;

@@ -1,35 +1,36 @@
-//! Who may watch a file.
+//! The subscription budget: grants of the files that Envoy may watch.
 //!
 //! Every file subscription of Envoy is one inotify instance, and Envoy aborts when the kernel has no more
 //! (128 for a user by default). So each subscription is granted here before it is written into a resource:
 //! LDS, CDS and RTDS, then route tables, then secrets, then endpoints. What gets none is inline: the endpoints of a
 //! cluster, the route table or the keys of a listener. It serves all the same; only its changes cost more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 
 use crate::layout::file_name;
+use crate::rendered::{Resource, find};
 
-/// What may be subscribed to.
+/// Subscriptions that are granted.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Subscriptions<'a> {
-    pub(super) route_tables: Granted<'a>,
-    pub(super) secrets: Granted<'a>,
+pub(crate) struct Subscriptions<'a> {
+    pub(crate) route_tables: Granted<'a>,
+    pub(crate) secrets: Granted<'a>,
     /// Names of clusters, not of endpoint sets: two clusters that share a file are two subscriptions.
-    pub(super) endpoints: BTreeSet<&'a str>,
+    pub(crate) endpoints: BTreeSet<&'a str>,
 }
 
-/// Who got a subscription and who asked in vain.
+/// Names that got a subscription, and names that asked in vain.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Granted<'a> {
+pub(crate) struct Granted<'a> {
     files: BTreeSet<&'a str>,
     inline: BTreeSet<&'a str>,
 }
 
 impl<'a> Granted<'a> {
-    /// Whether it is to be inline where it is used.
-    pub(super) fn is_inline(&self, name: &str) -> bool {
+    /// Tells that a resource is to be inline where it is used.
+    pub(crate) fn is_inline(&self, name: &str) -> bool {
         self.inline.contains(name)
     }
 
@@ -47,10 +48,10 @@ impl<'a> Granted<'a> {
 }
 
 /// Grants subscriptions until the budget is used up.
-pub(super) fn plan<'a>(
+pub(crate) fn plan<'a>(
     ports: &'a [Port],
     backends: &'a [Backend],
-    secrets: &BTreeMap<&'a str, &'a [u8]>,
+    secrets: &[Resource],
     budget: usize,
 ) -> Subscriptions<'a> {
     // LDS, CDS and RTDS.
@@ -62,34 +63,27 @@ pub(super) fn plan<'a>(
             granted.route_tables.ask(route_table, &mut left);
         }
     }
-    for Listener { tls, .. } in listeners() {
-        let Some(TlsTermination {
+    let of_listeners = listeners().filter_map(|listener| listener.tls.as_ref());
+    let of_listeners = of_listeners.flat_map(|tls| {
+        let TlsTermination {
             keys,
             client_trust_bundle,
             client_insecure_fallback: _,
-        }) = tls
-        else {
-            continue;
-        };
-        for name in keys.iter().chain([client_trust_bundle]) {
-            if secrets.contains_key(name.as_str()) {
-                granted.secrets.ask(name, &mut left);
-            }
-        }
-    }
-    for Backend { tls, .. } in backends {
-        let Some(BackendTls {
+        } = tls;
+        keys.iter().chain([client_trust_bundle])
+    });
+    let of_backends = backends.iter().filter_map(|backend| backend.tls.as_ref());
+    let of_backends = of_backends.flat_map(|tls| {
+        let BackendTls {
             trust_bundle,
             client_key,
             ..
-        }) = tls
-        else {
-            continue;
-        };
-        for name in [trust_bundle, client_key] {
-            if secrets.contains_key(name.as_str()) {
-                granted.secrets.ask(name, &mut left);
-            }
+        } = tls;
+        [trust_bundle, client_key]
+    });
+    for name in of_listeners.chain(of_backends) {
+        if find(secrets, name).is_some() {
+            granted.secrets.ask(name, &mut left);
         }
     }
     // A backend with sessions has two clusters that read the file of its endpoints.
@@ -130,11 +124,10 @@ mod tests {
 
     #[test]
     fn one_more_backend_moves_at_most_one_other_across_the_border() {
-        let secrets = BTreeMap::new();
         for count in 10..40 {
             let (before, after) = (backends(0..count), backends(0..count + 1));
-            let before = plan(&[], &before, &secrets, 12).endpoints.clone();
-            let after = plan(&[], &after, &secrets, 12).endpoints;
+            let before = plan(&[], &before, &[], 12).endpoints.clone();
+            let after = plan(&[], &after, &[], 12).endpoints;
             assert!(before.difference(&after).count() <= 1, "at {count}");
             assert_eq!(after.len(), 9);
         }
@@ -154,7 +147,10 @@ mod tests {
             ..Default::default()
         }];
         let backends = backends(0..1);
-        let secrets = BTreeMap::from([("Secret/ns/a", &b""[..])]);
+        let secrets = [Resource {
+            name: "Secret/ns/a".to_owned(),
+            bytes: bytes::Bytes::new(),
+        }];
         let counts = |budget| {
             let plan = plan(&ports, &backends, &secrets, budget);
             (

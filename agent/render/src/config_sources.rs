@@ -1,4 +1,4 @@
-//! Where Envoy finds a resource: always a file that it watches.
+//! Sources of Envoy's resources: always a file that it watches.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 
 /// A file. No `watched_directory`: Envoy then reloads when exactly this name is renamed into place.
-pub(super) fn file(path: &Path) -> ConfigSource {
+pub(crate) fn file(path: &Path) -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),
         config_source_specifier: Some(ConfigSourceSpecifier::PathConfigSource(PathConfigSource {

@@ -1,4 +1,4 @@
-//! Where the files of one Envoy are.
+//! Paths of the files of one Envoy.
 //!
 //! One directory for each subscription (Envoy wakes every watcher of a directory at each event in it), file
 //! names that are hashes (an object's name is never a path), and a staging directory on the same file
@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
+use sesame_proto::digest::sha256;
 
 /// The directory of the files that one Envoy watches.
 ///
@@ -60,7 +60,7 @@ impl XdsLayout {
         self.leaf("sds", name)
     }
 
-    /// Where files are written before they are renamed into place.
+    /// The directory in which files are written before they are renamed into place.
     pub fn staging(&self) -> PathBuf {
         self.root.join("tmp")
     }
@@ -73,14 +73,9 @@ impl XdsLayout {
     }
 }
 
-/// A file name for any name: 32 hexadecimal digits of its SHA-256.
+/// Returns a file name for any name: 32 hexadecimal digits of its SHA-256.
 pub fn file_name(name: &str) -> String {
-    use std::fmt::Write as _;
-    let digest = Sha256::digest(name.as_bytes());
-    let mut text = String::with_capacity(32);
-    for byte in &digest[..16] {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let mut digest = sha256(name.as_bytes());
+    digest.truncate(32);
+    digest
 }

@@ -5,6 +5,9 @@
 //! process, whatever the clients do. Each listener has an equal share of the clients' connections, and each backend of
 //! the connections to backends, so that nobody takes another's.
 
+/// Bytes that Envoy buffers of one connection. Its default of 1 MiB is for trusted clients.
+pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
+
 /// More descriptors than this are not shared out: a host does not serve a million connections.
 const MOST_FILES: u64 = 1 << 20;
 /// With fewer an Envoy cannot serve.
@@ -86,12 +89,12 @@ impl Limits {
         share(self.udp_sessions, backends)
     }
 
-    /// How many requests may wait for a connection to one backend: an eighth of the heap.
+    /// Returns the number of requests that may wait for a connection to one backend: an eighth of the heap.
     pub fn waiting(&self) -> u32 {
         count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MOST_WAITING)
     }
 
-    /// Says so if a backend's share is too small for ordinary traffic.
+    /// Returns a warning if a backend's share is too small for ordinary traffic.
     pub fn scarcity(&self, backends: usize) -> Option<String> {
         let share = self.of_backend(backends);
         (share < FEW).then(|| {

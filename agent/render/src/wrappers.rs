@@ -5,19 +5,24 @@
     reason = "every field of a wrapper type is optional"
 )]
 
-use envoy_types::pb::envoy::config::core::v3::{Address, SocketAddress, address, socket_address};
+use std::net::IpAddr;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    Address, HeaderValue, HeaderValueOption, SocketAddress, address,
+    header_value_option::HeaderAppendAction, socket_address,
+};
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher};
 use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
 
-pub(super) fn uint32(value: u32) -> Option<UInt32Value> {
+pub(crate) fn uint32(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
 }
 
-pub(super) fn boolean(value: bool) -> Option<BoolValue> {
+pub(crate) fn boolean(value: bool) -> Option<BoolValue> {
     Some(BoolValue { value })
 }
 
-pub(super) fn seconds(seconds: u32) -> Option<Duration> {
+pub(crate) fn seconds(seconds: u32) -> Option<Duration> {
     Some(Duration {
         seconds: i64::from(seconds),
         nanos: 0,
@@ -27,13 +32,13 @@ pub(super) fn seconds(seconds: u32) -> Option<Duration> {
 /// 100 years: near the longest that Envoy counts in nanoseconds.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
-pub(super) fn milliseconds(milliseconds: u64) -> Option<Duration> {
+pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
     let seconds = i64::try_from(milliseconds / 1000).map_or(MAX_SECONDS, |s| s.min(MAX_SECONDS));
     let nanos = i32::try_from((milliseconds % 1000) * 1_000_000).unwrap_or_default();
     Some(Duration { seconds, nanos })
 }
 
-pub(super) fn regex(regex: impl Into<String>) -> RegexMatcher {
+pub(crate) fn regex(regex: impl Into<String>) -> RegexMatcher {
     // No `engine_type`: RE2 is the only one, and naming it is deprecated.
     RegexMatcher {
         regex: regex.into(),
@@ -41,31 +46,40 @@ pub(super) fn regex(regex: impl Into<String>) -> RegexMatcher {
     }
 }
 
-pub(super) fn exact(value: impl Into<String>) -> StringMatcher {
+pub(crate) fn exact(value: impl Into<String>) -> StringMatcher {
     string(string_matcher::MatchPattern::Exact(value.into()))
 }
 
-pub(super) fn matching(pattern: impl Into<String>) -> StringMatcher {
+pub(crate) fn matching(pattern: impl Into<String>) -> StringMatcher {
     string(string_matcher::MatchPattern::SafeRegex(regex(pattern)))
 }
 
-pub(super) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
+pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     StringMatcher {
         ignore_case: false,
         match_pattern: Some(pattern),
     }
 }
 
-/// An address to bind or to connect to.
-pub(super) fn socket(
-    address: impl Into<String>,
-    port: u32,
-    protocol: socket_address::Protocol,
-) -> Address {
+/// Returns a header that is added to a message; `value` is a format of Envoy's.
+pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueOption {
+    HeaderValueOption {
+        header: Some(HeaderValue {
+            key: name.to_owned(),
+            value,
+            ..Default::default()
+        }),
+        append_action: action.into(),
+        ..Default::default()
+    }
+}
+
+/// Returns an address to bind or to connect to.
+pub(crate) fn socket(address: IpAddr, port: u32, protocol: socket_address::Protocol) -> Address {
     Address {
         address: Some(address::Address::SocketAddress(SocketAddress {
             protocol: protocol.into(),
-            address: address.into(),
+            address: address.to_string(),
             port_specifier: Some(socket_address::PortSpecifier::PortValue(port)),
             ..Default::default()
         })),

@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sesame_files::open::{self, Rule};
@@ -79,10 +80,15 @@ impl OnDisk {
     pub(crate) fn of(&self, kind: Kind) -> &[Resource] {
         resources(&self.content, kind)
     }
+
+    /// Tells whether the running Envoy has not taken a file.
+    pub(super) fn is_unconfirmed(&self, kind: Kind, name: &str) -> bool {
+        !self.unconfirmed.is_empty() && self.unconfirmed.contains(&Subscription::new(kind, name))
+    }
 }
 
 /// Returns the resources of a kind.
-pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &[Resource] {
+pub(crate) fn resources(rendered: &Rendered, kind: Kind) -> &Arc<[Resource]> {
     let Rendered {
         listeners,
         route_tables,
@@ -143,7 +149,7 @@ pub(crate) fn find(layout: &XdsLayout) -> io::Result<Found> {
     Ok(found)
 }
 
-fn leaves(layout: &XdsLayout, kind: Kind, found: &mut Found) -> io::Result<Vec<Resource>> {
+fn leaves(layout: &XdsLayout, kind: Kind, found: &mut Found) -> io::Result<Arc<[Resource]>> {
     let mut leaves = Vec::new();
     let file = format!("{}.pb", kind.directory());
     for directory in entries(&layout.root().join(kind.directory()))? {
@@ -175,9 +181,9 @@ fn leaves(layout: &XdsLayout, kind: Kind, found: &mut Found) -> io::Result<Vec<R
     Ok(sorted(leaves))
 }
 
-fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
+fn sorted(mut resources: Vec<Resource>) -> Arc<[Resource]> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
-    resources
+    resources.into()
 }
 
 /// Reads a whole file; `None` for one that is absent, not a file or damaged.

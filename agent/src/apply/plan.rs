@@ -10,6 +10,7 @@
 //! and unions are written only where something goes away.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::on_disk::{OnDisk, resources};
 use crate::xds::response;
@@ -97,22 +98,16 @@ pub enum PlanError {
 
 /// Plans the way from `old` to `new`.
 pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
-    let wanted = ByName {
-        listeners: sorted(Kind::Listeners, new)?,
-        clusters: sorted(Kind::Clusters, new)?,
-        route_tables: sorted(Kind::RouteTable, new)?,
-        endpoints: sorted(Kind::Endpoints, new)?,
-        secrets: sorted(Kind::Secret, new)?,
-    };
     let mut leaves = Vec::new();
     let mut flips = Vec::new();
     let mut orphans = Vec::new();
-    for (kind, new) in [
-        (Kind::Secret, &wanted.secrets),
-        (Kind::Endpoints, &wanted.endpoints),
-        (Kind::RouteTable, &wanted.route_tables),
-    ] {
-        for pair in merge(old.of(kind), new) {
+    for kind in [Kind::Secret, Kind::Endpoints, Kind::RouteTable] {
+        let wanted = resources(new, kind);
+        // Thousands that a change has left alone are not compared.
+        if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
+            continue;
+        }
+        for pair in merge(old.of(kind), &sorted(kind, wanted)?) {
             let write = |resource: &Resource, new| Write {
                 subscription: Subscription::new(kind, &resource.name),
                 resources: vec![resource.clone()],
@@ -122,22 +117,20 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
                 Pair::Added(resource) => leaves.push(write(resource, true)),
                 Pair::Removed(resource) => orphans.push(Subscription::new(kind, &resource.name)),
                 Pair::Both(before, after) => {
-                    let write = write(after, false);
-                    if before.bytes == after.bytes && !old.unconfirmed.contains(&write.subscription)
-                    {
+                    if before.bytes == after.bytes && !old.is_unconfirmed(kind, &after.name) {
                         continue;
                     }
                     if kind == Kind::RouteTable {
-                        flips.push(write);
+                        flips.push(write(after, false));
                     } else {
-                        leaves.push(write);
+                        leaves.push(write(after, false));
                     }
                 }
             }
         }
     }
-    let clusters = list(old, Kind::Clusters, &wanted.clusters, old.has_clusters);
-    let listeners = list(old, Kind::Listeners, &wanted.listeners, old.has_listeners);
+    let clusters = list(old, Kind::Clusters, new, old.has_clusters)?;
+    let listeners = list(old, Kind::Listeners, new, old.has_listeners)?;
     let steps = [
         (Phase::Leaves, leaves, Vec::new()),
         (Phase::ClustersUnion, clusters.union, Vec::new()),
@@ -160,17 +153,9 @@ pub fn plan(old: &OnDisk, new: &Rendered) -> Result<Plan, PlanError> {
     })
 }
 
-struct ByName<'a> {
-    listeners: Vec<&'a Resource>,
-    clusters: Vec<&'a Resource>,
-    route_tables: Vec<&'a Resource>,
-    endpoints: Vec<&'a Resource>,
-    secrets: Vec<&'a Resource>,
-}
-
-/// Returns the resources of a kind by name.
-fn sorted(kind: Kind, rendered: &Rendered) -> Result<Vec<&Resource>, PlanError> {
-    let mut all: Vec<&Resource> = resources(rendered, kind).iter().collect();
+/// Returns resources by name.
+fn sorted(kind: Kind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanError> {
+    let mut all: Vec<&Resource> = resources.iter().collect();
     if !all.is_sorted_by(|a, b| a.name <= b.name) {
         all.sort_by(|a, b| a.name.cmp(&b.name));
     }
@@ -194,7 +179,7 @@ struct ListWrites {
     last: Vec<Write>,
 }
 
-fn list(old: &OnDisk, kind: Kind, wanted: &[&Resource], exists: bool) -> ListWrites {
+fn list(old: &OnDisk, kind: Kind, new: &Rendered, exists: bool) -> Result<ListWrites, PlanError> {
     let write = |resources: Vec<Resource>| {
         vec![Write {
             subscription: Subscription::new(kind, ""),
@@ -206,13 +191,17 @@ fn list(old: &OnDisk, kind: Kind, wanted: &[&Resource], exists: bool) -> ListWri
         union: Vec::new(),
         last: Vec::new(),
     };
-    let before = old.of(kind);
-    let again = !exists || old.unconfirmed.contains(&Subscription::new(kind, ""));
-    if !again && before.iter().eq(wanted.iter().copied()) {
-        return writes;
+    let (before, wanted) = (resources(&old.content, kind), resources(new, kind));
+    let again = !exists || old.is_unconfirmed(kind, "");
+    if !again && Arc::ptr_eq(before, wanted) {
+        return Ok(writes);
     }
-    let taken = addresses(kind, wanted);
-    let union: Vec<Resource> = merge(before, wanted)
+    let wanted = sorted(kind, wanted)?;
+    if !again && before.iter().eq(wanted.iter().copied()) {
+        return Ok(writes);
+    }
+    let taken = addresses(kind, &wanted);
+    let union: Vec<Resource> = merge(before, &wanted)
         .filter_map(|pair| match pair {
             Pair::Added(after) | Pair::Both(_, after) => Some(after),
             Pair::Removed(gone) => (!clashes(kind, gone, &taken)).then_some(gone),
@@ -220,13 +209,13 @@ fn list(old: &OnDisk, kind: Kind, wanted: &[&Resource], exists: bool) -> ListWri
         .cloned()
         .collect();
     let keeps_all = union.len() == wanted.len();
-    if again || before != union.as_slice() {
+    if again || before[..] != union[..] {
         writes.union = write(union);
     }
     if !keeps_all {
-        writes.last = write(wanted.iter().copied().cloned().collect());
+        writes.last = write(wanted.into_iter().cloned().collect());
     }
-    writes
+    Ok(writes)
 }
 
 /// Returns the addresses that the desired listeners bind.

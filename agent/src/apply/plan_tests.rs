@@ -34,6 +34,11 @@ fn listener(name: &str, port: u32, content: &str) -> Resource {
     }
 }
 
+/// Returns a list with one more.
+fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
+    list.iter().cloned().chain([more]).collect()
+}
+
 fn on_disk(content: Rendered) -> OnDisk {
     OnDisk {
         content,
@@ -45,11 +50,11 @@ fn on_disk(content: Rendered) -> OnDisk {
 
 fn base() -> Rendered {
     Rendered {
-        listeners: vec![listener("a:80", 80, "t1")],
-        route_tables: vec![resource("t1", "c1")],
-        clusters: vec![resource("c1", "e1"), resource("c2", "e2")],
-        endpoints: vec![resource("c1", "1"), resource("c2", "2")],
-        secrets: vec![resource("s1", "k")],
+        listeners: [listener("a:80", 80, "t1")].into(),
+        route_tables: [resource("t1", "c1")].into(),
+        clusters: [resource("c1", "e1"), resource("c2", "e2")].into(),
+        endpoints: [resource("c1", "1"), resource("c2", "2")].into(),
+        secrets: [resource("s1", "k")].into(),
         ..Rendered::default()
     }
 }
@@ -80,7 +85,7 @@ fn nothing_changes_nothing_is_written() {
 #[test]
 fn a_route_change_is_one_rds_write() {
     let mut new = base();
-    new.route_tables[0] = resource("t1", "c2");
+    Arc::make_mut(&mut new.route_tables)[0] = resource("t1", "c2");
     assert_eq!(
         text(&plan(&on_disk(base()), &new).unwrap()),
         [r#"RouteTables: rds t1["t1"]"#]
@@ -90,7 +95,7 @@ fn a_route_change_is_one_rds_write() {
 #[test]
 fn an_endpoint_change_is_one_eds_write() {
     let mut new = base();
-    new.endpoints[1] = resource("c2", "3");
+    Arc::make_mut(&mut new.endpoints)[1] = resource("c2", "3");
     assert_eq!(
         text(&plan(&on_disk(base()), &new).unwrap()),
         [r#"Leaves: eds c2["c2"]"#]
@@ -100,9 +105,9 @@ fn an_endpoint_change_is_one_eds_write() {
 #[test]
 fn a_route_moves_to_a_new_backend_and_the_old_one_goes() {
     let mut new = base();
-    new.route_tables[0] = resource("t1", "c3");
-    new.clusters[0] = resource("c3", "e3");
-    new.endpoints[0] = resource("c3", "3");
+    Arc::make_mut(&mut new.route_tables)[0] = resource("t1", "c3");
+    Arc::make_mut(&mut new.clusters)[0] = resource("c3", "e3");
+    Arc::make_mut(&mut new.endpoints)[0] = resource("c3", "3");
     assert_eq!(
         text(&plan(&on_disk(base()), &new).unwrap()),
         [
@@ -118,7 +123,7 @@ fn a_route_moves_to_a_new_backend_and_the_old_one_goes() {
 #[test]
 fn an_updated_cluster_is_in_the_union_in_its_new_form() {
     let mut new = base();
-    new.clusters = vec![resource("c1", "other")];
+    new.clusters = [resource("c1", "other")].into();
     let plan = plan(&on_disk(base()), &new).unwrap();
     assert_eq!(
         plan.steps[0].writes[0].resources,
@@ -129,9 +134,9 @@ fn an_updated_cluster_is_in_the_union_in_its_new_form() {
 #[test]
 fn only_additions_write_each_list_once() {
     let mut new = base();
-    new.clusters.push(resource("c3", "e3"));
-    new.listeners.push(listener("a:81", 81, "t2"));
-    new.route_tables.push(resource("t2", "c3"));
+    new.clusters = with(&new.clusters, resource("c3", "e3"));
+    new.listeners = with(&new.listeners, listener("a:81", 81, "t2"));
+    new.route_tables = with(&new.route_tables, resource("t2", "c3"));
     assert_eq!(
         text(&plan(&on_disk(base()), &new).unwrap()),
         [
@@ -145,12 +150,12 @@ fn only_additions_write_each_list_once() {
 #[test]
 fn a_listener_that_hands_its_address_to_another_name_is_not_in_the_union() {
     let mut new = base();
-    new.listeners = vec![listener("b:80", 80, "t1"), listener("b:81", 81, "t1")];
+    new.listeners = [listener("b:80", 80, "t1"), listener("b:81", 81, "t1")].into();
     assert_eq!(
         text(&plan(&on_disk(base()), &new).unwrap()),
         [r#"ListenersUnion: lds["b:80", "b:81"]"#]
     );
-    new.listeners = vec![listener("b:81", 81, "t1")];
+    new.listeners = [listener("b:81", 81, "t1")].into();
     assert_eq!(
         text(&plan(&on_disk(base()), &new).unwrap()),
         [
@@ -189,14 +194,14 @@ fn what_envoy_has_not_taken_is_written_again() {
 #[test]
 fn the_order_in_which_resources_were_rendered_does_not_matter() {
     let mut new = base();
-    new.clusters.reverse();
+    Arc::make_mut(&mut new.clusters).reverse();
     assert!(plan(&on_disk(base()), &new).unwrap().is_empty());
 }
 
 #[test]
 fn a_name_that_is_rendered_twice_is_refused() {
     let mut new = base();
-    new.clusters.push(resource("c2", "again"));
+    new.clusters = with(&new.clusters, resource("c2", "again"));
     assert_eq!(
         plan(&on_disk(base()), &new),
         Err(PlanError::Duplicate("cds c2".to_owned()))
@@ -254,7 +259,7 @@ fn config() -> impl Strategy<Value = Rendered> {
                     .filter(|c| *c % 2 == 0 || variant == 0)
                     .map(|c| resource(&format!("c{c}"), &format!("endpoints {variant}")))
                     .collect(),
-                secrets: vec![resource(&format!("s{variant}"), "key")],
+                secrets: [resource(&format!("s{variant}"), "key")].into(),
                 ..Rendered::default()
             }
         },
@@ -275,7 +280,7 @@ impl Files {
             files.lists.insert(kind, resources(rendered, kind).to_vec());
         }
         for kind in Kind::LEAVES {
-            for leaf in resources(rendered, kind) {
+            for leaf in resources(rendered, kind).iter() {
                 files
                     .leaves
                     .insert(Subscription::new(kind, &leaf.name), leaf.clone());
@@ -298,7 +303,7 @@ impl Files {
         let list = |kind| {
             let mut list = self.lists.get(&kind).cloned().unwrap_or_default();
             list.sort_by(|a, b| a.name.cmp(&b.name));
-            list
+            Arc::<[Resource]>::from(list)
         };
         let leaves = |kind| {
             let of_kind = self.leaves.iter().filter(|(s, _)| s.kind == kind);

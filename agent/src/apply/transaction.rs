@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::files::Files;
@@ -191,8 +192,8 @@ impl Applier {
         for kind in [Kind::Listeners, Kind::Clusters] {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 match kind {
-                    Kind::Listeners => self.on_disk.content.listeners.clear(),
-                    _ => self.on_disk.content.clusters.clear(),
+                    Kind::Listeners => self.on_disk.content.listeners = Arc::default(),
+                    _ => self.on_disk.content.clusters = Arc::default(),
                 }
             }
         }
@@ -309,18 +310,8 @@ impl Applier {
                 .remove_empty_directories()
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
-        let mut content = super::shares::without(rendered);
-        for list in [
-            &mut content.listeners,
-            &mut content.route_tables,
-            &mut content.clusters,
-            &mut content.endpoints,
-            &mut content.secrets,
-        ] {
-            list.sort_by(|a, b| a.name.cmp(&b.name));
-        }
         self.on_disk = OnDisk {
-            content,
+            content: super::shares::without(rendered),
             has_listeners: true,
             has_clusters: true,
             unconfirmed: std::collections::BTreeSet::new(),

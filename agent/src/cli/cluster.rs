@@ -8,6 +8,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
 
 use super::render::gateway_name;
+use crate::host::credentials;
 use crate::run::Source;
 use crate::source::cluster::Settings;
 use crate::source::update::{Trusted, gateway_of};
@@ -72,6 +73,8 @@ impl ClusterArgs {
             fleet,
             host_name,
         } = self;
+        let kubeconfig = kubeconfig.map(credentials::resolve).transpose();
+        let kubeconfig = kubeconfig.context("--kubeconfig")?;
         let host = match host_name {
             Some(host) => host,
             None => std::fs::read_to_string("/proc/sys/kernel/hostname")

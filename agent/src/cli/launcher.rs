@@ -1,5 +1,8 @@
 //! `sesame-agent launcher`: starts Envoys for an agent in another container or unit, and ends them at its own end.
 
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
 use anyhow::Context as _;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -7,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::envoy::EnvoyArgs;
 use crate::envoy::locate;
 use crate::envoy::process::launcher::Server;
-use crate::host::create_directory;
+use crate::host::{create_directory, service_manager};
 use crate::run::shutdown::end_all;
 
 #[derive(Debug, Args)]
@@ -38,16 +41,29 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     let runtime_dir = create_directory(runtime_dir)
         .and_then(|()| runtime_dir.canonicalize())
         .with_context(|| format!("--runtime-dir {}", runtime_dir.display()))?;
+    // Where the next version will be: the file itself may be another one by then.
+    let program = std::env::current_exe().context("the launcher's own file")?;
     super::agent::runtime()?.block_on(async {
+        let mut reload = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let server = Server::start(&binary, &runtime_dir)
             .with_context(|| format!("cannot serve in {}", runtime_dir.display()))?;
         tracing::info!(envoy = %binary.display(), "ready to start Envoys for the agent of {}", runtime_dir.display());
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        service_manager::ready("ready to start Envoys");
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = reload.recv() => {}
+            }
+            server.answered().await;
+            tracing::info!("becoming {}; Envoys serve on", program.display());
+            // Returns only if it fails.
+            let error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
+            tracing::error!("{} cannot be run, so this launcher stays: {error}", program.display());
         }
+        service_manager::stopping("Envoys are drained and ended");
         server.stop().await;
         tracing::info!("stopping; connections have up to {drain:?}");
         let count = end_all(&runtime_dir, drain).await?;

@@ -37,8 +37,8 @@ pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
 }
 
 /// Returns the options with which `run` would render, with placeholders for what only a running agent has.
-pub(crate) fn render_options(host: &HostArgs) -> sesame_render::Options {
-    sesame_render::Options {
+pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
+    sesame_render::RenderOptions {
         addresses: if host.addresses.is_empty() {
             vec![std::net::IpAddr::from([0, 0, 0, 0])]
         } else {

@@ -141,7 +141,7 @@ fn signing_keys(path: &Path) -> anyhow::Result<SigningKeys> {
 fn printable(
     args: &RenderArgs,
     rendered: &Rendered,
-    options: &sesame_render::Options,
+    options: &sesame_render::RenderOptions,
 ) -> anyhow::Result<Value> {
     let redact = if args.show_secrets {
         Redact::Nothing

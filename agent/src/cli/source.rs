@@ -8,6 +8,7 @@ use clap::Args;
 use sesame_files::open::{self, Rule};
 use sesame_proto::signature::TrustedKeys;
 
+use crate::host::credentials;
 use crate::run::Source;
 use crate::source::update::Trusted;
 
@@ -74,7 +75,8 @@ fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
     let mut keys = TrustedKeys::default();
     for path in files {
         let at = || format!("--trusted-key {}", path.display());
-        let pem = open::read(path, Rule::Named, MAX_KEY_FILE_BYTES).with_context(at)?;
+        let path = credentials::resolve(path.clone()).context("--trusted-key")?;
+        let pem = open::read(&path, Rule::Named, MAX_KEY_FILE_BYTES).with_context(at)?;
         keys.add_pem(&pem).with_context(at)?;
     }
     Ok((!files.is_empty()).then(|| Arc::new(keys)))

@@ -3,6 +3,7 @@
 //! Every other room may ask it; it knows neither Envoy nor a snapshot.
 
 mod bind_check;
+pub(crate) mod credentials;
 pub(crate) mod durable;
 mod files;
 pub mod inotify;
@@ -12,6 +13,7 @@ pub mod lock;
 pub(crate) mod port_owner;
 pub(crate) mod privileged_ports;
 pub mod processes;
+pub(crate) mod service_manager;
 
 pub(crate) use bind_check::can_bind;
 pub(crate) use files::{create_directory, entries, remove_if_there, replace_file, write_file};

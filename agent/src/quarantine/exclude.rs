@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use sesame_proto::refusal;
 use sesame_proto::schema::{
     Backend, BackendTls, DirectResponse, Forward, KeyRef, L4Route, Listener, Port, Route,
     RouteTable, Snapshot, VirtualHost, WeightedBackend, route::Action,
@@ -238,7 +239,9 @@ pub(super) fn answering_500(route: &Route) -> Route {
         method: route.method.clone(),
         headers: route.headers.clone(),
         query_params: route.query_params.clone(),
-        action: Some(Action::DirectResponse(DirectResponse { status: 500 })),
+        action: Some(Action::DirectResponse(DirectResponse {
+            status: refusal::HTTP,
+        })),
         request_headers: None,
         response_headers: None,
         cors: None,

@@ -54,13 +54,13 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
             }
             Content::Route(copies) => {
                 for route in copies {
-                    builder.route(route, depth);
+                    builder.route(route, depth, pieces);
                 }
             }
             Content::L4Route(copies) => {
                 for (port, listener, route) in copies {
                     for share in &route.backends {
-                        builder.plain_backends.insert(share.backend.clone());
+                        builder.plain_backend(&share.backend, pieces);
                     }
                     builder.listener(port, listener, vec![(*route).clone()], pieces);
                 }
@@ -86,8 +86,8 @@ struct ProbeBuilder {
     routes: Vec<Route>,
     /// Virtual hosts by route table: two tables may have the same domain.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
-    /// Names of backends that are only referred to.
-    plain_backends: BTreeSet<String>,
+    /// Backends that are only referred to: the keys of their sessions by their names.
+    plain_backends: BTreeMap<String, Vec<u8>>,
     keys: BTreeSet<String>,
     bundles: BTreeSet<String>,
 }
@@ -164,7 +164,16 @@ impl ProbeBuilder {
         });
     }
 
-    fn route(&mut self, route: &Route, depth: Depth) {
+    /// Adds a backend that is referred to, with the clusters of its sessions, which a route may name.
+    fn plain_backend(&mut self, name: &str, pieces: &Pieces<'_>) {
+        let session_key = match pieces.of.get(&Piece::Backend(name.to_owned())) {
+            Some(Content::Backend(backend)) => backend.session_key.clone(),
+            _ => Vec::new(),
+        };
+        self.plain_backends.insert(name.to_owned(), session_key);
+    }
+
+    fn route(&mut self, route: &Route, depth: Depth, pieces: &Pieces<'_>) {
         if depth == Depth::MatchOnly {
             self.routes.push(answering_500(route));
             return;
@@ -175,7 +184,9 @@ impl ProbeBuilder {
         {
             let shares = backends.iter().map(|share| &share.backend);
             let mirrored = mirrors.iter().map(|mirror| &mirror.backend);
-            self.plain_backends.extend(shares.chain(mirrored).cloned());
+            for name in shares.chain(mirrored) {
+                self.plain_backend(name, pieces);
+            }
         }
         self.routes.push(route.clone());
     }
@@ -244,10 +255,11 @@ impl ProbeBuilder {
             .iter()
             .map(|backend| backend.name.clone())
             .collect();
-        for name in self.plain_backends {
+        for (name, session_key) in self.plain_backends {
             if !name.is_empty() && !there.contains(&name) {
                 self.snapshot.backends.push(Backend {
                     name,
+                    session_key,
                     ..Backend::default()
                 });
             }

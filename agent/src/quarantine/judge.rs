@@ -9,7 +9,7 @@ use sesame_proto::schema::Snapshot;
 use super::accepted_keys::AcceptedKeys;
 use crate::envoy::validate::{ValidateError, Verdict, validate};
 use sesame_proto::encoded::EncodedSnapshot;
-use sesame_render::Options;
+use sesame_render::RenderOptions;
 
 /// Scope of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +53,13 @@ pub struct EnvoyJudge {
     /// Keys that may be put back, which are used where a snapshot names them.
     pub accepted_keys: AcceptedKeys,
     /// Options for rendering.
-    pub options: Options,
+    pub options: RenderOptions,
 }
 
 impl Judge for EnvoyJudge {
     async fn judge(&self, snapshot: Snapshot, trial: Trial) -> Result<Option<String>, NoVerdict> {
         // No file is watched by a configuration that is only validated.
-        let mut options = Options {
+        let mut options = RenderOptions {
             subscription_budget: usize::MAX,
             ..self.options.clone()
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sesame_proto::encoded::EncodedSnapshot;
-use sesame_render::{Options, Rendered};
+use sesame_render::{RenderOptions, Rendered};
 
 /// Configuration that is to be served.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub struct Target<'a> {
     /// The snapshot and its key pairs.
     pub packed: &'a Arc<EncodedSnapshot>,
     /// Options for rendering it.
-    pub options: &'a Options,
+    pub options: &'a RenderOptions,
     /// Resources that it renders to.
     pub rendered: &'a Rendered,
 }

@@ -8,10 +8,12 @@ use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
     Backend, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Protocol, Route, RouteTable,
-    Snapshot, TlsTermination, VirtualHost, WeightedBackend, path_match, route::Action,
+    SessionPersistence, Snapshot, TlsTermination, VirtualHost, WeightedBackend, path_match,
+    route::Action, session_persistence,
 };
 
 use super::exclude::answering_500;
+use super::isolate::{Depth, isolate};
 use super::memory::still_there;
 use super::piece::Pieces;
 use super::unbound::Unbound;
@@ -350,4 +352,24 @@ fn an_accepted_key_stands_in_the_place_of_a_refused_one() {
         }
     }
     assert_eq!(*accepted.pairs(&wanted, target.keys()), [pair(2)]);
+}
+
+#[test]
+fn a_route_with_sessions_is_judged_with_the_clusters_that_it_names() {
+    let mut snapshot = snapshot(1);
+    snapshot.backends[0].session_key = b"key".to_vec();
+    let route = &mut snapshot.route_tables[0].virtual_hosts[0].routes[0];
+    if let Some(Action::Forward(forward)) = &mut route.action {
+        forward.session = Some(SessionPersistence {
+            kind: Some(session_persistence::Kind::Cookie("session".to_owned())),
+            cookie_max_age_seconds: 0,
+        });
+    }
+    let probe = isolate(&Pieces::new(&snapshot), &[route_piece(0)], Depth::All);
+    let judged: Vec<(&str, &[u8])> = probe
+        .backends
+        .iter()
+        .map(|backend| (backend.name.as_str(), &*backend.session_key))
+        .collect();
+    assert_eq!(judged, [(&*backend(0), &b"key"[..])]);
 }

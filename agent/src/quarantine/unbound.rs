@@ -120,7 +120,8 @@ impl Unbound {
 
     /// Leaves the listeners out.
     pub(super) fn leave_out(&self, rendered: &mut Rendered) {
-        rendered.listeners.retain(|l| !self.has(&l.name));
+        let listeners = rendered.listeners.iter().filter(|l| !self.has(&l.name));
+        rendered.listeners = listeners.cloned().collect();
     }
 
     /// Returns the time at which [`Unbound::probe`] wants to be called.

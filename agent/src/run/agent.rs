@@ -19,17 +19,22 @@ use super::directories::Directories;
 use super::engine::Known;
 use super::gateways::Gateways;
 use super::instance::Settings;
+use super::observed::newest;
 use super::reload::{self, LiveSettings, ReadSettings, Reading};
 use super::services::{self, Services};
 use super::shutdown::{self, Ending};
 use super::source;
 use super::target::HostSettings;
+use super::unit::Unit;
 use super::withdrawal::Withdrawal;
 use super::{RunOptions, accepted, system_ca};
 use crate::envoy;
+use crate::envoy::process::launch::Launcher;
+use crate::envoy::process::launcher;
 use crate::host::inotify::Budget;
 use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
+use crate::host::service_manager;
 
 /// Runs until a signal or a request says to stop.
 pub(super) async fn run(reading: Reading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
@@ -82,14 +87,19 @@ pub(super) async fn run(reading: Reading, reader: Arc<dyn ReadSettings>) -> anyh
         reload_requests,
     ));
     let told = std::pin::pin!(shutdown::told(requests));
-    let ending = match serve(&mut gateways, known, told).await? {
+    let unit = Unit::new(options.drain);
+    let ending = match serve(&mut gateways, known, &services, unit, told).await? {
         Some(grace) => Ending::Drain(grace),
         None => shutdown::signalled(options.drain, &settings, &launcher, &stopping).await,
     };
     match ending {
-        Ending::Leave => tracing::info!("stopping; Envoy keeps serving"),
+        Ending::Leave => {
+            service_manager::stopping("Envoy keeps serving");
+            tracing::info!("stopping; Envoy keeps serving");
+        }
         Ending::Drain(grace) => {
             stopping.store(true, Ordering::Relaxed);
+            service_manager::stopping("Envoy is drained and ended");
             tracing::info!("stopping, and Envoy with it; connections have up to {grace:?}");
         }
     }
@@ -118,10 +128,12 @@ async fn instance_settings(
     })
 }
 
-/// Keeps the instances in line with what the source wants, until the agent is `told` to end.
+/// Keeps the instances in line with what the source wants, and the service manager informed, until the agent is `told` to end.
 async fn serve(
     gateways: &mut Gateways,
     mut known: watch::Receiver<Known>,
+    services: &Services,
+    mut unit: Unit,
     mut told: Pin<&mut impl Future<Output = io::Result<Option<Duration>>>>,
 ) -> anyhow::Result<Option<Duration>> {
     loop {
@@ -136,6 +148,10 @@ async fn serve(
                 }
             }
             () = gateways.drained() => {}
+            () = unit.due() => {
+                let now = known.borrow().clone();
+                unit.tell(&services.report(), &now, &newest(&gateways.observed()));
+            }
             grace = &mut told => return Ok(grace?),
         }
     }
@@ -155,7 +171,7 @@ fn host_settings(
         },
         port_map: options.port_map.clone(),
         subscription_budget: Budget::read(&directories.envoy_pids()).subscriptions(2),
-        limits: envoy_limits(options.heap)?,
+        limits: envoy_limits(options, directories)?,
         budget_each: options.subscription_budget,
         trusted_hops: options.trusted_hops,
         system_ca: system_ca::find(),
@@ -167,11 +183,27 @@ fn host_settings(
     })
 }
 
-/// Returns what each Envoy may use: the open files that this process may have, and this many bytes of heap, else what
-/// the memory of the host allows.
-fn envoy_limits(heap: Option<u64>) -> Result<Limits, limits::TooFewFiles> {
-    let heap = heap.unwrap_or_else(|| limits::heap_of(host_limits::memory()));
-    let limits = Limits::new(host_limits::open_files(), heap)?;
+/// Returns what each Envoy may use: the open files that its launcher may have, and the heap of the options, else what the
+/// memory of its launcher allows. Without another launcher that is this process.
+fn envoy_limits(
+    options: &RunOptions,
+    directories: &Directories,
+) -> Result<Limits, limits::TooFewFiles> {
+    let own = || (host_limits::open_files(), host_limits::memory());
+    let (files, memory) = match shutdown::launcher(options, directories.runtime()) {
+        Launcher::Program(_) => own(),
+        Launcher::Socket(socket) => match launcher::limits(&socket) {
+            Ok(limits) => limits,
+            Err(error) => {
+                tracing::warn!(
+                    "each Envoy is limited as the agent is, because its launcher's limits are not known: {error}"
+                );
+                own()
+            }
+        },
+    };
+    let heap = options.heap.unwrap_or_else(|| limits::heap_of(memory));
+    let limits = Limits::new(files, heap)?;
     tracing::info!(?limits, "each Envoy is limited");
     Ok(limits)
 }

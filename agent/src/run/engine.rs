@@ -13,6 +13,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
@@ -55,6 +56,8 @@ pub(super) struct Known {
     pub(super) withdrawn: bool,
     /// Newer revisions of which something is missing; only of sources that have revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
+    /// Time since when the engine works on one change; none while it waits for the next.
+    pub(super) busy_since: Option<Instant>,
 }
 
 impl Known {
@@ -100,6 +103,7 @@ impl Engine {
     pub(super) fn run(mut self, mut watch: Watch) {
         self.restore();
         while let Some(change) = self.next(&mut watch) {
+            note_busy(&self.known, true);
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
@@ -109,6 +113,7 @@ impl Engine {
             if let Err(error) = self.manifests.persist_last_good() {
                 tracing::warn!(%error, "the last good manifests cannot be kept for the next start");
             }
+            note_busy(&self.known, false);
         }
     }
 
@@ -298,6 +303,14 @@ pub(super) fn note_polling(known: &watch::Sender<Known>, watch: &Watch) {
         let other = known.polling != now;
         known.polling = now;
         other
+    });
+}
+
+/// Publishes since when the engine works on one change, without waking anybody.
+pub(super) fn note_busy(known: &watch::Sender<Known>, busy: bool) {
+    known.send_if_modified(|known| {
+        known.busy_since = busy.then(Instant::now);
+        false
     });
 }
 

@@ -8,6 +8,7 @@
 //! - `instance` is the task of one Gateway: it brings an Envoy to its target. Its observations are `observed`.
 //! - `services` answer and report: `server` on the agent's socket, `cluster` in the cluster, both from a `report`.
 //! - `reload` reads the settings again while the agent runs.
+//! - `unit` tells a service manager whether the agent is ready and alive.
 //! - `accepted`, `history` and `directories` are what is on disk; `shutdown` is the end.
 
 mod accepted;
@@ -36,6 +37,7 @@ mod snapshot_engine;
 mod source;
 pub(crate) mod system_ca;
 mod target;
+mod unit;
 mod withdrawal;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
@@ -32,6 +33,8 @@ pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedN
 /// The newest observations of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
+    /// Time since when the instance works on one thing; none while it waits for the next.
+    pub(super) busy_since: Option<Instant>,
     /// True if Envoy serves.
     pub(super) live: bool,
     /// True if the agent has left Envoy to itself.

@@ -45,6 +45,7 @@ pub(super) struct Inputs {
 /// Services that have been started.
 pub(super) struct Services {
     tasks: JoinSet<()>,
+    report: Arc<dyn Fn(bool) -> Report + Send + Sync>,
     socket: PathBuf,
     reporter: Option<Reporter>,
 }
@@ -91,7 +92,8 @@ impl Services {
             reloads,
             live: live.clone(),
         };
-        tasks.spawn(server::serve(listener, report, state_dir, doors));
+        let serving = Arc::clone(&report);
+        tasks.spawn(server::serve(listener, serving, state_dir, doors));
         tasks.spawn(expiry::log(observed.clone()));
         let reporter = match (&options.source, clients) {
             (Source::Cluster(settings), Some(clients)) => {
@@ -101,9 +103,15 @@ impl Services {
         };
         Ok(Self {
             tasks,
+            report,
             socket,
             reporter,
         })
+    }
+
+    /// Returns the newest report, without the objects.
+    pub(super) fn report(&self) -> Report {
+        (self.report)(false)
     }
 
     /// Ends all of them, after a last report to the cluster.

@@ -10,7 +10,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
-use super::engine::{Known, report_changes};
+use super::engine::{Known, note_busy, report_changes};
 use super::report::ProblemReport;
 use super::target::{HostSettings, Origin, Targets, render_all};
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
@@ -44,6 +44,7 @@ impl SnapshotEngine {
             problems,
             cause,
         } = update;
+        note_busy(&self.known, true);
         let before = self.known.borrow().gateways.clone();
         let Merged {
             revisions,
@@ -69,6 +70,7 @@ impl SnapshotEngine {
             known.incomplete = Arc::new(incomplete);
             known.problems = Arc::new(problems);
         });
+        note_busy(&self.known, false);
     }
 
     /// Logs what is new.

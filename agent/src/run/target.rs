@@ -56,7 +56,7 @@ pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
     pub(super) packed: Arc<EncodedSnapshot>,
     /// Options that it was rendered with.
-    pub(super) options: sesame_render::Options,
+    pub(super) options: sesame_render::RenderOptions,
     /// Addresses where it listens, and those that it could not have.
     pub(super) assignment: Assignment,
     /// Resources for Envoy.
@@ -218,7 +218,7 @@ fn render_one(
         manifest_revision,
     } = offer;
     let directories = host.directories.gateway(gateway);
-    let options = sesame_render::Options {
+    let options = sesame_render::RenderOptions {
         addresses: assignment.addresses.clone(),
         port_map: host.port_map.clone(),
         subscription_budget,
@@ -260,7 +260,7 @@ fn render_one(
 fn render_difference(
     before: &Target,
     offer: &GatewayRevision,
-    options: &sesame_render::Options,
+    options: &sesame_render::RenderOptions,
 ) -> Option<Rendered> {
     let GatewayRevision {
         packed, snapshot, ..

@@ -98,7 +98,7 @@ macro_rules! kinds {
 
             /// Returns the kind and name.
             pub fn key(&self) -> ObjectKey {
-                ObjectKey { kind: self.kind(), name: self.metadata().key() }
+                self.kind().named(self.metadata().key())
             }
         }
 
@@ -206,6 +206,11 @@ impl Kind {
             .iter()
             .copied()
             .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
+    }
+
+    /// Returns the key of the object of this kind and name.
+    pub fn named(self, name: NamespacedName) -> ObjectKey {
+        ObjectKey { kind: self, name }
     }
 
     /// Returns true for kinds of the Gateway API, whose fields are all modelled.

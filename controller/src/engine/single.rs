@@ -22,10 +22,7 @@ pub(super) fn resolve(
         .map(AsRef::as_ref)
         .filter(|class| class.spec.controller_name == options.controller_name)
         .collect();
-    let Some(class) = classes
-        .iter()
-        .min_by(|a, b| a.metadata.age().cmp(&b.metadata.age()))
-    else {
+    let Some(class) = classes.iter().min_by(|a, b| a.metadata.by_age(&b.metadata)) else {
         return (resolver.resolve(world, options), BTreeSet::new());
     };
     let ours = |name: &str| classes.iter().any(|class| class.metadata.name == name);
@@ -38,7 +35,7 @@ pub(super) fn resolve(
     let gateway = gateways
         .iter()
         .filter(|gateway| gateway.spec.gateway_class_name == class.metadata.name)
-        .min_by(|a, b| a.metadata.age().cmp(&b.metadata.age()))
+        .min_by(|a, b| a.metadata.by_age(&b.metadata))
         .map(|gateway| gateway.metadata.key());
 
     let mut served = world.clone();

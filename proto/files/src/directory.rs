@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use prost::Message as _;
 
 use crate::open::{self, OpenError, Rule};
-use sesame_proto::bounds;
+use sesame_proto::bounds::{self, BoundsError};
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{Manifest, ShardRef, Snapshot};
 use sesame_proto::shard::{self, MAX_STORED_BYTES, ShardError, Sharded};
@@ -33,44 +33,34 @@ const MANIFEST_PIECE: Piece<'_> = Piece::Manifest {
 };
 const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
 
-/// Reasons for which a snapshot directory cannot be written or read.
+/// Reason for which a snapshot directory cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// The file system refused.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
     /// A file must not be read.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// No trusted key vouches for a file.
-    #[error("{path}: {source}")]
-    Signature {
-        /// The file.
-        path: PathBuf,
-        /// The reason for which it is not believed.
-        source: SignatureError,
-    },
-    /// The shards do not fit together.
-    #[error("{path}: {source}")]
-    Shard {
-        /// The directory.
-        path: PathBuf,
-        /// The shard and the reason.
-        source: ShardError,
-    },
-    /// The manifest cannot be decoded.
-    #[error("{path}: {reason}")]
-    Manifest {
-        /// The file.
+    /// A file or directory cannot be used.
+    #[error("{path}: {fault}")]
+    Unusable {
+        /// The file or directory.
         path: PathBuf,
         /// The reason.
-        reason: String,
+        fault: DirectoryFault,
     },
+}
+
+/// Reason for which a file or directory of a snapshot cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum DirectoryFault {
+    /// The file system refused.
+    Io(#[from] io::Error),
+    /// No trusted key vouches for a file.
+    Signature(#[from] SignatureError),
+    /// The shards do not fit together.
+    Shard(#[from] ShardError),
+    /// The manifest cannot be decoded.
+    Manifest(#[from] BoundsError),
 }
 
 /// Writes the snapshot into `dir`, which is created if needed; returns its manifest.
@@ -85,11 +75,7 @@ pub fn write_signed(
     snapshot: &Snapshot,
     signing: Option<(&SigningKeys, u64)>,
 ) -> Result<Manifest, DirectoryError> {
-    let Sharded { manifest, shards } =
-        shard::split(snapshot).map_err(|source| DirectoryError::Shard {
-            path: dir.to_owned(),
-            source,
-        })?;
+    let Sharded { manifest, shards } = shard::split(snapshot).map_err(at(dir))?;
     fs::create_dir_all(dir).map_err(at(dir))?;
     let mut named = BTreeSet::from([MANIFEST.to_owned()]);
     let gateway = manifest.gateway.as_str();
@@ -141,12 +127,12 @@ pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
 
 /// Reads the manifest in `dir`; its shards may be missing.
 pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
-    let path = dir.join(MANIFEST);
-    let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
-    bounds::manifest(&bytes).map_err(|error| DirectoryError::Manifest {
-        path,
-        reason: error.to_string(),
-    })
+    Ok(manifest_with_bytes(&dir.join(MANIFEST))?.0)
+}
+
+fn manifest_with_bytes(path: &Path) -> Result<(Manifest, Vec<u8>), DirectoryError> {
+    let bytes = open::read(path, Rule::Given, MAX_MANIFEST_BYTES)?;
+    Ok((bounds::manifest(&bytes).map_err(at(path))?, bytes))
 }
 
 /// Reads the snapshot in `dir`, checking every digest.
@@ -157,7 +143,7 @@ pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
 
 /// The content of a snapshot directory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Read {
+pub struct StoredSnapshot {
     /// The manifest as it is stored.
     pub manifest: Manifest,
     /// The whole snapshot.
@@ -167,13 +153,12 @@ pub struct Read {
 }
 
 /// Reads the snapshot in `dir` as [`read`] does; with trusted keys, only content that one of them has signed.
-pub fn read_trusted(dir: &Path, trusted: Option<&TrustedKeys>) -> Result<Read, DirectoryError> {
+pub fn read_trusted(
+    dir: &Path,
+    trusted: Option<&TrustedKeys>,
+) -> Result<StoredSnapshot, DirectoryError> {
     let path = dir.join(MANIFEST);
-    let bytes = read_bounded(&path, MAX_MANIFEST_BYTES)?;
-    let manifest = bounds::manifest(&bytes).map_err(|error| DirectoryError::Manifest {
-        path: path.clone(),
-        reason: error.to_string(),
-    })?;
+    let (manifest, bytes) = manifest_with_bytes(&path)?;
     let verify = |path: &Path, piece: Piece<'_>, content: &[u8]| {
         let Some(trusted) = trusted else {
             return Ok(None);
@@ -190,42 +175,29 @@ pub fn read_trusted(dir: &Path, trusted: Option<&TrustedKeys>) -> Result<Read, D
             content,
         };
         let stamp = trusted.verify(&statement, signature.as_deref());
-        stamp.map(Some).map_err(|source| DirectoryError::Signature {
-            path: path.to_owned(),
-            source,
-        })
+        stamp.map(Some).map_err(at(path))
     };
     let stamp = verify(&path, MANIFEST_PIECE, &bytes)?;
-    let at_dir = |source| DirectoryError::Shard {
-        path: dir.to_owned(),
-        source,
-    };
-    shard::check(&manifest).map_err(at_dir)?;
+    shard::check(&manifest).map_err(at(dir))?;
     let mut shards = BTreeMap::new();
     for reference in manifest.config.iter().chain(&manifest.endpoints) {
         let file = dir.join(shard_file(&reference.name));
         shards.insert(
             reference.name.clone(),
-            read_bounded(&file, MAX_STORED_BYTES as u64)?,
+            open::read(&file, Rule::Given, MAX_STORED_BYTES as u64)?,
         );
     }
     for ShardRef { name, .. } in &manifest.endpoints {
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
-        let of_shard = verify(
-            &dir.join(shard_file(name)),
-            Piece::Endpoints { name },
-            content,
-        )?;
+        let path = dir.join(shard_file(name));
+        let of_shard = verify(&path, Piece::Endpoints { name }, content)?;
         // All of a directory is written at once: older endpoints are somebody else's doing.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
-            signature::follows(found, Some(known)).map_err(|source| DirectoryError::Signature {
-                path: dir.join(shard_file(name)),
-                source,
-            })?;
+            signature::follows(found, Some(known)).map_err(at(&path))?;
         }
     }
-    let snapshot = shard::join(&manifest, &shards).map_err(at_dir)?;
-    Ok(Read {
+    let snapshot = shard::join(&manifest, &shards).map_err(at(dir))?;
+    Ok(StoredSnapshot {
         manifest,
         snapshot,
         stamp,
@@ -266,11 +238,10 @@ fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
         .map_err(at(&path))
 }
 
-fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, DirectoryError> {
-    Ok(open::read(path, Rule::Given, limit)?)
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+fn at<E: Into<DirectoryFault>>(path: &Path) -> impl FnOnce(E) -> DirectoryError {
     let path = path.to_owned();
-    move |source| DirectoryError::Io { path, source }
+    move |error| DirectoryError::Unusable {
+        path,
+        fault: error.into(),
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::join::unpack_named;
+use super::join::unpack;
 use super::{MAX_SNAPSHOT_BYTES, check_digest};
 use crate::delta::RouteTableDelta;
 use crate::schema::{ShardRef, Snapshot};
@@ -38,7 +38,7 @@ pub fn delta<'s>(
     let open = |shard: &ShardRef| {
         let bytes = stored(&shard.sha256)?;
         check_digest(shard, bytes).ok()?;
-        unpack_named(shard, bytes).ok()
+        unpack(&shard.name, shard.size, bytes).ok()
     };
     let mut delta = ShardDelta {
         route_tables: RouteTableDelta::default(),

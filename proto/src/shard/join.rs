@@ -13,6 +13,7 @@ use super::{
 };
 use crate::bounds;
 use crate::digest::{canonicalize, canonicalize_endpoints, sha256};
+use crate::dns_name::is_dns_label;
 use crate::schema::{EndpointSet, Manifest, RouteTable, ShardRef, Snapshot};
 
 /// A configuration that is the one its manifest names.
@@ -68,7 +69,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
         .config
         .iter()
         .chain(&manifest.endpoints)
-        .find(|reference| !is_plain(&reference.name));
+        .find(|reference| !is_dns_label(&reference.name));
     match strange {
         Some(ShardRef { name, .. }) => Err(ShardError::Name { name: name.clone() }),
         None => Ok(()),
@@ -87,7 +88,7 @@ pub fn join_config<B: AsRef<[u8]>>(
     for reference in &manifest.config {
         let bytes = stored(reference, shards)?;
         check_digest(reference, bytes)?;
-        let (mut piece, size) = unpack_named(reference, bytes)?;
+        let (mut piece, size) = unpack(&reference.name, reference.size, bytes)?;
         left = left
             .checked_sub(size)
             .ok_or_else(|| too_much(&reference.name))?;
@@ -141,7 +142,7 @@ pub fn join_config<B: AsRef<[u8]>>(
 
 /// Decodes an endpoint shard. It must hold nothing but endpoints, because no manifest has its digest.
 pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> {
-    let (mut piece, size) = unpack(name, bytes)?;
+    let (mut piece, size) = unpack(name, 0, bytes)?;
     let sets = std::mem::take(&mut piece.endpoints);
     if piece == Snapshot::default() {
         Ok(Endpoints { sets, size })
@@ -179,17 +180,10 @@ fn stored<'a, B: AsRef<[u8]>>(
     reference: &ShardRef,
     shards: &'a BTreeMap<String, B>,
 ) -> Result<&'a [u8], ShardError> {
-    match shards.get(&reference.name) {
-        Some(bytes) => Ok(bytes.as_ref()),
-        None => Err(ShardError::Missing {
-            name: reference.name.clone(),
-        }),
-    }
-}
-
-/// Returns true if a shard's name can be part of a file's or an object's name.
-fn is_plain(name: &str) -> bool {
-    crate::dns_name::is_dns_label(name)
+    let bytes = shards.get(&reference.name).map(AsRef::as_ref);
+    bytes.ok_or_else(|| ShardError::Missing {
+        name: reference.name.clone(),
+    })
 }
 
 fn too_much(name: &str) -> ShardError {
@@ -201,25 +195,13 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// Decodes a shard, within the limit for all shards; returns the bytes of memory that it takes, too. An endpoint shard may
-/// have grown since the manifest was written.
-pub(super) fn unpack(name: &str, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
-    unpack_within(name, bytes, MAX_SHARD_BYTES)
-}
-
-/// Decodes a configuration shard, within the size that the manifest names.
-pub(super) fn unpack_named(
-    reference: &ShardRef,
-    bytes: &[u8],
-) -> Result<(Snapshot, u64), ShardError> {
-    let limit = match reference.size {
+/// Decodes a shard, within the decompressed size that a manifest names; 0 for the limit of all shards, since an endpoint
+/// shard may have grown after the manifest was written. Returns the bytes of memory that it takes, too.
+pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
+    let limit = match size {
         0 => MAX_SHARD_BYTES,
         size => size.min(MAX_SHARD_BYTES),
     };
-    unpack_within(&reference.name, bytes, limit)
-}
-
-fn unpack_within(name: &str, bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), ShardError> {
     let malformed = |reason: String| ShardError::Malformed {
         name: name.to_owned(),
         reason,

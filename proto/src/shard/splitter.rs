@@ -113,7 +113,7 @@ impl Splitter {
             let Some(shard) = before.config.iter_mut().find(held) else {
                 return Ok(None);
             };
-            let (mut content, _) = unpack(&shard.shard.name, &shard.shard.bytes)?;
+            let (mut content, _) = unpack(&shard.shard.name, 0, &shard.shard.bytes)?;
             let delta: RouteTableDelta = hosts.into_iter().collect();
             if delta.apply(&mut content.route_tables).is_none() {
                 return Ok(None);

@@ -16,7 +16,7 @@ use sesame_agent::source::snapshots::SnapshotDirs;
 use sesame_files::directory;
 use sesame_proto::digest;
 use sesame_proto::keys;
-use sesame_render::Options;
+use sesame_render::RenderOptions;
 use sesame_render::layout::XdsLayout;
 
 use super::campaign::{run, scratch};
@@ -204,7 +204,7 @@ fn runtime_directory() {
     let root = scratch();
     let layout = XdsLayout::new(root.path().join("xds"));
     let gateway = seeds::two()[0];
-    let options = Options {
+    let options = RenderOptions {
         addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
         port_map: BTreeMap::new(),
         subscription_budget: 100,

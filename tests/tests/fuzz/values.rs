@@ -12,15 +12,15 @@ use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{Manifest, ShardRef, Snapshot};
 use sesame_proto::shard::{self, FORMAT, ShardError};
-use sesame_render::Options;
+use sesame_render::RenderOptions;
 use sesame_render::layout::XdsLayout;
 
 use super::campaign::{Verdict, run, scratch};
 use super::edit::Form;
 use super::seeds;
 
-fn host() -> Options {
-    Options {
+fn host() -> RenderOptions {
+    RenderOptions {
         addresses: vec![Ipv4Addr::UNSPECIFIED.into()],
         port_map: BTreeMap::from([(80, 8080)]),
         subscription_budget: 16,

@@ -20,11 +20,11 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, SerializeOptions};
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
-use crate::{Rendered, Resource};
+use crate::rendered::{Rendered, Resource};
 
-/// What is shown of key pairs. Certificates always are: they are public.
+/// The parts of key pairs that are not shown. Certificates always are: they are public.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redact {
     /// `<redacted>` stands for each private key.
@@ -35,7 +35,7 @@ pub enum Redact {
 
 /// Bytes that are not what they are said to be, or a type that the descriptors lack.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DumpError {
     /// The bytes of a resource.
     #[error("`{name}` cannot be read as {message}: {source}")]
     Decode {
@@ -43,17 +43,17 @@ pub enum Error {
         name: String,
         /// Its message type.
         message: String,
-        /// Why.
+        /// The reason.
         source: prost::DecodeError,
     },
     /// The descriptors do not have a type that is inside of the resource.
     #[error(
-        "`{name}` cannot be printed: {source}; add the type to examples/envoy_descriptors.rs and run it"
+        "`{name}` cannot be printed: {source}; add the type to tests/envoy_descriptors.rs, which writes them"
     )]
     Print {
         /// The resource.
         name: String,
-        /// Why.
+        /// The reason.
         source: serde_json::Error,
     },
     /// The descriptors that are built in.
@@ -64,8 +64,8 @@ pub enum Error {
     Yaml(String),
 }
 
-/// The resources under `listeners`, `routes`, `clusters`, `endpoints` and `secrets`, each a list by name.
-pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, Error> {
+/// Returns the resources under `listeners`, `routes`, `clusters`, `endpoints` and `secrets`, each a list by name.
+pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError> {
     let Rendered {
         listeners,
         route_tables,
@@ -76,36 +76,21 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, Error> {
         shares: _,
         problems: _,
     } = rendered;
-    let mut all = Map::new();
-    all.insert(
-        "listeners".to_owned(),
-        without_keys(list::<Listener>(listeners)?, redact),
-    );
-    all.insert(
-        "routes".to_owned(),
-        list::<RouteConfiguration>(route_tables)?,
-    );
-    all.insert(
-        "clusters".to_owned(),
-        without_keys(list::<Cluster>(clusters)?, redact),
-    );
-    all.insert(
-        "endpoints".to_owned(),
-        list::<ClusterLoadAssignment>(endpoints)?,
-    );
-    let secrets = secrets
-        .iter()
-        .map(|Resource { name, bytes }| {
-            let secret = readable(decode(name, bytes)?, redact);
-            value::<Secret>(name, &secret.encode_to_vec())
-        })
-        .collect::<Result<_, _>>()?;
-    all.insert("secrets".to_owned(), Value::Array(secrets));
-    Ok(Value::Object(all))
+    let secrets = secrets.iter().map(|Resource { name, bytes }| {
+        let secret = readable(decode(name, bytes)?, redact);
+        value::<Secret>(name, &secret.encode_to_vec())
+    });
+    Ok(json!({
+        "listeners": without_keys(list::<Listener>(listeners)?, redact),
+        "routes": list::<RouteConfiguration>(route_tables)?,
+        "clusters": without_keys(list::<Cluster>(clusters)?, redact),
+        "endpoints": list::<ClusterLoadAssignment>(endpoints)?,
+        "secrets": secrets.collect::<Result<Vec<_>, DumpError>>()?,
+    }))
 }
 
-/// A bootstrap, static or not.
-pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, Error> {
+/// Returns a bootstrap, static or not.
+pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     let mut bootstrap: Bootstrap = decode("bootstrap", bytes)?;
     if let Some(resources) = &mut bootstrap.static_resources {
         for secret in &mut resources.secrets {
@@ -115,12 +100,12 @@ pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, Error> {
     value::<Bootstrap>("bootstrap", &bootstrap.encode_to_vec())
 }
 
-/// A value as YAML that Envoy reads too: every string that YAML could take for something else is quoted.
-pub fn yaml(value: &Value) -> Result<String, Error> {
-    serde_saphyr::to_string(value).map_err(|error| Error::Yaml(error.to_string()))
+/// Returns a value as YAML that Envoy reads too: every string that YAML could take for something else is quoted.
+pub fn yaml(value: &Value) -> Result<String, DumpError> {
+    serde_saphyr::to_string(value).map_err(|error| DumpError::Yaml(error.to_string()))
 }
 
-fn list<M: Name>(resources: &[Resource]) -> Result<Value, Error> {
+fn list<M: Name>(resources: &[Resource]) -> Result<Value, DumpError> {
     resources
         .iter()
         .map(|Resource { name, bytes }| value::<M>(name, bytes))
@@ -128,44 +113,45 @@ fn list<M: Name>(resources: &[Resource]) -> Result<Value, Error> {
         .map(Value::Array)
 }
 
-fn value<M: Name>(name: &str, bytes: &[u8]) -> Result<Value, Error> {
+fn value<M: Name>(name: &str, bytes: &[u8]) -> Result<Value, DumpError> {
     let message = M::full_name();
     let descriptor = descriptors::pool()?
         .get_message_by_name(&message)
-        .ok_or_else(|| Error::Descriptors(format!("{message} is missing")))?;
-    let dynamic = DynamicMessage::decode(descriptor, bytes).map_err(|source| Error::Decode {
-        name: name.to_owned(),
-        message,
-        source,
-    })?;
+        .ok_or_else(|| DumpError::Descriptors(format!("{message} is missing")))?;
+    let dynamic =
+        DynamicMessage::decode(descriptor, bytes).map_err(|source| DumpError::Decode {
+            name: name.to_owned(),
+            message,
+            source,
+        })?;
     // Through `Value`, whose maps are sorted: the entries of a proto map come in random order.
     dynamic
         .serialize_with_options(
             serde_json::value::Serializer,
             &SerializeOptions::new().use_proto_field_name(true),
         )
-        .map_err(|source| Error::Print {
+        .map_err(|source| DumpError::Print {
             name: name.to_owned(),
             source,
         })
 }
 
-fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, Error> {
-    M::decode(bytes).map_err(|source| Error::Decode {
+fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, DumpError> {
+    M::decode(bytes).map_err(|source| DumpError::Decode {
         name: name.to_owned(),
         message: M::full_name(),
         source,
     })
 }
 
-/// Private keys may also be inline where they are used.
+/// Takes out private keys, which may also be inline where they are used.
 fn without_keys(mut value: Value, redact: Redact) -> Value {
     fn walk(value: &mut Value) {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields {
                     if name == "private_key" {
-                        *value = serde_json::json!({"inline_string": "<redacted>"});
+                        *value = json!({"inline_string": "<redacted>"});
                     } else {
                         walk(value);
                     }
@@ -181,7 +167,7 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
     value
 }
 
-/// PEM as text instead of base64, and no private key unless asked for.
+/// Returns a secret with PEM as text instead of base64, and no private key unless asked for.
 fn readable(mut secret: Secret, redact: Redact) -> Secret {
     match &mut secret.r#type {
         Some(Type::TlsCertificate(TlsCertificate {

@@ -1,19 +1,10 @@
-//! What is printed.
+//! Printing of all that is rendered.
 
 use super::*;
+use crate::http::route_tables::ENCODED_BY_HAND;
 use crate::static_bootstrap;
-use crate::tests::{everything, options};
-
-#[path = "../../examples/envoy_descriptors.rs"]
-mod regenerate;
-
-#[test]
-fn the_descriptors_are_those_of_the_envoy_types_that_we_build_with() {
-    assert!(
-        descriptors::decompressed().unwrap() == regenerate::derive().unwrap(),
-        "run `cargo run -p sesame-render --example envoy_descriptors`"
-    );
-}
+use crate::tests::everything::everything;
+use crate::tests::parts::options;
 
 #[test]
 fn everything_that_is_rendered_can_be_printed() {
@@ -61,7 +52,7 @@ fn a_private_key_is_printed_only_when_asked_for() {
 #[test]
 fn fields_that_are_encoded_by_hand_have_the_numbers_of_the_envoy_api() {
     let pool = descriptors::pool().unwrap();
-    for (message, field, number) in crate::route_tables::ENCODED_BY_HAND {
+    for (message, field, number) in ENCODED_BY_HAND {
         let name = format!("envoy.config.route.v3.{message}");
         let message = pool.get_message_by_name(&name).unwrap();
         assert_eq!(message.get_field_by_name(field).unwrap().number(), number);

@@ -5,9 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
-};
+use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use envoy_types::pb::envoy::config::route::v3::{
     Route as EnvoyRoute, RouteAction, RouteMatch, route,
     route_action::{ClusterNotFoundResponseCode, ClusterSpecifier},
@@ -21,13 +19,15 @@ use sesame_proto::schema::{Cors, CorsOrigin, cors_origin};
 use super::paths::quote;
 use super::routes::RenderedRoute;
 use super::{headers, matches};
-use crate::{Problem, REFUSED_CLUSTER, wrappers};
+use crate::l4::weights::REFUSED_CLUSTER;
+use crate::rendered::Problems;
+use crate::wrappers;
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
-/// The route's configuration of the filter.
-pub(crate) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> Any {
+/// Returns the route's configuration of the filter.
+pub(crate) fn render(object: &str, cors: &Cors, problems: &mut Problems) -> Any {
     let Cors {
         allow_origins,
         allow_credentials,
@@ -57,21 +57,19 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut Vec<Problem>) -> 
             0 => String::new(),
             seconds => seconds.to_string(),
         },
-        allow_credentials: (*allow_credentials)
-            .then(|| wrappers::boolean(true))
-            .flatten(),
+        allow_credentials: wrappers::boolean(true).filter(|_| *allow_credentials),
         // A preflight from elsewhere is answered here, without CORS headers, and never reaches the backend.
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
 }
 
-/// The origins that may be looked for. A snapshot is not trusted to be cheap: one expression takes them all where the
+/// Returns the origins that may be looked for. A snapshot is not trusted to be cheap: one expression takes them all where the
 /// proxy answers by itself.
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
-    problems: &mut Vec<Problem>,
+    problems: &mut Problems,
 ) -> Vec<&'c cors_origin::Kind> {
     let mut usable = Vec::with_capacity(origins.len());
     for (i, origin) in origins.iter().enumerate() {
@@ -86,19 +84,20 @@ fn usable<'c>(
         if simple && until_here <= MOST_OF_ORIGINS {
             usable.push(kind);
         } else {
-            problems.push(Problem::new(
+            problems.add(
                 object,
                 format!(
                     "CORS allow_origins[{i}]: expected literal text with one open part, and no more than \
                      {MOST_OF_ORIGINS} instructions of all; it is left out"
                 ),
-            ));
+            );
         }
     }
     usable
 }
 
-/// What is exposed: with credentials, `*` is a header of that name to a browser, and Gateway API forbids it.
+/// Returns the headers that are exposed: with credentials, `*` is a header of that name to a browser, and Gateway API
+/// forbids it.
 fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     if allow_credentials && expose_headers.iter().any(|name| name == "*") {
         &[]
@@ -107,26 +106,17 @@ fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     }
 }
 
-/// What may stand in a header, with commas.
-fn joined(object: &str, field: &str, values: &[String], problems: &mut Vec<Problem>) -> String {
-    let mut joined = String::new();
-    for value in values {
-        if let Err(reason) = headers::check_value(value) {
-            problems.push(Problem::new(
-                object,
-                format!("CORS {field}: {reason}; it is left out"),
-            ));
-            continue;
-        }
-        if !joined.is_empty() {
-            joined.push(',');
-        }
-        joined.push_str(value);
-    }
-    joined
+/// Returns the values that may stand in a header, with commas.
+fn joined(object: &str, field: &str, values: &[String], problems: &mut Problems) -> String {
+    let mut usable = |value: &&String| {
+        let checked = headers::check_value(value).map_err(|why| format!("CORS {field}: {why}"));
+        problems.value(object, checked, "it is left out").is_some()
+    };
+    let values = values.iter().filter(|value| usable(value));
+    values.map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// The answer to a preflight of requests that are not forwarded: a route that forwards to nowhere, where
+/// Returns the answer to a preflight of requests that are not forwarded: a route that forwards to nowhere, where
 /// the filter answers before anything is sent.
 pub(crate) fn preflight_route(
     name: &str,
@@ -150,7 +140,7 @@ pub(crate) fn preflight_route(
     }
 }
 
-/// The same route for requests from the origins that are allowed, with the headers that they look for; none
+/// Returns the same route for requests from the origins that are allowed, with the headers that they look for; none
 /// if no origin is.
 pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
     let Cors {
@@ -163,7 +153,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         max_age_seconds: _,
     } = cors;
     // What is left out was told of with the filter.
-    let origins: Vec<String> = usable("", allow_origins, &mut Vec::new())
+    let origins: Vec<String> = usable("", allow_origins, &mut Problems::default())
         .into_iter()
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),
@@ -189,7 +179,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         "",
         "",
         exposed(expose_headers, *allow_credentials),
-        &mut Vec::new(),
+        &mut Problems::default(),
     );
     let said = [
         // The only value that is a format: it is one of those that matched.
@@ -200,18 +190,9 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         ),
         ("access-control-expose-headers", exposed.replace('%', "%%")),
     ];
-    let said = said
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(name, value)| HeaderValueOption {
-            header: Some(HeaderValue {
-                key: name.to_owned(),
-                value,
-                ..Default::default()
-            }),
-            append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
-            ..Default::default()
-        });
+    let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
+    let said = said.into_iter().filter(|(_, value)| !value.is_empty());
+    let said = said.map(|(name, value)| wrappers::header(name, value, action));
     route.response_headers_to_add = said.chain(route.response_headers_to_add).collect();
     Some(route)
 }

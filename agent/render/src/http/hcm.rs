@@ -1,7 +1,7 @@
 //! The HTTP connection manager: what every request meets before and after its route.
 //!
-//! It names its route table by file, and holds nothing of a route or tenant as long as files can be watched. Its defaults are those of an
-//! edge: the client is not trusted.
+//! It names its route table by file, and holds nothing of a route or tenant as long as files can be watched. Its defaults
+//! are those of an edge: the client is not trusted.
 
 use envoy_types::pb::envoy::config::core::v3::{
     CidrRange, Http2ProtocolOptions, HttpProtocolOptions,
@@ -26,12 +26,13 @@ use sesame_proto::schema::Edge;
 use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
 
 use super::{cors, sessions};
-use crate::{Context, config_sources, wrappers};
+use crate::context::RenderContext;
+use crate::{config_sources, wrappers};
 
 /// `route_config` of `HttpConnectionManager`, a message.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
-/// Where a listener has its route table.
+/// The place where a listener has its route table.
 #[derive(Clone, Copy)]
 pub(crate) enum Table<'a> {
     /// In a file, by name.
@@ -40,8 +41,13 @@ pub(crate) enum Table<'a> {
     Inline(&'a [u8]),
 }
 
-/// A connection manager for one port and route table; `scheme` is part of the name of its statistics.
-pub(crate) fn render(scheme: &str, port: u32, table: Table<'_>, context: &Context<'_>) -> Filter {
+/// Returns a connection manager for one port and route table; `scheme` is part of the name of its statistics.
+pub(crate) fn render(
+    scheme: &str,
+    port: u32,
+    table: Table<'_>,
+    context: &RenderContext<'_>,
+) -> Filter {
     let route_specifier = match table {
         Table::File(name) => Some(RouteSpecifier::Rds(Rds {
             config_source: Some(config_sources::file(&context.options.layout.rds(name))),

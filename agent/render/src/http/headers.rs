@@ -1,71 +1,62 @@
 //! Headers that are set, added and removed, and what Envoy takes as a header.
 
 use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
+    HeaderValueOption, header_value_option::HeaderAppendAction,
 };
 use sesame_proto::field_names;
 use sesame_proto::schema::{Header, HeaderModifier};
 
-use crate::Problem;
+use crate::rendered::Problems;
+use crate::wrappers;
 
 /// A modifier in Envoy's words, which removes, then sets, then adds.
 #[derive(Clone, Default)]
-pub(crate) struct Changes {
+pub(crate) struct HeaderChanges {
     pub(crate) add: Vec<HeaderValueOption>,
     pub(crate) remove: Vec<String>,
 }
 
-/// Left out with a problem is what Envoy would refuse the whole route table for.
+/// Returns the changes of a modifier. Those for which Envoy would refuse the whole route table are left out with a problem.
 pub(crate) fn changes(
     object: &str,
     modifier: Option<&HeaderModifier>,
-    problems: &mut Vec<Problem>,
-) -> Changes {
+    problems: &mut Problems,
+) -> HeaderChanges {
     let Some(HeaderModifier { set, add, remove }) = modifier else {
-        return Changes::default();
+        return HeaderChanges::default();
     };
-    let mut changes = Changes::default();
+    let mut changes = HeaderChanges::default();
     let sets = set
         .iter()
         .map(|h| (h, HeaderAppendAction::OverwriteIfExistsOrAdd));
     let adds = add
         .iter()
         .map(|h| (h, HeaderAppendAction::AppendIfExistsOrAdd));
+    let mut usable = |name: &str, result: Result<(), String>, consequence: &str| {
+        let result = result.map_err(|reason| format!("header `{name}`: {reason}"));
+        problems.value(object, result, consequence).is_some()
+    };
     for (Header { name, value }, action) in sets.chain(adds) {
-        if let Err(reason) = check_writable(name).and_then(|()| Ok(check_value(value)?)) {
-            problems.push(Problem::new(
-                object,
-                format!("header `{name}`: {reason}; it is left unchanged"),
-            ));
-            continue;
-        }
-        changes.add.push(HeaderValueOption {
-            header: Some(HeaderValue {
-                key: name.clone(),
+        let checked = check_writable(name).and_then(|()| Ok(check_value(value)?));
+        if usable(name, checked, "it is left unchanged") {
+            changes.add.push(HeaderValueOption {
+                // Envoy would leave out a header without value.
+                keep_empty_value: value.is_empty(),
                 // `%` starts a format in Envoy; the value is literal.
-                value: value.replace('%', "%%"),
-                ..Default::default()
-            }),
-            append_action: action.into(),
-            // Envoy would leave out a header without value.
-            keep_empty_value: value.is_empty(),
-            ..Default::default()
-        });
+                ..wrappers::header(name, value.replace('%', "%%"), action)
+            });
+        }
     }
     for name in remove {
-        match check_writable(name) {
-            Ok(()) => changes.remove.push(name.clone()),
-            Err(reason) => problems.push(Problem::new(
-                object,
-                format!("header `{name}`: {reason}; it is not removed"),
-            )),
+        if usable(name, check_writable(name), "it is not removed") {
+            changes.remove.push(name.clone());
         }
     }
     changes
 }
 
-impl Changes {
-    /// These changes and later ones in one.
+impl HeaderChanges {
+    /// Returns these changes and later ones in one.
     pub(crate) fn then(&self, later: &Self) -> Self {
         let overwritten = |name: &str| {
             let set = later
@@ -88,7 +79,7 @@ impl Changes {
     }
 }
 
-/// A field that a route may write. A snapshot is not trusted to have left out what frames a message.
+/// Checks that a route may write a field. A snapshot is not trusted to have left out what frames a message.
 pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));
@@ -96,7 +87,7 @@ pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     Ok(check_name(name)?)
 }
 
-/// A field name of RFC 9110: a token.
+/// Checks that a name is one of RFC 9110: a token.
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let token = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     if name.is_empty() || name.len() > 16_384 || !name.bytes().all(token) {
@@ -105,7 +96,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What Envoy takes as a value: no line break, no NUL, and not endless.
+/// Checks that Envoy takes a value: no line break, no NUL, and not endless.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 16_384 {
         return Err("the value is longer than 16384 bytes");

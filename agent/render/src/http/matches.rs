@@ -1,4 +1,4 @@
-//! What a route matches.
+//! Matches of routes.
 
 use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
@@ -12,7 +12,7 @@ use sesame_proto::schema::{PathMatch, StringMatch, path_match, string_match};
 use super::headers;
 use crate::wrappers;
 
-/// The error says which part Envoy would refuse.
+/// Returns a match in Envoy's words; the error says which part Envoy would refuse.
 pub(crate) fn render(
     path: Option<&PathMatch>,
     method: &str,
@@ -54,7 +54,7 @@ pub(crate) fn render(
     })
 }
 
-/// What the preflight of a request with this method matches; empty for every method.
+/// Returns the match of the preflight of a request with this method; empty for every method.
 pub(crate) fn preflight(route_match: &RouteMatch, method: &str) -> RouteMatch {
     let mut preflight = route_match.clone();
     if !method.is_empty() {
@@ -121,7 +121,7 @@ fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher
     }
 }
 
-/// What every request may be compared with. A snapshot is not trusted to be cheap.
+/// Checks an expression that every request may be compared with. A snapshot is not trusted to be cheap.
 fn check_expression(pattern: &str) -> Result<(), String> {
     if pattern.is_empty() {
         return Err("the regular expression is empty".to_owned());

@@ -5,13 +5,14 @@ use envoy_types::pb::envoy::config::route::v3::route_action::RequestMirrorPolicy
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::Mirror;
 
-use crate::{Context, Problem};
+use crate::context::RenderContext;
+use crate::rendered::Problems;
 
 pub(crate) fn render(
     object: &str,
     mirrors: &[Mirror],
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
 ) -> Vec<RequestMirrorPolicy> {
     let mut policies = Vec::with_capacity(mirrors.len());
     for Mirror {
@@ -20,18 +21,18 @@ pub(crate) fn render(
         denominator,
     } in mirrors
     {
-        if !context.clusters.contains(backend.as_str()) {
-            problems.push(Problem::new(
+        if !context.has_cluster(backend) {
+            problems.add(
                 object,
                 format!("mirror `{backend}` has no cluster; it gets no copies"),
-            ));
+            );
             continue;
         }
         if *denominator == 0 {
-            problems.push(Problem::new(
+            problems.add(
                 object,
                 format!("mirror `{backend}`: {numerator}/0 is no fraction; it gets no copies"),
-            ));
+            );
             continue;
         }
         if *numerator == 0 {

@@ -12,12 +12,12 @@ use crate::wrappers;
 /// A longer prefix is not looked for with an expression: the program would be as long.
 const LONGEST_PREFIX: usize = 16_384;
 
-/// How Envoy replaces a path. The query is no part of it.
+/// A replacement of a path, as Envoy knows it. The query is no part of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Replacement {
+pub(crate) enum PathReplacement {
     Keep,
     Full(String),
-    /// What the route matched becomes this.
+    /// The prefix that the route matched becomes this.
     Prefix(String),
     Regex {
         pattern: String,
@@ -25,20 +25,20 @@ pub(crate) enum Replacement {
     },
 }
 
-/// The error says what cannot be replaced.
+/// Returns a replacement in Envoy's words; the error says what cannot be replaced.
 pub(crate) fn replacement(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
-) -> Result<Replacement, String> {
+) -> Result<PathReplacement, String> {
     let PathModifier { kind } = modifier;
     let check = |path: &str| {
         headers::check_target(path).map_err(|reason| format!("replacement of the path: {reason}"))
     };
     match kind {
-        None => Ok(Replacement::Keep),
+        None => Ok(PathReplacement::Keep),
         Some(path_modifier::Kind::Full(path)) => {
             check(path)?;
-            Ok(Replacement::Full(rooted(path)))
+            Ok(PathReplacement::Full(rooted(path)))
         }
         Some(path_modifier::Kind::Prefix(to)) => {
             check(to)?;
@@ -54,26 +54,26 @@ pub(crate) fn replacement(
             let to = rooted(to);
             let to = to.trim_end_matches('/');
             Ok(match (from, to) {
-                ("", "") => Replacement::Keep,
+                ("", "") => PathReplacement::Keep,
                 // `/` was matched, so its slash must come back: `/bar` becomes `/to/bar`.
-                ("", to) => Replacement::Prefix(format!("{to}/")),
+                ("", to) => PathReplacement::Prefix(format!("{to}/")),
                 (from, "") if from.len() > LONGEST_PREFIX => {
                     return Err(format!(
                         "the prefix to be removed is longer than {LONGEST_PREFIX} bytes"
                     ));
                 }
                 // Nothing takes the prefix's place, but a path must start with a slash, and with one only.
-                (from, "") => Replacement::Regex {
+                (from, "") => PathReplacement::Regex {
                     pattern: format!("^{}/?", quote(from)),
                     to: "/".to_owned(),
                 },
-                (_, to) => Replacement::Prefix(to.to_owned()),
+                (_, to) => PathReplacement::Prefix(to.to_owned()),
             })
         }
     }
 }
 
-/// Envoy's words for a substitution; `to` is literal.
+/// Returns a substitution in Envoy's words; `to` is literal.
 pub(crate) fn substitute(pattern: &str, to: &str) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(wrappers::regex(pattern)),
@@ -90,7 +90,7 @@ fn rooted(path: &str) -> String {
     }
 }
 
-/// A literal as a regular expression of RE2.
+/// Returns a literal as a regular expression of RE2.
 pub(crate) fn quote(literal: &str) -> String {
     let mut quoted = String::with_capacity(literal.len() + 8);
     for c in literal.chars() {
@@ -106,7 +106,7 @@ pub(crate) fn quote(literal: &str) -> String {
 mod tests {
     use super::*;
 
-    fn prefix(from: &str, to: &str) -> Replacement {
+    fn prefix(from: &str, to: &str) -> PathReplacement {
         replacement(
             Some(&PathMatch {
                 kind: Some(path_match::Kind::Prefix(from.into())),
@@ -120,11 +120,17 @@ mod tests {
 
     #[test]
     fn prefixes_are_replaced_by_whole_elements() {
-        assert_eq!(prefix("/foo", "/xyz"), Replacement::Prefix("/xyz".into()));
-        assert_eq!(prefix("/foo/", "/xyz/"), Replacement::Prefix("/xyz".into()));
-        assert_eq!(prefix("", "/xyz"), Replacement::Prefix("/xyz/".into()));
-        assert_eq!(prefix("", ""), Replacement::Keep);
-        let removed = Replacement::Regex {
+        assert_eq!(
+            prefix("/foo", "/xyz"),
+            PathReplacement::Prefix("/xyz".into())
+        );
+        assert_eq!(
+            prefix("/foo/", "/xyz/"),
+            PathReplacement::Prefix("/xyz".into())
+        );
+        assert_eq!(prefix("", "/xyz"), PathReplacement::Prefix("/xyz/".into()));
+        assert_eq!(prefix("", ""), PathReplacement::Keep);
+        let removed = PathReplacement::Regex {
             pattern: r"^/fo\.o/?".into(),
             to: "/".into(),
         };

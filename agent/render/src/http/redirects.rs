@@ -9,7 +9,7 @@ use sesame_proto::schema::{PathMatch, Redirect};
 use super::{headers, matches, paths};
 use crate::wrappers;
 
-/// A redirect in Envoy's words; the query is kept.
+/// Returns a redirect in Envoy's words; the query is kept.
 pub(crate) fn render(
     redirect: &Redirect,
     matched: Option<&PathMatch>,
@@ -52,12 +52,12 @@ pub(crate) fn render(
     let path_rewrite_specifier = match path {
         None => None,
         Some(path) => match paths::replacement(matched, path)? {
-            paths::Replacement::Keep => None,
-            paths::Replacement::Full(to) => Some(PathRewriteSpecifier::PathRedirect(to)),
-            paths::Replacement::Prefix(to) => Some(PathRewriteSpecifier::PrefixRewrite(to)),
-            paths::Replacement::Regex { pattern, to } => Some(PathRewriteSpecifier::RegexRewrite(
-                paths::substitute(&pattern, &to),
-            )),
+            paths::PathReplacement::Keep => None,
+            paths::PathReplacement::Full(to) => Some(PathRewriteSpecifier::PathRedirect(to)),
+            paths::PathReplacement::Prefix(to) => Some(PathRewriteSpecifier::PrefixRewrite(to)),
+            paths::PathReplacement::Regex { pattern, to } => Some(
+                PathRewriteSpecifier::RegexRewrite(paths::substitute(&pattern, &to)),
+            ),
         },
     };
     Ok(RedirectAction {
@@ -70,7 +70,7 @@ pub(crate) fn render(
     })
 }
 
-/// The redirect as requests to `domain` get it and, before it, as those do whose `Host` names a port.
+/// Returns the redirect as requests to `domain` get it and, before it, as those do whose `Host` names a port.
 ///
 /// Envoy keeps that port in `Location`, where it may be another than the redirect's: that of a proxy before us, or
 /// of another scheme. Where the domain is one host, naming that host drops the port. Elsewhere Envoy can only name

@@ -6,17 +6,17 @@ use sesame_proto::schema::Retry;
 use super::sessions;
 use crate::wrappers;
 
-/// What failed before a backend saw the request. Safe to repeat for any method.
+/// Failures before a backend saw the request. Safe to repeat for any method.
 const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 
-/// What a retry of a route adds: the connection broke or the try took too long, whether or not the backend
+/// Failures that a retry of a route adds: the connection broke or the try took too long, whether or not the backend
 /// saw the request (`HTTPRouteRetry`: "retry on connection errors (disconnect, reset, timeout, TCP failure)").
 const RESET: &str = "connect-failure,refused-stream,reset";
 
-/// How often, where nobody says.
+/// Number of retries, where nobody says.
 const ATTEMPTS: u32 = 2;
 
-/// What every virtual host does: an endpoint that is gone but not yet out of the list, or a pooled
+/// Returns the policy of every virtual host: an endpoint that is gone but not yet out of the list, or a pooled
 /// connection that the backend just closed, costs a client nothing. Retries of a route replace it.
 pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
@@ -26,7 +26,7 @@ pub(crate) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// A route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not. The clusters of sessions know only
+/// Returns a route's own policy, if it needs one. `backend_timeout_ms` bounds each try; 0 does not. The clusters of sessions know only
 /// so many tries.
 pub(crate) fn render(
     retry: Option<&Retry>,

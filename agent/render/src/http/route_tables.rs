@@ -15,7 +15,9 @@ use sesame_proto::wire::append;
 
 use super::routes::{self, RenderedRoute};
 use super::{headers, retries};
-use crate::{Context, Problem, Resource, wrappers};
+use crate::context::RenderContext;
+use crate::rendered::{Problems, Resource};
+use crate::wrappers;
 
 /// Number of the field `RouteConfiguration.virtual_hosts`.
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
@@ -31,8 +33,8 @@ pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
 /// Renders a table.
 pub(crate) fn render(
     table: &RouteTable,
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
 ) -> Resource {
     let RouteTable {
         name,
@@ -43,12 +45,10 @@ pub(crate) fn render(
     let mut host = Vec::new();
     for virtual_host in virtual_hosts {
         let domain = &virtual_host.domain;
-        if let Err(reason) = check_domain(domain, &mut seen) {
-            // Envoy would refuse the whole table.
-            problems.push(Problem::new(
-                name,
-                format!("virtual host `{domain}`: {reason}; it is left out"),
-            ));
+        let checked = check_domain(domain, &mut seen)
+            .map_err(|reason| format!("virtual host `{domain}`: {reason}"));
+        // Envoy would refuse the whole table.
+        if problems.value(name, checked, "it is left out").is_none() {
             continue;
         }
         host.clear();
@@ -61,7 +61,7 @@ pub(crate) fn render(
     }
 }
 
-/// A table without virtual hosts.
+/// Returns an encoded table without virtual hosts.
 pub(crate) fn head(name: &str) -> Vec<u8> {
     RouteConfiguration {
         name: name.to_owned(),
@@ -76,8 +76,8 @@ pub(crate) fn head(name: &str) -> Vec<u8> {
 /// Renders a virtual host, whose domain is good, behind what is in `host`.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
     host: &mut Vec<u8>,
 ) {
     let VirtualHost { domain, routes } = virtual_host;
@@ -99,13 +99,13 @@ pub(crate) fn render_host(
         }
         let of_this = expressions::of_route(it);
         if cost.saturating_add(of_this) > MOST_OF_VIRTUAL_HOST {
-            problems.push(Problem::new(
+            problems.add(
                 &it.name,
                 format!(
                     "in virtual host `{domain}` the regular expressions before it have {cost} instructions once \
                      compiled, its own {of_this}; at most {MOST_OF_VIRTUAL_HOST} are allowed; it is left out there"
                 ),
-            ));
+            );
             continue;
         }
         cost = cost.saturating_add(of_this);

@@ -17,10 +17,13 @@ use sesame_proto::schema::{
     route::Action,
 };
 
-use super::headers::{self, Changes};
-use super::{cors, hcm, matches, mirrors, paths, redirects, retries, sessions};
-use crate::weights::{self, Share};
-use crate::{Context, Problem, REFUSED_CLUSTER, wrappers};
+use super::headers::{self, HeaderChanges};
+use super::sessions::{self, SessionParts};
+use super::{cors, hcm, matches, mirrors, paths, redirects, retries};
+use crate::context::RenderContext;
+use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
+use crate::rendered::Problems;
+use crate::wrappers;
 
 /// A route without its filters' configuration, and that.
 pub(crate) struct RenderedRoute {
@@ -29,13 +32,13 @@ pub(crate) struct RenderedRoute {
     pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
-/// The routes that say it in the virtual host of `domain`, in their order: mostly one, none where the match cannot
+/// Returns the routes that say it in the virtual host of `domain`, in their order: mostly one, none where the match cannot
 /// be said.
 pub(crate) fn render(
     route: &Route,
     domain: &str,
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
 ) -> Vec<RenderedRoute> {
     let Route {
         name,
@@ -49,15 +52,9 @@ pub(crate) fn render(
         cors,
         grpc,
     } = route;
-    let route_match = match matches::render(path.as_ref(), method, headers, query_params, *grpc) {
-        Ok(route_match) => route_match,
-        Err(reason) => {
-            problems.push(Problem::new(
-                name,
-                format!("{reason}; the route is left out"),
-            ));
-            return Vec::new();
-        }
+    let route_match = matches::render(path.as_ref(), method, headers, query_params, *grpc);
+    let Some(route_match) = problems.value(name, route_match, "the route is left out") else {
+        return Vec::new();
     };
     let mut request = headers::changes(name, request_headers.as_ref(), problems);
     let response = headers::changes(name, response_headers.as_ref(), problems);
@@ -71,7 +68,7 @@ pub(crate) fn render(
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
             std::mem::take(&mut request)
         }
-        _ => Changes::default(),
+        _ => HeaderChanges::default(),
     };
     let with = |route_match: RouteMatch, action: route::Action| RenderedRoute {
         route: EnvoyRoute {
@@ -91,24 +88,20 @@ pub(crate) fn render(
             name,
             path.as_ref(),
             forward,
-            if *grpc { Refusal::Grpc } else { Refusal::Http },
+            if *grpc { GRPC_REFUSAL } else { HTTP_REFUSAL },
             &rule_request,
             context,
             problems,
         )
         .map(|action| {
             let mut rendered = with(route_match.clone(), action);
-            if let Some(session) = &forward.session {
-                match sessions::render(session) {
-                    Ok(sessions::Rendered { config, response }) => {
-                        rendered.filters.insert(sessions::FILTER, config);
-                        rendered.route.response_headers_to_add.push(response);
-                    }
-                    Err(reason) => problems.push(Problem::new(
-                        name,
-                        format!("{reason}; requests are not kept on one endpoint"),
-                    )),
-                }
+            let session = forward.session.as_ref().map(sessions::render);
+            let session = session.and_then(|session| {
+                problems.value(name, session, "requests are not kept on one endpoint")
+            });
+            if let Some(SessionParts { config, response }) = session {
+                rendered.filters.insert(sessions::FILTER, config);
+                rendered.route.response_headers_to_add.push(response);
             }
             vec![rendered]
         }),
@@ -125,13 +118,9 @@ pub(crate) fn render(
         }
         None => Err("the route says nothing of what to do".to_owned()),
     };
-    let mut routes = action.unwrap_or_else(|reason| {
-        problems.push(Problem::new(
-            name,
-            format!("{reason}; its requests are answered with 500"),
-        ));
-        vec![with(route_match.clone(), answer(refusal::HTTP))]
-    });
+    let mut routes = problems
+        .value(name, action, "its requests are answered with 500")
+        .unwrap_or_else(|| vec![with(route_match.clone(), answer(refusal::HTTP))]);
     if let Some(cors) = cors {
         routes = with_cors(name, routes, cors, &route_match, method);
     }
@@ -188,39 +177,25 @@ fn answer(status: u32) -> route::Action {
     })
 }
 
-/// How the share of an invalid backend is answered.
-#[derive(Clone, Copy)]
-enum Refusal {
-    /// 500.
-    Http,
-    /// 503, which Envoy tells gRPC clients as UNAVAILABLE; it would tell them 500 as UNKNOWN.
-    Grpc,
-}
-
-impl Refusal {
-    fn status(self) -> u32 {
-        match self {
-            Self::Http => refusal::HTTP,
-            Self::Grpc => refusal::GRPC,
-        }
-    }
-
-    fn of_cluster(self) -> ClusterNotFoundResponseCode {
-        match self {
-            Self::Http => ClusterNotFoundResponseCode::InternalServerError,
-            Self::Grpc => ClusterNotFoundResponseCode::ServiceUnavailable,
-        }
-    }
-}
+/// Answer to the share of an invalid backend: by itself, and by Envoy for a cluster that is never there.
+type RefusalAnswer = (u32, ClusterNotFoundResponseCode);
+const HTTP_REFUSAL: RefusalAnswer = (
+    refusal::HTTP,
+    ClusterNotFoundResponseCode::InternalServerError,
+);
+const GRPC_REFUSAL: RefusalAnswer = (
+    refusal::GRPC,
+    ClusterNotFoundResponseCode::ServiceUnavailable,
+);
 
 fn forward(
     name: &str,
     path: Option<&PathMatch>,
     forward: &Forward,
-    refusal: Refusal,
-    rule_request: &Changes,
-    context: &Context<'_>,
-    problems: &mut Vec<Problem>,
+    (status, not_found): RefusalAnswer,
+    rule_request: &HeaderChanges,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
 ) -> Result<route::Action, String> {
     let Forward {
         backends,
@@ -234,11 +209,10 @@ fn forward(
     } = forward;
     let shares = weights::shares(name, backends, context, problems);
     let cluster = |share: &Share<'_>| {
-        if session.is_some() && context.session_backends.contains(share.cluster) {
-            sessions::cluster(share.cluster)
-        } else {
-            share.cluster.to_owned()
-        }
+        let of_sessions = session.as_ref().map(|_| sessions::cluster(share.cluster));
+        of_sessions
+            .filter(|name| context.has_cluster(name))
+            .unwrap_or_else(|| share.cluster.to_owned())
     };
     let mut action = RouteAction {
         // Always said: where nothing is, Envoy takes 15 s.
@@ -256,14 +230,14 @@ fn forward(
         [] => return Err("no backend has weight".to_owned()),
         shares if shares.iter().all(|share| share.cluster == REFUSED_CLUSTER) => {
             // Shorter than a cluster that is never there.
-            return Ok(answer(refusal.status()));
+            return Ok(answer(status));
         }
         [only] if !changes_headers(only.backend) => {
             action.cluster_specifier = Some(ClusterSpecifier::Cluster(cluster(only)));
         }
         shares => {
             if shares.iter().any(|share| share.cluster == REFUSED_CLUSTER) {
-                action.cluster_not_found_response_code = refusal.of_cluster().into();
+                action.cluster_not_found_response_code = not_found.into();
             }
             action.cluster_specifier = Some(ClusterSpecifier::WeightedClusters(WeightedCluster {
                 clusters: shares
@@ -282,12 +256,12 @@ fn forward(
         }
         if let Some(to) = to {
             match paths::replacement(path, to)? {
-                paths::Replacement::Keep => {}
-                paths::Replacement::Full(to) => {
+                paths::PathReplacement::Keep => {}
+                paths::PathReplacement::Full(to) => {
                     action.regex_rewrite = Some(paths::substitute("^.+$", &to));
                 }
-                paths::Replacement::Prefix(to) => action.prefix_rewrite = to,
-                paths::Replacement::Regex { pattern, to } => {
+                paths::PathReplacement::Prefix(to) => action.prefix_rewrite = to,
+                paths::PathReplacement::Regex { pattern, to } => {
                     action.regex_rewrite = Some(paths::substitute(&pattern, &to));
                 }
             }
@@ -314,8 +288,8 @@ fn weighted(
     name: &str,
     share: &Share<'_>,
     cluster: String,
-    rule_request: &Changes,
-    problems: &mut Vec<Problem>,
+    rule_request: &HeaderChanges,
+    problems: &mut Problems,
 ) -> ClusterWeight {
     let WeightedBackend {
         backend: _,

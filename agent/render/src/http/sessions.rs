@@ -13,7 +13,7 @@
 //!
 //! So a forged or stale value is the same as none, and an endpoint that does not answer costs a session no request.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -22,7 +22,7 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     lb_subset_config::LbSubsetSelector,
 };
 use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValue, HeaderValueOption, Metadata, header_value_option::HeaderAppendAction,
+    HeaderValueOption, Metadata, header_value_option::HeaderAppendAction,
 };
 use envoy_types::pb::envoy::extensions::clusters::composite::v3::{
     ClusterConfig, cluster_config::ClusterEntry,
@@ -37,7 +37,7 @@ use sesame_proto::digest;
 use sesame_proto::schema::{SessionPersistence, session_persistence::Kind};
 
 use super::headers;
-use crate::Resource;
+use crate::wrappers;
 
 /// The filter's name in the connection manager, and the key of a route's configuration.
 pub(crate) const FILTER: &str = "envoy.filters.http.header_to_metadata";
@@ -61,7 +61,7 @@ const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
 const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
 
 /// The parts of a route that keep sessions.
-pub(crate) struct Rendered {
+pub(crate) struct SessionParts {
     /// The route's configuration of [`FILTER`], which reads the session from the request.
     pub(crate) config: Any,
     /// The header that tells the client its session, if it has none or a new one. Caches would not keep an answer that always
@@ -70,7 +70,7 @@ pub(crate) struct Rendered {
 }
 
 /// Returns a route's parts; an error says why the session cannot be kept.
-pub(crate) fn render(session: &SessionPersistence) -> Result<Rendered, String> {
+pub(crate) fn render(session: &SessionPersistence) -> Result<SessionParts, String> {
     let SessionPersistence {
         kind,
         cookie_max_age_seconds,
@@ -78,15 +78,19 @@ pub(crate) fn render(session: &SessionPersistence) -> Result<Rendered, String> {
     let refused = |name: &str, reason: &str| format!("session `{name}`: {reason}");
     let told = format!("{ASKED} == {ANSWERED}");
     let unless_told = |expression: &str| format!("%CEL({told} ? '' : {expression})%");
-    let pair = |value: &str| {
-        Some(KeyValuePair {
+    // Exactly one of a header and a cookie is read; without `value`, its own value is taken.
+    let rule = |header: &str, cookie: &str, value: &str| Rule {
+        header: header.to_owned(),
+        cookie: cookie.to_owned(),
+        on_header_present: Some(KeyValuePair {
             metadata_namespace: NAMESPACE.to_owned(),
             key: KEY.to_owned(),
             value: value.to_owned(),
             ..Default::default()
-        })
+        }),
+        ..Default::default()
     };
-    let (rule, response) = match kind {
+    let (read, response) = match kind {
         Some(Kind::Cookie(name)) => {
             // A token has neither `"` nor `)`, which alone would end the text or the expression.
             headers::check_name(name).map_err(|reason| refused(name, reason))?;
@@ -100,52 +104,28 @@ pub(crate) fn render(session: &SessionPersistence) -> Result<Rendered, String> {
                 ANSWERED.to_owned(),
                 format!("\"{lifetime}; Path=/; HttpOnly\""),
             ];
-            let rule = Rule {
-                cookie: name.clone(),
-                on_header_present: pair(""),
-                ..Default::default()
-            };
             let value = parts.iter().map(|part| unless_told(part)).collect();
             let action = HeaderAppendAction::AppendIfExistsOrAdd;
-            (rule, header("set-cookie", value, action))
+            let response = wrappers::header("set-cookie", value, action);
+            (rule("", name, ""), response)
         }
         Some(Kind::Header(name)) => {
             headers::check_writable(name).map_err(|reason| refused(name, &reason))?;
-            let rule = Rule {
-                header: name.clone(),
-                on_header_present: pair(""),
-                ..Default::default()
-            };
             let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
-            (rule, header(name, unless_told(ANSWERED), action))
+            let response = wrappers::header(name, unless_told(ANSWERED), action);
+            (rule(name, "", ""), response)
         }
         None => return Err("session persistence names neither cookie nor header".to_owned()),
     };
     // Every request has a method. Without a value to compare with, the expressions would fail, and nobody get a session.
-    let default = Rule {
-        header: ":method".to_owned(),
-        on_header_present: pair(NO_SESSION),
-        ..Default::default()
-    };
-    Ok(Rendered {
+    let default = rule(":method", "", NO_SESSION);
+    Ok(SessionParts {
         config: pack_any(Config {
-            request_rules: vec![default, rule],
+            request_rules: vec![default, read],
             ..Default::default()
         }),
         response,
     })
-}
-
-fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueOption {
-    HeaderValueOption {
-        header: Some(HeaderValue {
-            key: name.to_owned(),
-            value,
-            ..Default::default()
-        }),
-        append_action: action.into(),
-        ..Default::default()
-    }
 }
 
 /// Returns the metadata of an endpoint: the value of its sessions, 128 bits in hex.
@@ -176,16 +156,8 @@ pub(crate) fn opens_nothing(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
 }
 
-/// Returns the names of the backends that have clusters for sessions.
-pub(crate) fn backends_of(clusters: &[Resource]) -> BTreeSet<&str> {
-    let names = clusters.iter().map(|cluster| cluster.name.as_str());
-    names
-        .filter_map(|name| name.strip_suffix(SESSIONS))
-        .collect()
-}
-
 /// Returns the two clusters that a backend with sessions has beside its own.
-pub(crate) fn clusters(all: &Cluster) -> Vec<Cluster> {
+pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let of_session = Cluster {
         name: format!("{}{ENDPOINT}", all.name),
         lb_subset_config: Some(LbSubsetConfig {
@@ -219,5 +191,5 @@ pub(crate) fn clusters(all: &Cluster) -> Vec<Cluster> {
         })),
         ..Default::default()
     };
-    vec![of_session, sessions]
+    [of_session, sessions]
 }

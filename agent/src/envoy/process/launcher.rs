@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
+use crate::host::limits;
 
 /// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
@@ -60,6 +61,10 @@ struct Answer {
     process_namespace: u64,
     /// True while Envoys are being ended.
     stopping: bool,
+    /// Number of files that its Envoys may open, each; none from older launchers.
+    open_files: Option<u64>,
+    /// Bytes of memory that its Envoys may use, all together; none from older launchers.
+    memory: Option<u64>,
     error: Option<String>,
 }
 
@@ -118,6 +123,14 @@ pub(super) fn ask(
 /// Asks whether the launcher at this socket is ending its Envoys; an error if there is no launcher.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &Request::State).map(|(_, answer)| answer.stopping)
+}
+
+/// Asks the launcher at this socket for the number of files that each of its Envoys may open, and for the bytes of memory
+/// that they may use: its unit or container is not the agent's.
+pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
+    let (_, answer) = exchange(socket, &Request::State)?;
+    let known = answer.open_files.zip(answer.memory);
+    known.ok_or_else(|| io::Error::other("the launcher is older than its answer to this question"))
 }
 
 fn exchange(socket: &Path, request: &Request) -> io::Result<(UnixStream, Answer)> {
@@ -194,6 +207,11 @@ impl Server {
     /// Stops taking requests; returns when the Envoys that were asked for before have been started.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.answered().await;
+    }
+
+    /// Waits until the Envoys that were asked for have been started.
+    pub async fn answered(&self) {
         let begun = tokio::time::Instant::now();
         while self.callers.load(Ordering::SeqCst) > 0 && begun.elapsed() < HELD {
             tokio::time::sleep(POLL).await;
@@ -241,6 +259,8 @@ impl Server {
         let state = Answer {
             process_namespace: process_namespace()?,
             stopping: self.stopping.load(Ordering::SeqCst),
+            open_files: Some(limits::open_files()),
+            memory: Some(limits::memory()),
             ..Answer::default()
         };
         let (directory, arguments) = match request {

@@ -16,7 +16,7 @@ mod target_selector;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::{mpsc, watch};
@@ -76,9 +76,11 @@ impl Instance {
         };
         let selector = TargetSelector::new(targets.newest(), state, most_removed, hold);
         let started = loop {
+            self.note_busy(true);
             match self.start(selector.selected()).await {
                 Ok(started) => break started,
                 Err(error) => {
+                    self.note_busy(false);
                     tracing::error!(gateway = %self.gateway, "{error:#}");
                     self.observed
                         .send_modify(|observed| observed.trouble = Some(format!("{error:#}")));
@@ -91,5 +93,13 @@ impl Instance {
         };
         let serving = Serving::new(self, started, selector, targets, stop);
         serving.run(commands).await;
+    }
+
+    /// Tells since when it works on one thing, without waking anybody.
+    fn note_busy(&self, busy: bool) {
+        self.observed.send_if_modified(|observed| {
+            observed.busy_since = busy.then(Instant::now);
+            false
+        });
     }
 }

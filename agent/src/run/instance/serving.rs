@@ -100,7 +100,10 @@ impl Serving {
                 continue;
             }
             self.note_held();
-            match self.next(&mut commands, retry).await {
+            self.instance.note_busy(false);
+            let event = self.next(&mut commands, retry).await;
+            self.instance.note_busy(true);
+            match event {
                 Event::Command(command) => self.obey(command).await,
                 Event::Target(target) => self.unpublished |= self.selector.follow(target),
                 Event::Recheck => self.unpublished |= self.selector.recheck(),

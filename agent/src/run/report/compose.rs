@@ -78,7 +78,9 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
         .gateways
         .keys()
         .filter(|name| !observed.contains_key(*name));
-    reasons.extend(not_begun.map(|name| format!("Gateway {name} is being started")));
+    let starting: Vec<String> = not_begun.map(ToString::to_string).collect();
+    let being_started = starting.iter();
+    reasons.extend(being_started.map(|name| format!("Gateway {name} is being started")));
     for gateway in &gateways {
         if gateway.state != AgentState::Serving {
             reasons.push(format!(
@@ -142,6 +144,7 @@ pub(in crate::run) fn report(facts: &Facts<'_>, with_objects: bool) -> Report {
             .map(|(_, message)| message)
             .chain(warnings_of_settings.iter().cloned())
             .collect(),
+        starting,
         agent: agent.clone(),
         source: SourceReport {
             available: known.available,

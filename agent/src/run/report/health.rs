@@ -22,6 +22,8 @@ pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     if report.gateways.is_empty() && !report.source.available {
         reasons.push("the source has not been read yet".to_owned());
     }
+    let starting = report.starting.iter();
+    reasons.extend(starting.map(|name| format!("Gateway {name} is being started")));
     for gateway in &report.gateways {
         if let Some(draining) = &gateway.draining {
             reasons.push(format!(

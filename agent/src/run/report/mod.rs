@@ -32,6 +32,9 @@ pub struct Report {
     /// Faults that are to come, one sentence each: certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Gateways whose Envoy has not been looked for yet, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starting: Vec<String>,
     /// The agent.
     pub agent: AgentReport,
     /// The source of configuration.

@@ -256,7 +256,7 @@ fn read(
     trusted: Option<&TrustedKeys>,
     known: Option<u64>,
 ) -> Result<(GatewayRevision, Option<u64>), String> {
-    let directory::Read {
+    let directory::StoredSnapshot {
         manifest,
         snapshot,
         stamp,

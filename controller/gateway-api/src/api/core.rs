@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 use super::{Metadata, Object};
 
@@ -13,39 +13,34 @@ use super::{Metadata, Object};
 pub type Service = Object<ServiceSpec>;
 
 /// `ServiceSpec`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSpec {
     /// `ClusterIP` when empty.
-    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "type")]
     pub type_: String,
     /// For `type: ExternalName`.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub external_name: String,
     /// The ports.
-    #[serde(deserialize_with = "super::exact::vec")]
     pub ports: Vec<ServicePort>,
 }
 
 /// `ServicePort`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
     /// Names the port in `EndpointSlices`; may be empty when there is only one.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The Service's port.
     pub port: i32,
     /// TCP when empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub protocol: String,
     /// The protocol on the port, for instance `kubernetes.io/h2c`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub app_protocol: Option<String>,
 }
 
 /// `EndpointSlice` v1.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSlice {
     /// The label `kubernetes.io/service-name` names the Service.
@@ -53,10 +48,8 @@ pub struct EndpointSlice {
     /// IPv4, IPv6 or FQDN.
     pub address_type: String,
     /// The endpoints.
-    #[serde(deserialize_with = "super::exact::vec")]
     pub endpoints: Vec<SliceEndpoint>,
     /// The ports, by name.
-    #[serde(deserialize_with = "super::exact::vec")]
     pub ports: Vec<SlicePort>,
 }
 
@@ -66,48 +59,41 @@ impl EndpointSlice {
 }
 
 /// `Endpoint`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SliceEndpoint {
     /// Addresses of one endpoint; consumers use the first.
-    #[serde(deserialize_with = "super::exact::vec")]
     pub addresses: Vec<String>,
     /// Its conditions.
     pub conditions: EndpointConditions,
 }
 
 /// `EndpointConditions`; an absent `ready` counts as true.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointConditions {
     /// True if it may take new traffic.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
     /// True if it answers, ready or terminating.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub serving: Option<bool>,
     /// True if it is being stopped.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub terminating: Option<bool>,
 }
 
 /// `EndpointPort`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlicePort {
     /// The Service port's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The endpoint's port.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
     /// TCP when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
 }
 
 /// `Secret` v1.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Secret {
     /// Metadata.
@@ -116,10 +102,8 @@ pub struct Secret {
     #[serde(rename = "type")]
     pub type_: String,
     /// Values, decoded from base64.
-    #[serde(skip_serializing)]
     pub data: BTreeMap<String, SecretBytes>,
     /// Values as text; they win over `data`, as in the API server.
-    #[serde(skip_serializing)]
     pub string_data: BTreeMap<String, SecretText>,
 }
 
@@ -170,7 +154,7 @@ impl fmt::Debug for SecretText {
 }
 
 /// `ConfigMap` v1.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConfigMap {
     /// Metadata.
@@ -180,15 +164,9 @@ pub struct ConfigMap {
 }
 
 /// `Namespace` v1.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Namespace {
     /// Its labels matter to selectors.
     pub metadata: Metadata,
-}
-
-impl Serialize for SecretBytes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("<{} bytes>", self.0.len()))
-    }
 }

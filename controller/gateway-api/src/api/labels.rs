@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
 /// Labels by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,12 +54,6 @@ pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     Ok(own
         .map(|(key, value)| (key.into_owned(), value.into_owned()))
         .collect())
-}
-
-impl Serialize for Labels {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
-    }
 }
 
 impl<'de> Deserialize<'de> for Labels {

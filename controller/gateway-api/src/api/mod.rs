@@ -6,7 +6,6 @@
 
 mod core;
 mod enums;
-mod exact;
 mod field_path;
 mod filters;
 mod gateway;

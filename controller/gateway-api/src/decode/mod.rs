@@ -24,11 +24,7 @@ mod value;
 mod yaml;
 
 #[cfg(test)]
-mod nulls;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod wrong_values;
 
 pub use self::error::{DecodeError, Reason};
 pub use self::split::{Document, split};

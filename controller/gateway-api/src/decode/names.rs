@@ -6,38 +6,33 @@ use super::Reason;
 use crate::api::{Listener, RouteSpec};
 use crate::world::{AnyObject, Kind};
 
-const SUBDOMAIN: &str = "expected at most 253 lower case letters, digits, `-` and `.`, \
-                         each part starting and ending with a letter or digit";
-const LABEL: &str = "expected at most 63 lower case letters, digits and `-`, \
-                     starting and ending with a letter or digit";
+/// A form of names.
+struct Form {
+    holds: fn(&str) -> bool,
+    expected: &'static str,
+}
+
+const SUBDOMAIN: Form = Form {
+    holds: is_dns_subdomain,
+    expected: "expected at most 253 lower case letters, digits, `-` and `.`, \
+               each part starting and ending with a letter or digit",
+};
+const LABEL: Form = Form {
+    holds: is_dns_label,
+    expected: "expected at most 63 lower case letters, digits and `-`, \
+               starting and ending with a letter or digit",
+};
 
 /// Checks the names in an object: its own, its namespace, and those of its listeners and rules.
 pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     let metadata = object.metadata();
-    let name = metadata.name.as_str();
-    if object.kind() == Kind::Namespace {
-        expect(
-            is_dns_label(name),
-            || "metadata.name".to_owned(),
-            name,
-            LABEL,
-        )?;
-    } else {
-        expect(
-            is_dns_subdomain(name),
-            || "metadata.name".to_owned(),
-            name,
-            SUBDOMAIN,
-        )?;
-    }
+    let form = match object.kind() {
+        Kind::Namespace => LABEL,
+        _ => SUBDOMAIN,
+    };
+    form.check(&metadata.name, || "metadata.name".to_owned())?;
     if !metadata.namespace.is_empty() {
-        let namespace = metadata.namespace.as_str();
-        expect(
-            is_dns_label(namespace),
-            || "metadata.namespace".to_owned(),
-            namespace,
-            LABEL,
-        )?;
+        LABEL.check(&metadata.namespace, || "metadata.namespace".to_owned())?;
     }
     match object {
         AnyObject::Gateway(gateway) => listeners(&gateway.spec.listeners),
@@ -61,12 +56,7 @@ pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
 fn listeners(listeners: &[Listener]) -> Result<(), Reason> {
     for (index, listener) in listeners.iter().enumerate() {
         let field = || format!("spec.listeners[{index}].name");
-        expect(
-            is_dns_subdomain(&listener.name),
-            field,
-            &listener.name,
-            SUBDOMAIN,
-        )?;
+        SUBDOMAIN.check(&listener.name, field)?;
     }
     Ok(())
 }
@@ -74,33 +64,25 @@ fn listeners(listeners: &[Listener]) -> Result<(), Reason> {
 fn rules<R>(spec: &RouteSpec<R>, name: impl Fn(&R) -> Option<&str>) -> Result<(), Reason> {
     for (index, rule) in spec.rules.iter().enumerate() {
         if let Some(name) = name(rule) {
-            expect(
-                is_dns_subdomain(name),
-                || format!("spec.rules[{index}].name"),
-                name,
-                SUBDOMAIN,
-            )?;
+            SUBDOMAIN.check(name, || format!("spec.rules[{index}].name"))?;
         }
     }
     Ok(())
 }
 
-fn expect(
-    holds: bool,
-    field: impl Fn() -> String,
-    value: &str,
-    expected: &'static str,
-) -> Result<(), Reason> {
-    if holds {
-        return Ok(());
+impl Form {
+    fn check(&self, value: &str, field: impl Fn() -> String) -> Result<(), Reason> {
+        if (self.holds)(value) {
+            return Ok(());
+        }
+        let mut cut: String = value.chars().take(64).collect();
+        if cut.len() < value.len() {
+            cut.push('…');
+        }
+        Err(Reason::Name {
+            field: field(),
+            value: cut,
+            expected: self.expected,
+        })
     }
-    let mut cut: String = value.chars().take(64).collect();
-    if cut.len() < value.len() {
-        cut.push('…');
-    }
-    Err(Reason::Name {
-        field: field(),
-        value: cut,
-        expected,
-    })
 }

@@ -149,10 +149,6 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Value::Text(text.into()))
     }
 
-    fn visit_string<E: Error>(self, text: String) -> Result<Value, E> {
-        Ok(Value::Text(text.into()))
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {

@@ -110,11 +110,9 @@ macro_rules! all {
 impl<'de> Deserializer<'de> for Reader<'_, 'de> {
     type Error = Fault;
 
-    all!(deserialize_f64: deserialize_f32);
     all!(integer: deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64);
     all!(integer: deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64);
-    all!(text: deserialize_char deserialize_str deserialize_string deserialize_identifier);
-    all!(text: deserialize_bytes deserialize_byte_buf);
+    all!(text: deserialize_str deserialize_string deserialize_identifier);
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.node.value {
@@ -138,35 +136,11 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         }
     }
 
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match &self.node.value {
-            Value::Number(number) => {
-                self.told(visitor.visit_f64(number.as_f64().unwrap_or_default()))
-            }
-            _ => self.refuse("a number"),
-        }
-    }
-
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.node.value {
             Value::Null => self.told(visitor.visit_none()),
             _ => visitor.visit_some(self),
         }
-    }
-
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match &self.node.value {
-            Value::Null => self.told(visitor.visit_unit()),
-            _ => self.refuse("null"),
-        }
-    }
-
-    fn deserialize_unit_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        self.deserialize_unit(visitor)
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -187,23 +161,6 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
             items: items.iter().enumerate(),
             of: self,
         }))
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(
-        self,
-        _length: usize,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        self.deserialize_seq(visitor)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _length: usize,
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        self.deserialize_seq(visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -252,7 +209,10 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         visitor.visit_unit()
     }
 
-    serde::forward_to_deserialize_any! { i128 u128 }
+    // No type that is read has any of these.
+    serde::forward_to_deserialize_any! {
+        bytes byte_buf char f32 f64 i128 tuple tuple_struct u128 unit unit_struct
+    }
 }
 
 /// The fields of a type, or the entries of a map.

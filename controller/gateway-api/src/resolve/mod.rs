@@ -5,35 +5,29 @@
 //!
 //! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `listeners` and the ListenerSets';
 //! 2. `backends`: the BackendTLSPolicies, and the Backends that references of routes lead to;
-//! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`;
-//! 4. `attachments`: the accepted routes on each listener;
-//! 5. `tables`: ports, virtual hosts and routes, and `upstreams`: the Backends that they send to;
-//! 6. `snapshot`: one Gateway assembled from these, and `conditions`: the statuses of all objects.
+//! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`, and attached to listeners;
+//! 4. `tables`: ports, virtual hosts and routes;
+//! 5. `snapshot`: one Gateway assembled from these, and `conditions`: the statuses of all objects.
 //!
-//! `syntax`, `grants`, `tls` and `context` serve all steps. `incremental` resolves a few changed routes or
+//! `syntax`, `context` and `tls` serve all steps. `incremental` resolves a few changed routes or
 //! endpoints by themselves, with the same outcome.
 
-mod attachments;
 mod backends;
 mod conditions;
 mod context;
-mod endpoints;
 mod filters;
 mod gateways;
-mod grants;
 pub mod incremental;
 mod listeners;
 mod parents;
 mod routes;
-mod sessions;
 mod snapshot;
 mod syntax;
 mod tables;
 mod tls;
-mod upstreams;
 
+pub use self::backends::endpoints::endpoint_sets;
 pub use self::context::{Options, Problem};
-pub use self::endpoints::endpoint_sets;
 pub use self::snapshot::ResolvedGateway;
 
 use self::backends::Backends;
@@ -42,7 +36,7 @@ use self::context::Context;
 use self::gateways::ReferencedObjects;
 use self::gateways::classes::Classes;
 use self::syntax::regexes::Regexes;
-use self::tables::findings::Findings;
+use self::tables::Findings;
 use self::tables::shadowed::{Hidden, Shadowed};
 use self::tls::ca_bundles::CaBundles;
 use self::tls::certificates::{CertificateCache, Certificates};
@@ -87,6 +81,7 @@ impl Resolver {
         options: &Options,
         shadowed: Shadowed,
     ) -> (Resolution, Hidden) {
+        // The flow as a whole, as the module says it.
         let mut cx = Context::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
@@ -100,7 +95,7 @@ impl Resolver {
         let checked = gateways::check_all(&classes, &mut cx, &mut references);
         let mut backends = Backends::new(world, policies);
         let routes = routes::check_all(&checked, &mut cx, &mut backends, &mut self.regexes);
-        let attached = attachments::attach(&checked, &routes);
+        let attached = routes::attachments::attach(&checked, &routes);
 
         let mut findings = Findings {
             shadowed,

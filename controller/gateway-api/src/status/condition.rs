@@ -27,32 +27,6 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// `metav1.ConditionStatus`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[allow(missing_docs, reason = "the API's own words")]
-pub enum ConditionStatus {
-    True,
-    False,
-    Unknown,
-}
-
-impl ConditionStatus {
-    /// Returns the status as the API writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
-impl fmt::Display for ConditionStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal,)+ }) => {
         $(#[$doc])*
@@ -84,6 +58,15 @@ macro_rules! words {
             }
         }
     };
+}
+
+words! {
+    /// `metav1.ConditionStatus`.
+    ConditionStatus {
+        True = "True",
+        False = "False",
+        Unknown = "Unknown",
+    }
 }
 
 words! {

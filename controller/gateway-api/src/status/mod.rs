@@ -30,7 +30,7 @@ pub use self::merge::{TimedCondition, merge};
 pub use self::program::{Programmed, program, program_listener_set};
 pub use self::refused::{RefusedRules, refuse_rules};
 pub use self::sections::{ObjectStatus, Section};
-pub(crate) use self::verdict::{GOOD, Verdict};
+pub(crate) use self::verdict::{GOOD, Grounds, Verdict, unsupported};
 
 /// The statuses of all objects that are ours to judge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

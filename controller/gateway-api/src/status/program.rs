@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use sesame_proto::provenance::Provenance;
 
 use super::{
-    Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress,
+    Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress, Grounds,
     ListenerSetStatus, ListenerStatus, Reason,
 };
 use crate::api::AddressType;
@@ -55,91 +55,76 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     let Programmed {
         addresses,
         hosts_ready,
-        hosts,
-        refused_listeners,
+        hosts: _,
+        refused_listeners: _,
         unusable_addresses,
         notes: _,
     } = programmed;
-    let progress = progress(programmed);
-    let served = *hosts_ready > 0;
     let open_listeners = program_listeners(&mut status.listeners, programmed);
-
-    let Some(condition) = pending(&mut status.conditions) else {
+    let is_somewhere = if let Some(condition) = pending(&mut status.conditions) {
+        let fault = if !unusable_addresses.is_empty() {
+            let why: Vec<String> = unusable_addresses
+                .iter()
+                .map(|(address, why)| format!("spec.addresses {address:?} cannot be used: {why}"))
+                .collect();
+            Some((Reason::AddressNotUsable, why.join("; ")))
+        } else if addresses.is_empty() {
+            let message = noted("but no host reported an address", programmed);
+            Some((Reason::AddressNotAssigned, message))
+        } else {
+            let all_refused = open_listeners == 0 && !status.listeners.is_empty();
+            all_refused.then(|| (Reason::Invalid, noted(ALL_REFUSED, programmed)))
+        };
+        decide(condition, fault, programmed);
+        true
+    } else {
         // One address can never be used, but the message still names the others.
         let in_part = status.conditions.iter().any(|condition| {
             condition.type_ == ConditionType::Programmed
                 && condition.reason == Reason::AddressNotUsable
         });
-        if in_part && served {
-            status.addresses = addresses.iter().map(|a| status_address(a)).collect();
-        }
-        return;
+        in_part && *hosts_ready > 0
     };
-    if !served {
-        wait(condition, *hosts, &noted(&progress, programmed));
-    } else if !unusable_addresses.is_empty() {
-        let why: Vec<String> = unusable_addresses
-            .iter()
-            .map(|(address, why)| format!("spec.addresses {address:?} cannot be used: {why}"))
-            .collect();
-        set(
-            condition,
-            ConditionStatus::False,
-            Reason::AddressNotUsable,
-            &why.join("; "),
-        );
-    } else if addresses.is_empty() {
-        let message = format!("{progress}, but no host reported an address");
-        set(
-            condition,
-            ConditionStatus::False,
-            Reason::AddressNotAssigned,
-            &noted(&message, programmed),
-        );
-    } else if open_listeners == 0 && !status.listeners.is_empty() {
-        let message = format!("{progress}, but every listener was refused; see status.listeners");
-        let message = noted(&message, programmed);
-        set(condition, ConditionStatus::False, Reason::Invalid, &message);
-    } else {
-        set(
-            condition,
-            ConditionStatus::True,
-            Reason::Programmed,
-            &noted(&without(&progress, refused_listeners), programmed),
-        );
+    if is_somewhere {
+        status.addresses = addresses.iter().map(|a| status_address(a)).collect();
     }
-
-    status.addresses = addresses.iter().map(|a| status_address(a)).collect();
 }
 
 /// Adds the report of the hosts of its Gateway to the status of a ListenerSet.
 pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Programmed) {
     let open_listeners = program_listeners(&mut status.listeners, programmed);
-    let Some(condition) = pending(&mut status.conditions) else {
-        return;
-    };
-    let progress = progress(programmed);
+    if let Some(condition) = pending(&mut status.conditions) {
+        let all_refused = || (Reason::ListenersNotValid, noted(ALL_REFUSED, programmed));
+        let fault = (open_listeners == 0).then(all_refused);
+        decide(condition, fault, programmed);
+    }
+}
+
+/// The end of the message where every listener was refused.
+const ALL_REFUSED: &str = "but every listener was refused; see status.listeners";
+
+/// Decides the condition of an object: until a host is ready it waits, and then it is False if there is a fault.
+fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Programmed) {
     if programmed.hosts_ready == 0 {
-        wait(condition, programmed.hosts, &noted(&progress, programmed));
-    } else if open_listeners == 0 {
-        set(
-            condition,
-            ConditionStatus::False,
-            Reason::ListenersNotValid,
-            &noted(
-                &format!("{progress}, but every listener was refused; see status.listeners"),
-                programmed,
-            ),
-        );
+        wait(condition, programmed.hosts, &noted("", programmed));
+    } else if let Some((reason, why)) = fault {
+        set(condition, ConditionStatus::False, reason, &why);
     } else {
+        let refused: Vec<&str> = programmed
+            .refused_listeners
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let without = match refused.as_slice() {
+            [] => String::new(),
+            refused => format!("without listeners {}", refused.join(", ")),
+        };
+        let message = noted(&without, programmed);
         set(
             condition,
             ConditionStatus::True,
             Reason::Programmed,
-            &noted(
-                &without(&progress, &programmed.refused_listeners),
-                programmed,
-            ),
+            &message,
         );
     }
 }
@@ -176,19 +161,15 @@ fn progress(programmed: &Programmed) -> String {
     )
 }
 
-/// Adds the remarks on the hosts to a message that says how many are ready.
-fn noted(message: &str, programmed: &Programmed) -> String {
-    let notes = programmed.notes.iter().map(String::as_str);
-    let all: Vec<&str> = std::iter::once(message).chain(notes).collect();
-    all.join("; ")
-}
-
-fn without(progress: &str, refused: &BTreeMap<String, String>) -> String {
-    if refused.is_empty() {
-        return progress.to_owned();
+/// Returns the number of hosts that are ready, with this addition, and the remarks on the hosts.
+fn noted(addition: &str, programmed: &Programmed) -> String {
+    let mut message = progress(programmed);
+    if !addition.is_empty() {
+        message = format!("{message}, {addition}");
     }
-    let names: Vec<&str> = refused.keys().map(String::as_str).collect();
-    format!("{progress}, without listeners {}", names.join(", "))
+    let notes = programmed.notes.iter().cloned();
+    let all: Vec<String> = std::iter::once(message).chain(notes).collect();
+    all.join("; ")
 }
 
 fn status_address(value: &str) -> GatewayStatusAddress {

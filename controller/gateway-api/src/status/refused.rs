@@ -45,39 +45,19 @@ pub fn refuse_rules(
         };
         if !backends.is_empty() {
             let said = listed("backend of rule", backends);
-            let resolved = ConditionType::ResolvedRefs;
-            add(
-                conditions,
-                resolved,
-                ConditionStatus::False,
-                &said,
-                generation,
-            );
+            add(conditions, ConditionType::ResolvedRefs, &said, generation);
         }
         if rules.is_empty() {
             continue;
         }
         if *works {
             let said = listed("Dropped Rule", rules);
-            let partial = ConditionType::PartiallyInvalid;
-            add(
-                conditions,
-                partial,
-                ConditionStatus::True,
-                &said,
-                generation,
-            );
+            let type_ = ConditionType::PartiallyInvalid;
+            add(conditions, type_, &said, generation);
         } else {
             let said = listed("rule", rules);
             conditions.retain(|condition| condition.type_ != ConditionType::PartiallyInvalid);
-            let accepted = ConditionType::Accepted;
-            add(
-                conditions,
-                accepted,
-                ConditionStatus::False,
-                &said,
-                generation,
-            );
+            add(conditions, ConditionType::Accepted, &said, generation);
         }
     }
 }
@@ -101,14 +81,13 @@ fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     said.join("; ")
 }
 
-/// Sets the condition; the message of one that is a fault already is kept before the new one.
-fn add(
-    conditions: &mut Vec<Condition>,
-    type_: ConditionType,
-    status: ConditionStatus,
-    said: &str,
-    generation: i64,
-) {
+/// Sets the condition to the status that says that something is wrong; the message of one that is a fault already is kept
+/// before the new one.
+fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, generation: i64) {
+    let status = match type_ {
+        ConditionType::PartiallyInvalid => ConditionStatus::True,
+        _ => ConditionStatus::False,
+    };
     let new = |message: &str, reason| Condition::new(type_, status, reason, message, generation);
     match conditions.iter_mut().find(|c| c.type_ == type_) {
         Some(before) if before.is_fault() => {
@@ -145,7 +124,10 @@ mod tests {
         }
     }
 
-    fn said(status: &RouteStatus, parent: usize) -> Vec<(ConditionType, ConditionStatus, &str)> {
+    fn conditions_of(
+        status: &RouteStatus,
+        parent: usize,
+    ) -> Vec<(ConditionType, ConditionStatus, &str)> {
         status.parents[parent]
             .conditions
             .iter()
@@ -167,9 +149,9 @@ mod tests {
             &NamespacedName::new("ns", "two"),
             &refused,
         );
-        assert_eq!(said(&status, 0).len(), 2);
+        assert_eq!(conditions_of(&status, 0).len(), 2);
         assert_eq!(
-            said(&status, 1)[2],
+            conditions_of(&status, 1)[2],
             (
                 ConditionType::PartiallyInvalid,
                 ConditionStatus::True,
@@ -178,7 +160,7 @@ mod tests {
         );
         let other = NamespacedName::new("other", "one");
         refuse_rules(&mut status, "ns", &other, &refused);
-        assert_eq!(said(&status, 0).len(), 2);
+        assert_eq!(conditions_of(&status, 0).len(), 2);
     }
 
     #[test]
@@ -194,7 +176,7 @@ mod tests {
         for (gateway, conditions) in [("set", 2), ("gateway", 3)] {
             let gateway = NamespacedName::new("other", gateway);
             refuse_rules(&mut status, "ns", &gateway, &refused);
-            assert_eq!(said(&status, 0).len(), conditions, "{gateway}");
+            assert_eq!(conditions_of(&status, 0).len(), conditions, "{gateway}");
         }
     }
 
@@ -212,7 +194,7 @@ mod tests {
             &NamespacedName::new("ns", "one"),
             &refused,
         );
-        let said = said(&status, 0);
+        let said = conditions_of(&status, 0);
         assert_eq!(
             said,
             [

@@ -5,10 +5,18 @@ use super::{Condition, ConditionStatus, ConditionType, Reason};
 /// Most bytes of a message that the API allows; the rest is cut off.
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
+/// The grounds on which something is refused: the reason for programs, and the message for people.
+pub(crate) type Grounds = (Reason, String);
+
+/// Returns the grounds on which a value that is not supported is refused.
+pub(crate) fn unsupported(message: impl Into<String>) -> Grounds {
+    (Reason::UnsupportedValue, message.into())
+}
+
 /// The faults of one aspect: none, or the first reason and all messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    fault: Option<(Reason, String)>,
+    fault: Option<Grounds>,
 }
 
 /// The verdict on an object with which nothing is wrong.
@@ -42,20 +50,24 @@ impl Verdict {
             .map(|(reason, message)| (*reason, message.as_str()))
     }
 
-    /// Returns a condition of positive polarity: True with the given reason and message, or False with the fault.
-    pub(crate) fn condition(
-        &self,
-        type_: ConditionType,
-        reason: Reason,
-        message: &str,
-        generation: i64,
-    ) -> Condition {
-        match &self.fault {
-            None => Condition::new(type_, ConditionStatus::True, reason, message, generation),
-            Some((reason, message)) => {
-                Condition::new(type_, ConditionStatus::False, *reason, message, generation)
-            }
-        }
+    /// Returns the condition Accepted: True with this message, or False with the fault.
+    pub(crate) fn accepted(&self, message: &str, generation: i64) -> Condition {
+        let good = (Reason::Accepted, message);
+        self.condition(ConditionType::Accepted, good, generation)
+    }
+
+    /// Returns the condition ResolvedRefs.
+    pub(crate) fn resolved_refs(&self, generation: i64) -> Condition {
+        let good = (Reason::ResolvedRefs, "all references are resolved");
+        self.condition(ConditionType::ResolvedRefs, good, generation)
+    }
+
+    fn condition(&self, type_: ConditionType, good: (Reason, &str), generation: i64) -> Condition {
+        let (status, (reason, message)) = match self.fault() {
+            None => (ConditionStatus::True, good),
+            Some(fault) => (ConditionStatus::False, fault),
+        };
+        Condition::new(type_, status, reason, message, generation)
     }
 }
 

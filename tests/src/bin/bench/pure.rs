@@ -36,7 +36,7 @@ pub(crate) fn measure(directory: &Path, routes: usize, port: u16) -> anyhow::Res
         allow_local_endpoints: true,
         ..Options::default()
     };
-    let render_options = sesame_render::Options {
+    let render_options = sesame_render::RenderOptions {
         addresses: vec![[127, 0, 0, 1].into()],
         port_map: [(80, 8080)].into(),
         subscription_budget: 100,

@@ -4,11 +4,10 @@ use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
 
 use super::app_protocols::{http_protocol, is_https};
-use super::references::RefFault;
 use super::traffic::Traffic;
 use crate::api::{NamespacedName, ServicePort};
-use crate::resolve::endpoints;
-use crate::status::Reason;
+use crate::resolve::backends::endpoints;
+use crate::status::{Grounds, Reason};
 
 /// Returns the Backend that gets this traffic on this port. Plain HTTP has the port's own name; any other way to speak to
 /// the port is a Backend of its own.
@@ -17,7 +16,7 @@ pub(super) fn backend(
     port: &ServicePort,
     traffic: Traffic,
     tls: Option<&BackendTls>,
-) -> Result<Backend, RefFault> {
+) -> Result<Backend, Grounds> {
     let number = port.port;
     let app_protocol = port.app_protocol.as_deref();
     let http = http_protocol(app_protocol, tls.is_some());
@@ -48,25 +47,16 @@ pub(super) fn backend(
         (Traffic::Grpc, _) => (None, "grpc or kubernetes.io/h2c"),
     };
     let Some(protocol) = protocol else {
-        return Err(RefFault {
-            reason: Reason::UnsupportedProtocol,
-            message: format!(
-                "port {number} of Service {key} has appProtocol {:?}; expected {expected}",
-                app_protocol.unwrap_or_default()
-            ),
-        });
+        let message = format!(
+            "port {number} of Service {key} has appProtocol {:?}; expected {expected}",
+            app_protocol.unwrap_or_default()
+        );
+        return Err((Reason::UnsupportedProtocol, message));
     };
     let name = endpoints::set_name(key, number, "TCP");
     let mut backend = Backend {
         name: String::new(),
-        endpoints: match traffic {
-            Traffic::Datagrams => endpoints::set_name(key, number, traffic.transport()),
-            Traffic::Http
-            | Traffic::Grpc
-            | Traffic::Connections
-            | Traffic::Bytes
-            | Traffic::Terminated => name.clone(),
-        },
+        endpoints: endpoints::set_name(key, number, traffic.transport()),
         protocol: protocol.into(),
         tls: tls.cloned(),
         session_key: Vec::new(),

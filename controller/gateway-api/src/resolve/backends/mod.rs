@@ -5,6 +5,7 @@
 
 mod app_protocols;
 mod backend;
+pub(crate) mod endpoints;
 mod references;
 mod subject_alt_names;
 pub(crate) mod tls_policies;
@@ -13,19 +14,18 @@ mod traffic;
 use std::collections::HashMap;
 
 use sesame_proto::schema::{Backend, EndpointSet};
+use sha2::{Digest as _, Sha256};
 
 use self::backend::backend;
 pub(crate) use self::backend::showing_key;
-pub(crate) use self::references::RefFault;
-use self::references::{service_of, service_port};
+use self::endpoints::Slices;
+use self::references::{SERVICES, service_port};
 use self::tls_policies::{Applied, Policies, ServiceName};
 pub(crate) use self::traffic::Traffic;
-use super::context::Context;
-use super::endpoints::Slices;
-use super::grants::Referrer;
-use super::sessions;
 use crate::api::{BackendRef, Metadata, NamespacedName, ServicePort};
-use crate::status::Reason;
+use crate::resolve::context::Context;
+use crate::resolve::context::grants::Referrer;
+use crate::status::{Grounds, Reason, unsupported};
 use crate::world::World;
 
 /// The target of a valid reference.
@@ -41,11 +41,11 @@ pub(crate) enum BackendTarget {
 pub(crate) struct ResolvedRef<'w> {
     /// The Service, if it has policies that the traffic heeds.
     pub(crate) policed: Option<ServiceName<'w>>,
-    pub(crate) target: Result<BackendTarget, RefFault>,
+    pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
 /// The place of the entry for a Service port, or the reason why traffic to it is refused; or the fault of the reference.
-type FoundPort = Result<Result<usize, String>, RefFault>;
+type FoundPort = Result<Result<usize, String>, Grounds>;
 
 /// The Service ports that routes refer to.
 pub(crate) struct Backends<'w> {
@@ -87,7 +87,7 @@ impl<'w> Backends<'w> {
         traffic: Traffic,
         cx: &Context<'w, '_>,
     ) -> ResolvedRef<'w> {
-        let service = match service_of(referrer, reference, cx) {
+        let service = match SERVICES.find(reference.into(), referrer, &cx.grants) {
             Ok(service) => service,
             Err(fault) => {
                 return ResolvedRef {
@@ -109,19 +109,18 @@ impl<'w> Backends<'w> {
         port: Option<i32>,
         traffic: Traffic,
         cx: &Context<'w, '_>,
-    ) -> Result<BackendTarget, RefFault> {
+    ) -> Result<BackendTarget, Grounds> {
         let Some(port) = port else {
-            return Err(RefFault {
-                reason: Reason::UnsupportedValue,
-                message: format!("port is missing; set the port of Service {namespace}/{name}"),
-            });
+            return Err(unsupported(format!(
+                "port is missing; set the port of Service {namespace}/{name}"
+            )));
         };
-        let found = if let Some(found) = self.ports.get(&(namespace, name, port, traffic)) {
+        let key = (namespace, name, port, traffic);
+        let found = if let Some(found) = self.ports.get(&key) {
             found.clone()
         } else {
             let found = self.find(namespace, name, port, traffic, cx);
-            self.ports
-                .insert((namespace, name, port, traffic), found.clone());
+            self.ports.insert(key, found.clone());
             found
         };
         Ok(match found? {
@@ -141,13 +140,10 @@ impl<'w> Backends<'w> {
         traffic: Traffic,
         cx: &Context<'w, '_>,
     ) -> FoundPort {
-        let fault = |reason, message| Err(RefFault { reason, message });
         let key = NamespacedName::new(namespace, name);
         let Some(service) = cx.world.services.get(namespace, name) else {
-            return fault(
-                Reason::BackendNotFound,
-                format!("Service {key} does not exist"),
-            );
+            let message = format!("Service {key} does not exist");
+            return Err((Reason::BackendNotFound, message));
         };
         let port = service_port(&key, service, port, traffic)?;
         let policy = if traffic.heeds_policies() {
@@ -199,6 +195,21 @@ impl<'w> Backends<'w> {
     pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
         let index = self.by_name.get(name);
         let entry = index.and_then(|index| self.entries.get(*index));
-        entry.map_or_else(Vec::new, |entry| sessions::key(entry.service))
+        entry.map_or_else(Vec::new, |entry| session_key(entry.service))
     }
+}
+
+/// Returns the key of the digests that stand for the endpoints of a Service in sessions.
+///
+/// It is the same for every Gateway, host and revision, so that a session survives all of them. The UID is the part of it
+/// that clients cannot know; a Service in files mostly has none.
+fn session_key(service: &Metadata) -> Vec<u8> {
+    let Metadata {
+        namespace,
+        name,
+        uid,
+        ..
+    } = service;
+    let text = format!("session persistence of Service {namespace}/{name} {uid}");
+    Sha256::digest(text).to_vec()
 }

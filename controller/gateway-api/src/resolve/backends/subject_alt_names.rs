@@ -4,7 +4,7 @@
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{limits, names};
 
 /// Most names, and most characters of a URI, that the API's schema allows. A policy with more is refused.
 const MAX_NAMES: usize = 5;
@@ -19,12 +19,7 @@ pub(crate) struct Names {
 
 /// Reads the names; the error starts with the field below `validation`.
 pub(crate) fn read(hostname: &str, alt_names: &[SubjectAltName]) -> Result<Names, String> {
-    if alt_names.len() > MAX_NAMES {
-        return Err(format!(
-            "subjectAltNames has {} entries; at most {MAX_NAMES} are allowed",
-            alt_names.len()
-        ));
-    }
+    limits::entries("subjectAltNames", alt_names.len(), 0..=MAX_NAMES)?;
     let mut found = Names::default();
     if alt_names.is_empty() {
         found.dns_names.push(hostname.to_owned());
@@ -42,7 +37,7 @@ pub(crate) fn read(hostname: &str, alt_names: &[SubjectAltName]) -> Result<Names
                 found.dns_names.push(hostname.clone());
             }
             (SubjectAltNameType::Uri, true, false) => {
-                check_uri(uri).map_err(|why| at(format!(".uri {why}")))?;
+                check_uri(uri).map_err(&at)?;
                 found.uris.push(uri.clone());
             }
             (SubjectAltNameType::Other(other), ..) => {
@@ -63,12 +58,7 @@ pub(crate) fn read(hostname: &str, alt_names: &[SubjectAltName]) -> Result<Names
 
 /// An absolute URI with an authority, as the API's pattern wants it.
 fn check_uri(uri: &str) -> Result<(), String> {
-    if uri.len() > MAX_URI {
-        return Err(format!(
-            "has {} characters; at most {MAX_URI} are allowed",
-            uri.len()
-        ));
-    }
+    limits::characters(".uri", uri, MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);
     let good = scheme.is_some_and(|scheme| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -78,7 +68,7 @@ fn check_uri(uri: &str) -> Result<(), String> {
     });
     if !good || !names::is_field_value(uri) {
         return Err(format!(
-            "{uri:?} is not an absolute URI such as spiffe://example.com/ns/a/sa/b"
+            ".uri {uri:?} is not an absolute URI such as spiffe://example.com/ns/a/sa/b"
         ));
     }
     Ok(())

@@ -12,11 +12,10 @@ use crate::api::{
     WellKnownCaCertificates,
 };
 use crate::resolve::context::Context;
-use crate::resolve::grants::Referrer;
-use crate::resolve::syntax::hostnames;
-use crate::resolve::syntax::names;
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::syntax::{hostnames, limits, names};
 use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
-use crate::status::{Reason, Verdict};
+use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
 
 /// Most targets and CA references that the API's schema allows. A policy with more is refused.
@@ -64,13 +63,10 @@ pub(crate) struct Policies<'w> {
 
 impl<'w> Policies<'w> {
     pub(crate) fn check_all(cx: &mut Context<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
-        let mut objects: Vec<&'w BackendTlsPolicy> = cx
-            .world
-            .backend_tls_policies
-            .iter()
-            .map(AsRef::as_ref)
-            .collect();
-        objects.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+        let world = cx.world;
+        let objects = world.backend_tls_policies.iter();
+        let mut objects: Vec<&'w BackendTlsPolicy> = objects.map(AsRef::as_ref).collect();
+        objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         let mut policies = Self::default();
         for object in objects {
             let namespace = object.metadata.namespace.as_str();
@@ -114,7 +110,7 @@ impl<'w> Policies<'w> {
         &self,
         service: ServiceName<'_>,
         world: &World,
-    ) -> Vec<(usize, Option<(Reason, String)>)> {
+    ) -> Vec<(usize, Option<Grounds>)> {
         let Some(ServicePolicies { all, winners }) = self.by_service.get(&service) else {
             return Vec::new();
         };
@@ -126,24 +122,23 @@ impl<'w> Policies<'w> {
                 None => format!("Service {namespace}/{name}"),
             };
             let winner = winners.get(section).filter(|winner| *winner != policy);
-            let fault = if let Some(winner) = winner.and_then(|winner| self.all.get(*winner)) {
-                Some((
+            let winner = winner.and_then(|winner| self.all.get(*winner));
+            let is_port = |name: &str| {
+                object.is_some_and(|it| it.spec.ports.iter().any(|port| port.name == name))
+            };
+            let fault = match (winner, object, section) {
+                (Some(winner), ..) => Some((
                     Reason::Conflicted,
                     format!(
                         "{at} has an older BackendTLSPolicy, {}; only the oldest applies",
                         winner.object.metadata.key()
                     ),
-                ))
-            } else {
-                match (object, section) {
-                    (None, _) => Some((Reason::TargetNotFound, format!("{at} does not exist"))),
-                    (Some(object), Some(section))
-                        if !object.spec.ports.iter().any(|port| port.name == *section) =>
-                    {
-                        Some((Reason::TargetNotFound, format!("there is no {at}")))
-                    }
-                    _ => None,
+                )),
+                (None, None, _) => Some((Reason::TargetNotFound, format!("{at} does not exist"))),
+                (None, Some(_), Some(section)) if !is_port(section) => {
+                    Some((Reason::TargetNotFound, format!("there is no {at}")))
                 }
+                _ => None,
             };
             (*policy, fault)
         };
@@ -185,52 +180,16 @@ fn check<'w>(
         validation,
         options,
     } = &object.spec;
-    let key = ObjectKey {
-        kind: Kind::BackendTlsPolicy,
-        name: object.metadata.key(),
-    };
+    let key = Kind::BackendTlsPolicy.named(object.metadata.key());
     let mut accepted = Verdict::default();
     let mut resolved = Verdict::default();
     if let Some(why) = object.metadata.unknown.refusal("") {
         accepted.refuse(Reason::UnsupportedValue, why);
     }
-    if !(1..=MAX_TARGETS).contains(&target_refs.len()) {
-        accepted.refuse(
-            Reason::Invalid,
-            format!(
-                "spec.targetRefs has {} entries; 1 to {MAX_TARGETS} are allowed",
-                target_refs.len()
-            ),
-        );
+    if let Err(why) = limits::entries("spec.targetRefs", target_refs.len(), 1..=MAX_TARGETS) {
+        accepted.refuse(Reason::Invalid, why);
     }
-    for (i, target) in target_refs.iter().take(MAX_TARGETS).enumerate() {
-        let PolicyTargetRef {
-            group,
-            kind,
-            name,
-            section_name: _,
-        } = target;
-        if !is_service(target) {
-            cx.problems.add(
-                key.clone(),
-                format!(
-                    "spec.targetRefs[{i}]: {} {name:?} is not supported and has no effect; expected a Service of the \
-                     core group",
-                    names::group_kind(group, kind)
-                ),
-            );
-            continue;
-        }
-        let same = target_refs.iter().take(i).any(|earlier| {
-            is_service(earlier) && earlier.name == *name && section(earlier) == section(target)
-        });
-        if same {
-            accepted.refuse(
-                Reason::Invalid,
-                format!("spec.targetRefs[{i}] names Service {name:?} as an earlier entry does"),
-            );
-        }
-    }
+    check_targets(target_refs, &key, &mut accepted, cx);
     for (name, value) in options {
         cx.problems.add(
             key.clone(),
@@ -254,6 +213,40 @@ fn check<'w>(
     }
 }
 
+/// Checks the targets. A policy that names one twice is refused; a target that is no Service has no effect.
+fn check_targets(
+    targets: &[PolicyTargetRef],
+    policy: &ObjectKey,
+    accepted: &mut Verdict,
+    cx: &mut Context<'_, '_>,
+) {
+    for (i, target) in targets.iter().take(MAX_TARGETS).enumerate() {
+        let PolicyTargetRef {
+            group,
+            kind,
+            name,
+            section_name: _,
+        } = target;
+        if !is_service(target) {
+            let message = format!(
+                "spec.targetRefs[{i}]: {} {name:?} is not supported and has no effect; expected a Service of the \
+                 core group",
+                names::group_kind(group, kind)
+            );
+            cx.problems.add(policy.clone(), message);
+            continue;
+        }
+        let same = targets.iter().take(i).any(|earlier| {
+            is_service(earlier) && earlier.name == *name && section(earlier) == section(target)
+        });
+        if same {
+            let message =
+                format!("spec.targetRefs[{i}] names Service {name:?} as an earlier entry does");
+            accepted.refuse(Reason::Invalid, message);
+        }
+    }
+}
+
 /// Returns the TLS that the validation configures, and its trust bundle; faults go to the verdicts.
 fn tls<'w>(
     validation: &'w BackendTlsValidation,
@@ -264,8 +257,8 @@ fn tls<'w>(
     cx: &Context<'w, '_>,
 ) -> (schema::BackendTls, Option<TrustBundle>) {
     let BackendTlsValidation {
-        ca_certificate_refs,
-        well_known_ca_certificates,
+        ca_certificate_refs: _,
+        well_known_ca_certificates: _,
         hostname,
         subject_alt_names,
     } = validation;
@@ -279,61 +272,7 @@ fn tls<'w>(
             Names::default()
         }
     };
-    let mut bundle = None;
-    let well_known = well_known_ca_certificates
-        .as_ref()
-        .filter(|value| !value.as_str().is_empty());
-    match (ca_certificate_refs.len(), well_known) {
-        (0, Some(WellKnownCaCertificates::System)) => {}
-        (0, Some(other)) => accepted.refuse(
-            Reason::Invalid,
-            format!(
-                "spec.validation.wellKnownCACertificates {:?} is not supported; expected System",
-                other.as_str()
-            ),
-        ),
-        (0, None) => accepted.refuse(
-            Reason::Invalid,
-            "spec.validation has neither caCertificateRefs nor wellKnownCACertificates; set one",
-        ),
-        (_, Some(_)) => accepted.refuse(
-            Reason::Invalid,
-            "spec.validation has both caCertificateRefs and wellKnownCACertificates; set one",
-        ),
-        (count, None) if count > MAX_CA_REFS => accepted.refuse(
-            Reason::Invalid,
-            format!("spec.validation.caCertificateRefs has {count} entries; at most {MAX_CA_REFS} are allowed"),
-        ),
-        (_, None) => {
-            let referrer = Referrer {
-                group: GATEWAY_GROUP,
-                kind: Kind::BackendTlsPolicy.as_str(),
-                namespace,
-            };
-            let Combined {
-                bundle: found,
-                faults,
-            } = bundles.combine(referrer, ca_certificate_refs, Reach::OwnNamespace, cx);
-            for (reason, why) in faults {
-                let reason = match reason {
-                    Reason::InvalidCaCertificateKind => Reason::InvalidKind,
-                    _ => Reason::InvalidCaCertificateRef,
-                };
-                resolved.refuse(reason, format!("spec.validation.{why}"));
-            }
-            if found.is_none() {
-                let why = resolved.fault().map(|(_, why)| why.to_owned());
-                accepted.refuse(
-                    Reason::NoValidCaCertificate,
-                    format!(
-                        "no CA certificate to verify backends with: {}",
-                        why.unwrap_or_default()
-                    ),
-                );
-            }
-            bundle = found;
-        }
-    }
+    let bundle = trust_bundle(validation, namespace, accepted, resolved, bundles, cx);
     let tls = schema::BackendTls {
         sni: hostname.clone(),
         trust_bundle: bundle
@@ -345,4 +284,60 @@ fn tls<'w>(
         client_key: String::new(),
     };
     (tls, bundle)
+}
+
+/// Returns the bundle of the CA certificates that the validation names; none if those of the system count. Faults go to the
+/// verdicts.
+fn trust_bundle<'w>(
+    validation: &'w BackendTlsValidation,
+    namespace: &'w str,
+    accepted: &mut Verdict,
+    resolved: &mut Verdict,
+    bundles: &mut CaBundles<'w>,
+    cx: &Context<'w, '_>,
+) -> Option<TrustBundle> {
+    let references = validation.ca_certificate_refs.as_slice();
+    let well_known = validation.well_known_ca_certificates.as_ref();
+    let well_known = well_known.filter(|value| !value.as_str().is_empty());
+    let fault = match (references.len(), well_known) {
+        (0, Some(WellKnownCaCertificates::System)) => return None,
+        (0, Some(other)) => Some(format!(
+            ".wellKnownCACertificates {:?} is not supported; expected System",
+            other.as_str()
+        )),
+        (0, None) => {
+            Some(" has neither caCertificateRefs nor wellKnownCACertificates; set one".to_owned())
+        }
+        (_, Some(_)) => {
+            Some(" has both caCertificateRefs and wellKnownCACertificates; set one".to_owned())
+        }
+        (count, None) => limits::entries(".caCertificateRefs", count, 0..=MAX_CA_REFS).err(),
+    };
+    if let Some(why) = fault {
+        accepted.refuse(Reason::Invalid, format!("spec.validation{why}"));
+        return None;
+    }
+    let referrer = Referrer {
+        group: GATEWAY_GROUP,
+        kind: Kind::BackendTlsPolicy.as_str(),
+        namespace,
+    };
+    let Combined { bundle, faults } =
+        bundles.combine(referrer, references, Reach::OwnNamespace, cx);
+    for (reason, why) in faults {
+        let reason = match reason {
+            Reason::InvalidCaCertificateKind => Reason::InvalidKind,
+            _ => Reason::InvalidCaCertificateRef,
+        };
+        resolved.refuse(reason, format!("spec.validation.{why}"));
+    }
+    if bundle.is_none() {
+        let why = resolved.fault().map(|(_, why)| why);
+        let message = format!(
+            "no CA certificate to verify backends with: {}",
+            why.unwrap_or_default()
+        );
+        accepted.refuse(Reason::NoValidCaCertificate, message);
+    }
+    bundle
 }

@@ -1,9 +1,9 @@
 //! Conditions of Gateways.
 
-use super::{WAITING, listener_sets, listeners};
-use crate::resolve::attachments::AttachedGateway;
+use super::{listener_sets, listeners};
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::{CheckedListener, invalid};
+use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GOOD, GatewayStatus, Reason, Verdict,
 };
@@ -25,13 +25,8 @@ pub(crate) fn status(attached: &AttachedGateway<'_, '_>) -> GatewayStatus {
     }
     let mut conditions = vec![
         accepted(gateway, &verdict),
-        programmed(gateway, &verdict),
-        resolved.condition(
-            ConditionType::ResolvedRefs,
-            Reason::ResolvedRefs,
-            "all references are resolved",
-            generation,
-        ),
+        super::programmed(not_programmed(gateway, &verdict), generation),
+        resolved.resolved_refs(generation),
     ];
     if gateway.frontend.insecure {
         conditions.push(Condition::new(
@@ -84,37 +79,25 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
             &beside(&lacking.join("; ")),
             generation,
         ),
-        _ => verdict.condition(
-            ConditionType::Accepted,
-            Reason::Accepted,
-            &beside("the Gateway is valid"),
-            generation,
-        ),
+        _ => verdict.accepted(&beside("the Gateway is valid"), generation),
     }
 }
 
-fn programmed(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
-    let (status, reason, message) = if let Some((_, message)) = verdict.fault() {
-        (ConditionStatus::False, Reason::Invalid, message)
-    } else if let Some((reason, message)) = gateway.addresses.unusable.fault() {
-        (ConditionStatus::False, reason, message)
-    } else if gateway.answers_for().iter().any(CheckedListener::is_served) {
-        (ConditionStatus::Unknown, Reason::Pending, WAITING)
-    } else {
-        (
-            ConditionStatus::False,
-            Reason::Invalid,
-            "no listener can be served; see status.listeners",
-        )
+/// Returns the reason why no host can serve the Gateway.
+fn not_programmed<'g>(
+    gateway: &'g CheckedGateway<'_>,
+    verdict: &'g Verdict,
+) -> Option<(Reason, &'g str)> {
+    let invalid = verdict.fault().map(|(_, message)| message);
+    let none_served = || {
+        let served = gateway.answers_for().iter().any(CheckedListener::is_served);
+        let message = "no listener can be served; see status.listeners";
+        (!served).then_some((Reason::Invalid, message))
     };
-    let generation = gateway.owner.generation;
-    Condition::new(
-        ConditionType::Programmed,
-        status,
-        reason,
-        message,
-        generation,
-    )
+    invalid
+        .map(|message| (Reason::Invalid, message))
+        .or_else(|| gateway.addresses.unusable.fault())
+        .or_else(none_served)
 }
 
 /// Returns the verdict because of which not even valid listeners are served: that on a Gateway that is refused as a whole.

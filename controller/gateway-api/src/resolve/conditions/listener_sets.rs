@@ -1,11 +1,11 @@
 //! Conditions of ListenerSets.
 
-use super::{WAITING, listeners};
+use super::listeners;
 use crate::api::NamespacedName;
-use crate::resolve::attachments::AttachedGateway;
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::sets::CheckedListenerSet;
 use crate::resolve::listeners::{CheckedListener, invalid};
+use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, ListenerSetStatus, Reason, Verdict,
 };
@@ -78,15 +78,12 @@ fn status(
     gateway: &Verdict,
 ) -> ListenerSetStatus {
     let generation = set.owner.generation;
-    let condition = |type_, status, reason, message: &str| {
-        Condition::new(type_, status, reason, message, generation)
-    };
     let checked = attached.gateway.listeners_of(set);
     let verdict = verdict(set, checked, gateway);
     let beside = |message| set.owner.unknown.beside(message, "listeners", None);
     let some_invalid = !checked.iter().all(CheckedListener::is_served);
     let accepted = if verdict.good() && some_invalid {
-        condition(
+        Condition::new(
             ConditionType::Accepted,
             ConditionStatus::True,
             Reason::ListenersNotValid,
@@ -94,14 +91,10 @@ fn status(
                 "served without its invalid listeners: {}",
                 invalid(checked)
             )),
-        )
-    } else {
-        verdict.condition(
-            ConditionType::Accepted,
-            Reason::Accepted,
-            &beside("the ListenerSet is attached"),
             generation,
         )
+    } else {
+        verdict.accepted(&beside("the ListenerSet is attached"), generation)
     };
     let fault = match (verdict.fault(), gateway.fault()) {
         (Some((Reason::ParentNotAccepted, why)), _) | (None, Some((_, why))) => {
@@ -109,24 +102,10 @@ fn status(
         }
         (fault, _) => fault,
     };
-    let programmed = match fault {
-        Some((reason, why)) => condition(
-            ConditionType::Programmed,
-            ConditionStatus::False,
-            reason,
-            why,
-        ),
-        None => condition(
-            ConditionType::Programmed,
-            ConditionStatus::Unknown,
-            Reason::Pending,
-            WAITING,
-        ),
-    };
     let listeners = attached.listeners.get(set.range.clone());
     ListenerSetStatus {
         gateway: attached.gateway.name(),
-        conditions: vec![accepted, programmed],
+        conditions: vec![accepted, super::programmed(fault, generation)],
         listeners: listeners
             .unwrap_or_default()
             .iter()

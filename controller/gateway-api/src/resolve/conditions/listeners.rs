@@ -1,8 +1,9 @@
 //! Conditions of one listener.
 
-use super::WAITING;
-use crate::resolve::attachments::AttachedListener;
+use std::borrow::Cow;
+
 use crate::resolve::listeners::{CheckedListener, protocols};
+use crate::resolve::routes::attachments::AttachedListener;
 use crate::status::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason, Verdict};
 
 /// Returns the status of a listener. `generation` is that of its owner, `gateway` the verdict on the Gateway as a whole.
@@ -13,19 +14,11 @@ pub(super) fn status(
 ) -> ListenerStatus {
     let listener = attached.listener;
     let mut conditions = vec![
-        listener.accepted.condition(
-            ConditionType::Accepted,
-            Reason::Accepted,
-            &listener.accepted_message,
-            generation,
-        ),
+        listener
+            .accepted
+            .accepted(&listener.accepted_message, generation),
         programmed(listener, generation, gateway),
-        listener.resolved.condition(
-            ConditionType::ResolvedRefs,
-            Reason::ResolvedRefs,
-            "all references are resolved",
-            generation,
-        ),
+        listener.resolved.resolved_refs(generation),
         conflicted(listener, generation),
     ];
     if !listener.overlaps.is_empty() {
@@ -54,40 +47,27 @@ pub(super) fn status(
 }
 
 fn programmed(listener: &CheckedListener<'_>, generation: i64, gateway: &Verdict) -> Condition {
-    let not = |reason, message: &str| {
-        Condition::new(
-            ConditionType::Programmed,
-            ConditionStatus::False,
-            reason,
-            message,
-            generation,
-        )
-    };
-    match (
-        listener.accepted.fault(),
-        listener.resolved.fault(),
-        gateway.fault(),
-    ) {
+    let resolved = listener.resolved.fault();
+    let fault = match (listener.accepted.fault(), resolved, gateway.fault()) {
         (Some((_, message)), ..) => {
             let conflict = listener.conflict.as_ref();
-            not(conflict.map_or(Reason::Invalid, |it| it.0), message)
+            let reason = conflict.map_or(Reason::Invalid, |it| it.0);
+            Some((reason, Cow::Borrowed(message)))
         }
-        (None, Some((_, message)), _) if listener.lacks_certificate => not(
-            Reason::Invalid,
-            &format!("the listener has no usable certificate: {message}"),
-        ),
-        (.., Some((_, message))) => not(
-            Reason::Invalid,
-            &format!("the Gateway is not served: {message}"),
-        ),
-        _ => Condition::new(
-            ConditionType::Programmed,
-            ConditionStatus::Unknown,
-            Reason::Pending,
-            WAITING,
-            generation,
-        ),
-    }
+        (None, Some((_, message)), _) if listener.lacks_certificate => {
+            let message = format!("the listener has no usable certificate: {message}");
+            Some((Reason::Invalid, message.into()))
+        }
+        (.., Some((_, message))) => {
+            let message = format!("the Gateway is not served: {message}");
+            Some((Reason::Invalid, message.into()))
+        }
+        _ => None,
+    };
+    let fault = fault
+        .as_ref()
+        .map(|(reason, message)| (*reason, &**message));
+    super::programmed(fault, generation)
 }
 
 fn conflicted(listener: &CheckedListener<'_>, generation: i64) -> Condition {

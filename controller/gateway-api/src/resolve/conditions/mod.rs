@@ -9,5 +9,15 @@ mod listeners;
 pub(crate) mod policies;
 pub(crate) mod routes;
 
-/// Message of the condition Programmed until a host reports.
-const WAITING: &str = "waiting for an agent to report";
+use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
+
+/// Returns the condition Programmed: False with the fault; without one, it waits for a host to report.
+fn programmed(fault: Option<(Reason, &str)>, generation: i64) -> Condition {
+    let waiting = (Reason::Pending, "waiting for an agent to report");
+    let (status, (reason, message)) = match fault {
+        Some(fault) => (ConditionStatus::False, fault),
+        None => (ConditionStatus::Unknown, waiting),
+    };
+    let type_ = ConditionType::Programmed;
+    Condition::new(type_, status, reason, message, generation)
+}

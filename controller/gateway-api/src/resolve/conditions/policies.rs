@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
-use crate::resolve::attachments::AttachedGateway;
 use crate::resolve::backends::tls_policies::Policies;
 use crate::resolve::backends::tls_policies::ServiceName;
 use crate::resolve::context::Context;
 use crate::resolve::routes::Routes;
-use crate::status::{ConditionType, PolicyAncestorStatus, PolicyStatus, Reason, Verdict};
-use crate::world::{Kind, ObjectKey};
+use crate::resolve::routes::attachments::AttachedGateway;
+use crate::status::{PolicyAncestorStatus, PolicyStatus, Verdict};
+use crate::world::Kind;
 
 /// Most ancestors that the API's schema allows. The writer of a status leaves out those that are not in it yet.
 const MAX_ANCESTORS: usize = 16;
@@ -41,7 +41,9 @@ pub(crate) fn statuses(
                 accepted.refuse(reason, why);
             }
             let status = statuses.entry(policy.object.metadata.key()).or_default();
-            let generation = policy.object.metadata.generation;
+            let metadata = &policy.object.metadata;
+            let generation = metadata.generation;
+            let message = metadata.unknown.beside("the policy applies", "", None);
             status.ancestors.push(PolicyAncestorStatus {
                 ancestor_ref: ParentRef {
                     group: Some(GATEWAY_GROUP.to_owned()),
@@ -52,22 +54,8 @@ pub(crate) fn statuses(
                 },
                 controller_name: cx.options.controller_name.clone(),
                 conditions: vec![
-                    accepted.condition(
-                        ConditionType::Accepted,
-                        Reason::Accepted,
-                        &policy
-                            .object
-                            .metadata
-                            .unknown
-                            .beside("the policy applies", "", None),
-                        generation,
-                    ),
-                    policy.resolved.condition(
-                        ConditionType::ResolvedRefs,
-                        Reason::ResolvedRefs,
-                        "all references are resolved",
-                        generation,
-                    ),
+                    accepted.accepted(&message, generation),
+                    policy.resolved.resolved_refs(generation),
                 ],
             });
         }
@@ -75,10 +63,7 @@ pub(crate) fn statuses(
     for (name, status) in &statuses {
         let count = status.ancestors.len();
         if count > MAX_ANCESTORS {
-            let object = ObjectKey {
-                kind: Kind::BackendTlsPolicy,
-                name: name.clone(),
-            };
+            let object = Kind::BackendTlsPolicy.named(name.clone());
             let message = format!(
                 "the policy applies for {count} Gateways, but its status in a cluster has no room for more than \
                  {MAX_ANCESTORS}, and says nothing of those that came last"

@@ -7,7 +7,7 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::parents::RouteParent;
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::status::{
-    Condition, ConditionStatus, ConditionType, GOOD, Reason, RouteParentStatus, RouteStatus,
+    Condition, ConditionStatus, ConditionType, GOOD, Grounds, RouteParentStatus, RouteStatus,
     Verdict,
 };
 use crate::world::ObjectKey;
@@ -17,7 +17,7 @@ use crate::world::ObjectKey;
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
-    displaced: &BTreeMap<(usize, usize), (Reason, String)>,
+    displaced: &BTreeMap<(usize, usize), Grounds>,
     controller_name: &str,
 ) -> BTreeMap<ObjectKey, RouteStatus> {
     let status = |(place, route): (usize, &CheckedRoute<'_>)| {
@@ -42,28 +42,17 @@ fn conditions(
     route: &CheckedRoute<'_>,
     parent: &RouteParent<'_>,
     gateway: &CheckedGateway<'_>,
-    displaced: Option<&(Reason, String)>,
+    displaced: Option<&Grounds>,
 ) -> Vec<Condition> {
     let generation = route.metadata.generation;
+    let unknown = &route.metadata.unknown;
+    let message = unknown.beside("the route is attached", "", None);
     let (accepted, resolved) = verdicts(route, parent, gateway);
     let mut conditions = vec![
-        accepted.condition(
-            ConditionType::Accepted,
-            Reason::Accepted,
-            &route
-                .metadata
-                .unknown
-                .beside("the route is attached", "", None),
-            generation,
-        ),
-        resolved.condition(
-            ConditionType::ResolvedRefs,
-            Reason::ResolvedRefs,
-            "all references are resolved",
-            generation,
-        ),
+        accepted.accepted(&message, generation),
+        resolved.resolved_refs(generation),
     ];
-    let mut add = |type_, (reason, message): &(Reason, String)| {
+    let mut add = |type_, (reason, message): &Grounds| {
         conditions.push(Condition::new(
             type_,
             ConditionStatus::True,
@@ -95,10 +84,8 @@ fn verdicts<'r>(
         }
         Ok(_) if !route.accepted.good() => (Cow::Borrowed(&route.accepted), &route.resolved),
         Ok(listeners) => {
-            let terminated = listeners
-                .iter()
-                .filter_map(|(place, _)| gateway.listeners.get(*place))
-                .any(|listener| listener.tls.is_some());
+            let mut places = listeners.iter().map(|(place, _)| *place);
+            let terminated = places.any(|place| gateway.terminates_tls(place));
             let there = route.rules.resolved_where_terminated();
             let resolved = there.filter(|_| terminated).unwrap_or(&route.resolved);
             (Cow::Borrowed(&GOOD), resolved)

@@ -3,8 +3,7 @@
 use sesame_proto::schema;
 
 use crate::api::Cors;
-use crate::resolve::syntax::hostnames;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{hostnames, limits, names};
 
 const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*",
@@ -20,10 +19,18 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
         expose_headers,
         max_age,
     } = spec;
-    check_list("allowOrigins", allow_origins, 64, true)?;
-    check_list("allowMethods", allow_methods, 9, true)?;
-    check_list("allowHeaders", allow_headers, 64, true)?;
-    check_list("exposeHeaders", expose_headers, 64, false)?;
+    for (field, list, most) in [
+        ("allowOrigins", allow_origins, 64),
+        ("allowMethods", allow_methods, 9),
+        ("allowHeaders", allow_headers, 64),
+        ("exposeHeaders", expose_headers, 64),
+    ] {
+        limits::entries(field, list.len(), 0..=most)?;
+        let several = list.len() > 1 && field != "exposeHeaders";
+        if several && list.iter().any(|entry| entry == "*") {
+            return Err(format!("{field} must not have \"*\" beside others"));
+        }
+    }
     for (i, method) in allow_methods.iter().enumerate() {
         if !METHODS.contains(&method.as_str()) {
             return Err(format!(
@@ -60,24 +67,6 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
         expose_headers: expose_headers.clone(),
         max_age_seconds,
     })
-}
-
-fn check_list(
-    field: &str,
-    list: &[String],
-    most: usize,
-    lone_wildcard: bool,
-) -> Result<(), String> {
-    if list.len() > most {
-        return Err(format!(
-            "{field} has {} entries; at most {most} are allowed",
-            list.len()
-        ));
-    }
-    if lone_wildcard && list.len() > 1 && list.iter().any(|entry| entry == "*") {
-        return Err(format!("{field} must not have \"*\" beside others"));
-    }
-    Ok(())
 }
 
 /// Reads `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with `*.`.

@@ -1,12 +1,13 @@
 //! Header modifiers. Values are literal text; the renderer for a proxy escapes them.
 
 use std::collections::HashMap;
+use std::fmt::Arguments;
 
 use sesame_proto::field_names::{self, Reserved};
 use sesame_proto::schema;
 
 use crate::api::{Header, HeaderModifier};
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{limits, names};
 
 /// Reads a header modifier; the error names the field below it.
 pub(crate) fn read(spec: &HeaderModifier) -> Result<schema::HeaderModifier, String> {
@@ -14,12 +15,10 @@ pub(crate) fn read(spec: &HeaderModifier) -> Result<schema::HeaderModifier, Stri
     let mut actions: HashMap<String, &'static str> = HashMap::new();
     let set = read_list("set", set, &mut actions)?;
     let add = read_list("add", add, &mut actions)?;
-    if remove.len() > 16 {
-        return Err(too_many("remove", remove.len()));
-    }
+    limits::entries("remove", remove.len(), 0..=16)?;
     let mut removed = Vec::with_capacity(remove.len());
     for (i, name) in remove.iter().enumerate() {
-        check_name(&format!("remove[{i}]"), name)?;
+        check_name(format_args!("remove[{i}]"), name)?;
         if claim(&mut actions, name, "remove")? {
             removed.push(name.clone());
         }
@@ -36,23 +35,11 @@ fn read_list(
     list: &[Header],
     actions: &mut HashMap<String, &'static str>,
 ) -> Result<Vec<schema::Header>, String> {
-    if list.len() > 16 {
-        return Err(too_many(field, list.len()));
-    }
+    limits::entries(field, list.len(), 0..=16)?;
     let mut found = Vec::with_capacity(list.len());
     for (i, Header { name, value }) in list.iter().enumerate() {
-        check_name(&format!("{field}[{i}].name"), name)?;
-        if value.is_empty() || value.len() > 4096 {
-            return Err(format!(
-                "{field}[{i}].value has {} characters; expected 1 to 4096",
-                value.len()
-            ));
-        }
-        if !names::is_field_value(value) {
-            return Err(format!(
-                "{field}[{i}].value {value:?} has control characters"
-            ));
-        }
+        check_name(format_args!("{field}[{i}].name"), name)?;
+        limits::field_value(format_args!("{field}[{i}]"), value, 4096)?;
         if claim(actions, name, field)? {
             found.push(schema::Header {
                 name: name.clone(),
@@ -63,21 +50,13 @@ fn read_list(
     Ok(found)
 }
 
-fn too_many(field: &str, count: usize) -> String {
-    format!("{field} has {count} entries; at most 16 are allowed")
-}
-
-fn check_name(at: &str, name: &str) -> Result<(), String> {
-    if !names::is_token(name) {
-        return Err(format!(
-            "{at} {name:?} is not a token of at most 256 letters, digits and !#$%&'*+-.^_`|~"
-        ));
-    }
+fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
+    names::check_token(at, name)?;
     check_writable(at, name)
 }
 
 /// Returns an error for the name of a field that only the proxy may write.
-pub(crate) fn check_writable(at: &str, name: &str) -> Result<(), String> {
+pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String> {
     match field_names::reserved(name) {
         None => Ok(()),
         Some(Reserved::Host) => Err(format!(

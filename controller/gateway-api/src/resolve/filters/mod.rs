@@ -11,29 +11,12 @@ use sesame_proto::{refusal, schema};
 
 use self::rewrites::RedirectTo;
 use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
-use crate::status::Reason;
+use crate::resolve::syntax::limits;
+use crate::status::{Grounds, Reason, unsupported};
 
-/// The reason why a rule cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RuleFault {
-    pub(crate) reason: Reason,
-    pub(crate) message: String,
-}
-
-impl RuleFault {
-    pub(crate) fn unsupported(message: String) -> Self {
-        Self {
-            reason: Reason::UnsupportedValue,
-            message,
-        }
-    }
-
-    fn incompatible(message: String) -> Self {
-        Self {
-            reason: Reason::IncompatibleFilters,
-            message,
-        }
-    }
+/// Returns the grounds on which a rule is refused whose filters exclude each other.
+fn incompatible(message: impl Into<String>) -> Grounds {
+    (Reason::IncompatibleFilters, message.into())
 }
 
 /// A filter that is refused with an error at request time.
@@ -69,17 +52,13 @@ pub(crate) struct MirrorTo<'w> {
 
 /// Reads the filters of a rule. `one_prefix` is true if the rule has exactly one match and that is a PathPrefix: only then
 /// a prefix can be replaced.
-pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, RuleFault> {
-    if filters.len() > 16 {
-        return Err(RuleFault::unsupported(format!(
-            "filters has {} entries; at most 16 are allowed",
-            filters.len()
-        )));
-    }
+pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'_>, Grounds> {
+    limits::entries("filters", filters.len(), 0..=16).map_err(unsupported)?;
+    // Each member of a filter in turn, so that none is forgotten.
     let mut found = RuleFilters::default();
     let mut seen: Vec<&FilterType> = Vec::new();
     for (i, filter) in filters.iter().enumerate() {
-        let at = |why: String| RuleFault::unsupported(format!("filters[{i}].{why}"));
+        let at = |why: String| unsupported(format!("filters[{i}].{why}"));
         check_union(filter).map_err(at)?;
         let Filter {
             type_,
@@ -97,74 +76,56 @@ pub(crate) fn read(filters: &[Filter], one_prefix: bool) -> Result<RuleFilters<'
             FilterType::RequestMirror | FilterType::ExtensionRef | FilterType::Other(_)
         );
         if !repeatable && seen.contains(&type_) {
-            return Err(RuleFault::incompatible(format!(
+            return Err(incompatible(format!(
                 "filters[{i}]: {type_} is there twice"
             )));
         }
         seen.push(type_);
+        let below = |why: String| at(format!("{}.{why}", member(type_).unwrap_or_default()));
         if let Some(modifier) = request_header_modifier {
-            let read = headers::read(modifier);
-            found.request_headers =
-                Some(read.map_err(|why| at(format!("requestHeaderModifier.{why}")))?);
+            found.request_headers = Some(headers::read(modifier).map_err(below)?);
         }
         if let Some(modifier) = response_header_modifier {
-            let read = headers::read(modifier);
-            found.response_headers =
-                Some(read.map_err(|why| at(format!("responseHeaderModifier.{why}")))?);
+            found.response_headers = Some(headers::read(modifier).map_err(below)?);
         }
         if let Some(mirror) = request_mirror {
-            let read = read_mirror(i, mirror);
-            found
-                .mirrors
-                .push(read.map_err(|why| at(format!("requestMirror.{why}")))?);
+            found.mirrors.push(read_mirror(i, mirror).map_err(below)?);
         }
         if let Some(redirect) = request_redirect {
-            let read = rewrites::read_redirect(redirect, one_prefix);
-            found.redirect = Some(read.map_err(|why| at(format!("requestRedirect.{why}")))?);
+            let redirect = rewrites::read_redirect(redirect, one_prefix);
+            found.redirect = Some(redirect.map_err(below)?);
         }
         if let Some(rewrite) = url_rewrite {
-            let read = rewrites::read_rewrite(rewrite, one_prefix);
-            found.rewrite = Some(read.map_err(|why| at(format!("urlRewrite.{why}")))?);
+            let rewrite = rewrites::read_rewrite(rewrite, one_prefix);
+            found.rewrite = Some(rewrite.map_err(below)?);
         }
         if let Some(cors) = cors {
-            let read = cors::read(cors);
-            found.cors = Some(read.map_err(|why| at(format!("cors.{why}")))?);
+            found.cors = Some(cors::read(cors).map_err(below)?);
         }
-        match type_ {
-            FilterType::ExtensionRef => {
-                let (kind, name) = extension_ref
-                    .as_ref()
-                    .map(|reference| {
-                        (
-                            reference.kind.as_deref().unwrap_or_default(),
-                            reference.name.as_str(),
-                        )
-                    })
-                    .unwrap_or_default();
-                found.unserved.get_or_insert(Unserved::Extension(format!(
-                    "filters[{i}].extensionRef: {kind} {name:?} is not a filter that is supported; requests are \
-                     answered with {}",
-                    refusal::HTTP
-                )));
-            }
-            FilterType::ExternalAuth | FilterType::Other(_) => {
-                // A rule that lost its check must not be served without it.
-                found.unserved = Some(Unserved::Type(format!(
-                    "filters[{i}].type {:?} is not supported",
-                    type_.as_str()
-                )));
-            }
-            _ => {}
+        if let Some(reference) = extension_ref {
+            found.unserved.get_or_insert(Unserved::Extension(format!(
+                "filters[{i}].extensionRef: {} {:?} is not a filter that is supported; requests are answered with {}",
+                reference.kind.as_deref().unwrap_or_default(),
+                reference.name,
+                refusal::HTTP
+            )));
+        }
+        if let FilterType::ExternalAuth | FilterType::Other(_) = type_ {
+            // A rule that lost its check must not be served without it.
+            found.unserved = Some(Unserved::Type(format!(
+                "filters[{i}].type {:?} is not supported",
+                type_.as_str()
+            )));
         }
     }
     if found.redirect.is_some() && found.rewrite.is_some() {
-        return Err(RuleFault::incompatible(
-            "filters: RequestRedirect and URLRewrite exclude each other".to_owned(),
+        return Err(incompatible(
+            "filters: RequestRedirect and URLRewrite exclude each other",
         ));
     }
     if found.redirect.is_some() && !found.mirrors.is_empty() {
-        return Err(RuleFault::incompatible(
-            "filters: RequestRedirect and RequestMirror exclude each other, because nothing is forwarded".to_owned(),
+        return Err(incompatible(
+            "filters: RequestRedirect and RequestMirror exclude each other, because nothing is forwarded",
         ));
     }
     Ok(found)
@@ -177,35 +138,26 @@ type BackendModifiers = (
 );
 
 /// Reads the filters of one backend reference; only header modifiers are served there.
-pub(crate) fn read_backend(filters: &[Filter]) -> Result<BackendModifiers, RuleFault> {
+pub(crate) fn read_backend(filters: &[Filter]) -> Result<BackendModifiers, Grounds> {
     let mut modifiers: BackendModifiers = (None, None);
-    if filters.len() > 16 {
-        return Err(RuleFault::unsupported(format!(
-            "filters has {} entries; at most 16 are allowed",
-            filters.len()
-        )));
-    }
+    limits::entries("filters", filters.len(), 0..=16).map_err(unsupported)?;
     for (i, filter) in filters.iter().enumerate() {
-        let at = |why: String| RuleFault::unsupported(format!("filters[{i}].{why}"));
+        let at = |why: String| unsupported(format!("filters[{i}].{why}"));
         check_union(filter).map_err(at)?;
-        let (slot, spec, field) = match filter.type_ {
-            FilterType::RequestHeaderModifier => (
-                &mut modifiers.0,
-                &filter.request_header_modifier,
-                "requestHeaderModifier",
-            ),
-            FilterType::ResponseHeaderModifier => (
-                &mut modifiers.1,
-                &filter.response_header_modifier,
-                "responseHeaderModifier",
-            ),
-            FilterType::ExtensionRef => {
-                return Err(RuleFault {
-                    reason: Reason::InvalidKind,
-                    message: format!("filters[{i}].extensionRef is not a filter that is supported"),
-                });
+        let type_ = &filter.type_;
+        let (slot, spec) = match type_ {
+            FilterType::RequestHeaderModifier => {
+                (&mut modifiers.0, &filter.request_header_modifier)
             }
-            ref other => {
+            FilterType::ResponseHeaderModifier => {
+                (&mut modifiers.1, &filter.response_header_modifier)
+            }
+            FilterType::ExtensionRef => {
+                let message =
+                    format!("filters[{i}].extensionRef is not a filter that is supported");
+                return Err((Reason::InvalidKind, message));
+            }
+            other => {
                 return Err(at(format!(
                     "type {:?} is not supported on a backend; expected RequestHeaderModifier or \
                      ResponseHeaderModifier",
@@ -214,16 +166,31 @@ pub(crate) fn read_backend(filters: &[Filter]) -> Result<BackendModifiers, RuleF
             }
         };
         if slot.is_some() {
-            return Err(RuleFault::incompatible(format!(
-                "filters[{i}]: {} is there twice",
-                filter.type_
+            return Err(incompatible(format!(
+                "filters[{i}]: {type_} is there twice"
             )));
         }
         if let Some(spec) = spec {
-            *slot = Some(headers::read(spec).map_err(|why| at(format!("{field}.{why}")))?);
+            let below = |why: String| at(format!("{}.{why}", member(type_).unwrap_or_default()));
+            *slot = Some(headers::read(spec).map_err(below)?);
         }
     }
     Ok(modifiers)
+}
+
+/// Returns the name of the member that filters of a type set; none for a type that this version does not know.
+fn member(type_: &FilterType) -> Option<&'static str> {
+    Some(match type_ {
+        FilterType::RequestHeaderModifier => "requestHeaderModifier",
+        FilterType::ResponseHeaderModifier => "responseHeaderModifier",
+        FilterType::RequestMirror => "requestMirror",
+        FilterType::RequestRedirect => "requestRedirect",
+        FilterType::UrlRewrite => "urlRewrite",
+        FilterType::Cors => "cors",
+        FilterType::ExternalAuth => "externalAuth",
+        FilterType::ExtensionRef => "extensionRef",
+        FilterType::Other(_) => return None,
+    })
 }
 
 /// Returns an error unless exactly the member that `type` names is set.
@@ -240,41 +207,18 @@ fn check_union(filter: &Filter) -> Result<(), String> {
         extension_ref,
     } = filter;
     let members = [
-        (
-            FilterType::RequestHeaderModifier,
-            "requestHeaderModifier",
-            request_header_modifier.is_some(),
-        ),
-        (
-            FilterType::ResponseHeaderModifier,
-            "responseHeaderModifier",
-            response_header_modifier.is_some(),
-        ),
-        (
-            FilterType::RequestMirror,
-            "requestMirror",
-            request_mirror.is_some(),
-        ),
-        (
-            FilterType::RequestRedirect,
-            "requestRedirect",
-            request_redirect.is_some(),
-        ),
-        (FilterType::UrlRewrite, "urlRewrite", url_rewrite.is_some()),
-        (FilterType::Cors, "cors", cors.is_some()),
-        (
-            FilterType::ExternalAuth,
-            "externalAuth",
-            external_auth.is_some(),
-        ),
-        (
-            FilterType::ExtensionRef,
-            "extensionRef",
-            extension_ref.is_some(),
-        ),
+        ("requestHeaderModifier", request_header_modifier.is_some()),
+        ("responseHeaderModifier", response_header_modifier.is_some()),
+        ("requestMirror", request_mirror.is_some()),
+        ("requestRedirect", request_redirect.is_some()),
+        ("urlRewrite", url_rewrite.is_some()),
+        ("cors", cors.is_some()),
+        ("externalAuth", external_auth.is_some()),
+        ("extensionRef", extension_ref.is_some()),
     ];
-    for (member, field, set) in members {
-        match (member == *type_, set) {
+    let own = member(type_);
+    for (field, set) in members {
+        match (own == Some(field), set) {
             (true, false) => return Err(format!("{field} is required with type {type_}")),
             (false, true) => {
                 return Err(format!(
@@ -298,13 +242,13 @@ fn read_mirror(index: usize, spec: &RequestMirror) -> Result<MirrorTo<'_>, Strin
         (Some(_), Some(_)) => return Err("percent and fraction exclude each other".to_owned()),
         (None, None) => (100, 100),
         (Some(percent), None) => (*percent, 100),
-        (
-            None,
-            Some(Fraction {
+        (None, Some(fraction)) => {
+            let Fraction {
                 numerator,
                 denominator,
-            }),
-        ) => (*numerator, denominator.unwrap_or(100)),
+            } = fraction;
+            (*numerator, denominator.unwrap_or(100))
+        }
     };
     let ends = (u32::try_from(numerator), u32::try_from(denominator));
     let (Ok(numerator), Ok(denominator @ 1..)) = ends else {

@@ -3,8 +3,7 @@
 use sesame_proto::schema;
 
 use crate::api::{PathModifier, PathModifierType, RequestRedirect, UrlRewrite};
-use crate::resolve::syntax::hostnames;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{hostnames, limits, names};
 
 /// A redirect whose port may depend on the listener.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,21 +157,11 @@ fn read_path(
 }
 
 fn check_path(field: &str, path: &str) -> Result<(), String> {
-    if path.len() > 1024 {
-        return Err(format!(
-            "{field} has {} characters; at most 1024 are allowed",
-            path.len()
-        ));
-    }
+    limits::characters(field, path, 1024)?;
     if !path.is_empty() && !path.starts_with('/') {
         return Err(format!("{field} {path:?} must start with '/'"));
     }
-    if !names::is_path(path) {
-        return Err(format!(
-            "{field} {path:?} has characters that a path must not have; escape them"
-        ));
-    }
-    Ok(())
+    names::check_path(field, path)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use crate::api::{AddressType, GatewayAddress};
+use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 
 /// Most addresses that the API's schema allows. A Gateway with more is refused, and the rest are not looked at.
@@ -24,14 +25,9 @@ pub(crate) struct GatewayAddresses {
 impl GatewayAddresses {
     /// Reads the addresses; faults that refuse the whole Gateway go to `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
-        if addresses.len() > MAX_ADDRESSES {
-            accepted.refuse(
-                Reason::Invalid,
-                format!(
-                    "spec.addresses has {} entries; at most {MAX_ADDRESSES} are allowed",
-                    addresses.len()
-                ),
-            );
+        let count = addresses.len();
+        if let Err(why) = limits::entries("spec.addresses", count, 0..=MAX_ADDRESSES) {
+            accepted.refuse(Reason::Invalid, why);
         }
         let mut found = Self {
             any: addresses.is_empty(),
@@ -40,18 +36,15 @@ impl GatewayAddresses {
         for (i, address) in addresses.iter().take(MAX_ADDRESSES).enumerate() {
             let GatewayAddress { type_, value } = address;
             let at = format!("spec.addresses[{i}]");
-            match type_ {
-                None | Some(AddressType::IpAddress) => {}
-                Some(other) => {
-                    accepted.refuse(
-                        Reason::UnsupportedAddress,
-                        format!(
-                            "{at} has type {:?}; only IPAddress is supported",
-                            other.as_str()
-                        ),
-                    );
-                    continue;
-                }
+            if let Some(other) = type_.as_ref().filter(|it| **it != AddressType::IpAddress) {
+                accepted.refuse(
+                    Reason::UnsupportedAddress,
+                    format!(
+                        "{at} has type {:?}; only IPAddress is supported",
+                        other.as_str()
+                    ),
+                );
+                continue;
             }
             if value.is_empty() {
                 found.any = true;

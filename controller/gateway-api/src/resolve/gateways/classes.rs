@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::{GatewayClassSpec, Metadata, NamespacedName};
+use crate::api::{GatewayClassSpec, Metadata, NamespacedName, ObjectRef};
 use crate::resolve::context::Options;
 use crate::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, Reason, SupportedFeature,
@@ -10,8 +10,7 @@ use crate::status::{
 };
 use crate::world::World;
 
-/// What the whole of Sesame does, in the words of the conformance suite; by name. Nothing is listed that is
-/// not served.
+/// The features of Sesame as a whole, in the words of the conformance suite, by name. Nothing is listed that is not served.
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
@@ -63,6 +62,17 @@ const FEATURES: &[&str] = &[
     "UDPRoute",
 ];
 
+/// Refuses parameters: none are supported.
+pub(super) fn check_parameters(field: &str, parameters: Option<&ObjectRef>, verdict: &mut Verdict) {
+    if let Some(ObjectRef { kind, name, .. }) = parameters {
+        let message = format!(
+            "{field} names {} {name:?}, but no parameters are supported; remove it",
+            kind.as_deref().unwrap_or_default()
+        );
+        verdict.refuse(Reason::InvalidParameters, message);
+    }
+}
+
 /// The classes that name our controller, each with its verdict.
 pub(crate) struct Classes<'w>(BTreeMap<&'w str, (Verdict, &'w Metadata)>);
 
@@ -83,16 +93,7 @@ impl<'w> Classes<'w> {
                 if let Some(why) = class.metadata.unknown.refusal("") {
                     verdict.refuse(Reason::UnsupportedValue, why);
                 }
-                if let Some(parameters) = parameters_ref {
-                    verdict.refuse(
-                        Reason::InvalidParameters,
-                        format!(
-                            "spec.parametersRef names {} {:?}, but no parameters are supported; remove it",
-                            parameters.kind.as_deref().unwrap_or_default(),
-                            parameters.name
-                        ),
-                    );
-                }
+                check_parameters("spec.parametersRef", parameters_ref.as_ref(), &mut verdict);
                 (class.metadata.name.as_str(), (verdict, &class.metadata))
             })
             .collect(),
@@ -107,12 +108,7 @@ impl<'w> Classes<'w> {
     pub(crate) fn statuses(&self) -> BTreeMap<NamespacedName, GatewayClassStatus> {
         let status = |verdict: &Verdict, generation, message: &str| GatewayClassStatus {
             conditions: vec![
-                verdict.condition(
-                    ConditionType::Accepted,
-                    Reason::Accepted,
-                    message,
-                    generation,
-                ),
+                verdict.accepted(message, generation),
                 Condition::new(
                     ConditionType::SupportedVersion,
                     ConditionStatus::True,

@@ -35,6 +35,7 @@ pub(crate) fn read(annotations: &Labels) -> (Option<Edge>, Vec<String>) {
 }
 
 fn set(edge: &mut Edge, name: &str, value: &str) -> Result<(), String> {
+    let time = || durations::milliseconds(value).map(Some);
     match name {
         "escaped-slashes" => edge.set_escaped_slashes(one_of(
             value,
@@ -56,22 +57,14 @@ fn set(edge: &mut Edge, name: &str, value: &str) -> Result<(), String> {
                 ("allow", Underscores::Allow),
             ],
         )?),
-        "request-timeout" => edge.request_timeout_ms = Some(durations::milliseconds(value)?),
-        "request-headers-timeout" => {
-            edge.request_headers_timeout_ms = Some(durations::milliseconds(value)?);
-        }
-        "stream-idle-timeout" => {
-            edge.stream_idle_timeout_ms = Some(durations::milliseconds(value)?);
-        }
-        "connection-idle-timeout" => {
-            edge.connection_idle_timeout_ms = Some(durations::milliseconds(value)?);
-        }
-        "tls-handshake-timeout" => {
-            edge.tls_handshake_timeout_ms = Some(durations::milliseconds(value)?);
-        }
-        "udp-session-timeout" => match durations::milliseconds(value)? {
-            0 => return Err("sessions must end; expected for instance \"30s\"".to_owned()),
-            time => edge.udp_session_timeout_ms = Some(time),
+        "request-timeout" => edge.request_timeout_ms = time()?,
+        "request-headers-timeout" => edge.request_headers_timeout_ms = time()?,
+        "stream-idle-timeout" => edge.stream_idle_timeout_ms = time()?,
+        "connection-idle-timeout" => edge.connection_idle_timeout_ms = time()?,
+        "tls-handshake-timeout" => edge.tls_handshake_timeout_ms = time()?,
+        "udp-session-timeout" => match time()? {
+            Some(0) => return Err("sessions must end; expected for instance \"30s\"".to_owned()),
+            time => edge.udp_session_timeout_ms = time,
         },
         "max-request-headers-kib" => {
             edge.max_request_headers_kib = Some(number(value, MOST_HEADER_KIB)?);

@@ -11,13 +11,13 @@ use sesame_proto::schema;
 use self::addresses::GatewayAddresses;
 use self::classes::Classes;
 use crate::api::{
-    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, Listener, ListenerSet,
+    Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, ListenerSet,
     NamespacedName,
 };
 use crate::resolve::context::Context;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
 use crate::resolve::listeners::{self, CheckedListener, ListenerOwner, invalid, termination};
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::limits;
 use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::resolve::tls::certificates::Certificates;
 use crate::resolve::tls::client_validation::FrontendValidation;
@@ -102,6 +102,7 @@ fn check<'w>(
     cx: &mut Context<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> CheckedGateway<'w> {
+    // Each field of a Gateway in turn, so that none is forgotten.
     let GatewaySpec {
         gateway_class_name,
         listeners,
@@ -111,36 +112,33 @@ fn check<'w>(
         tls,
         default_scope,
     } = &gateway.spec;
-    let owner = ListenerOwner {
-        kind: Kind::Gateway,
-        namespace: &gateway.metadata.namespace,
-        name: &gateway.metadata.name,
-        generation: gateway.metadata.generation,
-        unknown: &gateway.metadata.unknown,
-    };
+    let owner = ListenerOwner::of(Kind::Gateway, &gateway.metadata);
     let mut accepted = Verdict::default();
-    check_object(&owner, gateway_class_name, class, &mut accepted);
-    check_infrastructure(infrastructure.as_ref(), &mut accepted);
-    if listeners.len() > MAX_LISTENERS {
-        accepted.refuse(
-            Reason::Invalid,
-            format!(
-                "spec.listeners has {} entries; at most {MAX_LISTENERS} are allowed",
-                listeners.len()
-            ),
-        );
+    owner.check_object(&mut accepted);
+    if let Some((reason, why)) = class.fault() {
+        let message = format!("GatewayClass {gateway_class_name:?} is not accepted: {why}");
+        accepted.refuse(reason, message);
+    }
+    if let Some(infrastructure) = infrastructure {
+        // Labels and annotations are for what is created for the Gateway, not for what it serves.
+        let Infrastructure {
+            labels: _,
+            annotations: _,
+            parameters_ref,
+        } = infrastructure;
+        let field = "spec.infrastructure.parametersRef";
+        classes::check_parameters(field, parameters_ref.as_ref(), &mut accepted);
+    }
+    if let Err(why) = limits::entries("spec.listeners", listeners.len(), 0..=MAX_LISTENERS) {
+        accepted.refuse(Reason::Invalid, why);
     }
     let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
     let addresses = GatewayAddresses::read(addresses, &mut accepted);
-    if default_scope
-        .as_deref()
-        .is_some_and(|scope| scope != "None")
-    {
-        cx.problems.add(
-            owner.key(),
-            "spec.defaultScope is not supported and has no effect; routes must name the Gateway"
-                .to_owned(),
-        );
+    let scope = default_scope.as_deref();
+    if scope.is_some_and(|scope| scope != "None") {
+        let message =
+            "spec.defaultScope is not supported and has no effect; routes must name the Gateway";
+        cx.problems.add(owner.key(), message.to_owned());
     }
     let mut resolved = Verdict::default();
     let GatewayTls { backend, frontend } = tls.as_ref().unwrap_or(&NO_TLS);
@@ -148,17 +146,16 @@ fn check<'w>(
     let ports = frontend
         .as_ref()
         .map_or(0, |frontend| frontend.per_port.len());
-    if ports > MAX_FRONTEND_PORTS {
-        accepted.refuse(
-            Reason::Invalid,
-            format!("spec.tls.frontend.perPort has {ports} entries; at most {MAX_FRONTEND_PORTS} are allowed"),
-        );
+    let allowed = limits::entries("spec.tls.frontend.perPort", ports, 0..=MAX_FRONTEND_PORTS);
+    let frontend = frontend.as_ref().filter(|_| allowed.is_ok());
+    if let Err(why) = allowed {
+        accepted.refuse(Reason::Invalid, why);
     }
-    let frontend = frontend.as_ref().filter(|_| ports <= MAX_FRONTEND_PORTS);
     let frontend =
         FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
     // Each of too many would name all the others in what it says.
-    let mut listeners = listeners::check(&owner, 0, up_to(listeners, MAX_LISTENERS));
+    let looked_at = listeners.get(..MAX_LISTENERS).unwrap_or(listeners);
+    let mut listeners = listeners::check(&owner, 0, looked_at);
     let own = listeners.len();
     let sets = sets::check(&owner, allowed_listeners.as_ref(), sets, &mut listeners, cx);
     let of_sets: Vec<(&str, Range<usize>)> = sets
@@ -188,50 +185,6 @@ fn check<'w>(
     }
 }
 
-fn up_to(listeners: &[Listener], most: usize) -> &[Listener] {
-    listeners.get(..most).unwrap_or(listeners)
-}
-
-/// Checks what no field of the specification says: unknown fields, the name and the class.
-fn check_object(
-    owner: &ListenerOwner<'_>,
-    class_name: &str,
-    class: &Verdict,
-    accepted: &mut Verdict,
-) {
-    if let Some(why) = owner.unknown.refusal("listeners") {
-        accepted.refuse(Reason::UnsupportedValue, why);
-    }
-    if let Err(why) = names::check_object(owner.namespace, owner.name) {
-        accepted.refuse(Reason::Invalid, format!("metadata: {why}"));
-    }
-    if let Some((reason, why)) = class.fault() {
-        accepted.refuse(
-            reason,
-            format!("GatewayClass {class_name:?} is not accepted: {why}"),
-        );
-    }
-}
-
-fn check_infrastructure(infrastructure: Option<&Infrastructure>, accepted: &mut Verdict) {
-    // Labels and annotations are for what is created for the Gateway, not for what it serves.
-    if let Some(Infrastructure {
-        parameters_ref: Some(parameters),
-        labels: _,
-        annotations: _,
-    }) = infrastructure
-    {
-        accepted.refuse(
-            Reason::InvalidParameters,
-            format!(
-                "spec.infrastructure.parametersRef names {} {:?}, but no parameters are supported; remove it",
-                parameters.kind.as_deref().unwrap_or_default(),
-                parameters.name
-            ),
-        );
-    }
-}
-
 /// Returns the name of the key that the Gateway shows to backends; a bad reference is told in `resolved`.
 fn client_key<'w>(
     owner: &ListenerOwner<'w>,
@@ -248,15 +201,14 @@ fn client_key<'w>(
         Ok(usable) => (Some(usable.certificate.key.name.clone()), usable.fault),
         Err(fault) => (None, Some(fault)),
     };
-    if let Some(fault) = fault {
-        let reason = if fault.not_permitted {
-            Reason::RefNotPermitted
-        } else {
-            Reason::InvalidClientCertificateRef
+    if let Some((reason, why)) = fault {
+        let reason = match reason {
+            Reason::RefNotPermitted => reason,
+            _ => Reason::InvalidClientCertificateRef,
         };
         resolved.refuse(
             reason,
-            format!("spec.tls.backend.clientCertificateRef: {}", fault.message),
+            format!("spec.tls.backend.clientCertificateRef: {why}"),
         );
     }
     key
@@ -289,6 +241,12 @@ impl<'w> CheckedGateway<'w> {
             start: range.start,
             listeners: self.listeners.get(range).unwrap_or_default(),
         }
+    }
+
+    /// Returns true if the listener at this place terminates TLS.
+    pub(crate) fn terminates_tls(&self, listener: usize) -> bool {
+        let listener = self.listeners.get(listener);
+        listener.is_some_and(|listener| listener.tls.is_some())
     }
 
     /// Returns the listeners that its conditions speak of: its own, or all where it has none.

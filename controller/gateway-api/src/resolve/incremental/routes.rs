@@ -12,10 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::delta::RouteTableDelta;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::delta::{ChangedHost, RouteTableDelta};
+use sesame_proto::schema::{Snapshot, VirtualHost};
 
-use crate::api::{NamespacedName, RouteSpec};
+use crate::api::{Metadata, NamespacedName, RouteSpec};
 use crate::resolve::parents::gateways_of;
 use crate::resolve::syntax::hostnames::covers;
 use crate::resolve::tables::shadowed::Hidden;
@@ -77,6 +77,7 @@ pub fn resolve(
 
 /// Returns everything that the outcome of the routes depends on, as they were and as they are.
 fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
+    // Each kind of object in turn, so that none is forgotten.
     let now: Vec<AnyObject> = before
         .keys()
         .map(|key| world.get(key))
@@ -85,14 +86,8 @@ fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
     let mut parents: BTreeSet<(&str, &str)> = BTreeSet::new();
     for route in before.values().chain(&now) {
         let (of, gateways) = match route {
-            AnyObject::HttpRoute(route) => {
-                let gateways = gateways_of(&route.metadata, &route.spec, world);
-                (route.spec.hostnames.as_slice(), gateways)
-            }
-            AnyObject::GrpcRoute(route) => {
-                let gateways = gateways_of(&route.metadata, &route.spec, world);
-                (route.spec.hostnames.as_slice(), gateways)
-            }
+            AnyObject::HttpRoute(route) => reach(&route.metadata, &route.spec, world),
+            AnyObject::GrpcRoute(route) => reach(&route.metadata, &route.spec, world),
             _ => return None,
         };
         parents.extend(gateways);
@@ -146,6 +141,15 @@ fn neighbourhood(world: &World, before: &PreviousRoutes) -> Option<World> {
         parents.contains(&(metadata.namespace.as_str(), metadata.name.as_str()))
     });
     Some(around)
+}
+
+/// Returns the hostnames of a route, and the Gateways that it names.
+fn reach<'w, R>(
+    metadata: &'w Metadata,
+    spec: &'w RouteSpec<R>,
+    world: &'w World,
+) -> (&'w [String], Vec<(&'w str, &'w str)>) {
+    (&spec.hostnames, gateways_of(metadata, spec, world))
 }
 
 fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
@@ -237,20 +241,15 @@ fn route_tables_of(
         return None;
     }
     let delta = RouteTableDelta::between(old_tables, new_tables)?;
-    // A Backend that a neighbour seems to send to elsewhere may not be reached there.
-    let (mut sent_to, mut sends_to) = (BTreeSet::new(), BTreeSet::new());
-    for host in delta.hosts() {
-        tables::backends_of(&host.before, &mut sent_to);
-        tables::backends_of(&host.after, &mut sends_to);
-    }
-    if sends_to != sent_to {
-        return None;
-    }
-    // Nor may sessions be kept there.
-    let (mut kept, mut keeps) = (BTreeSet::new(), BTreeSet::new());
-    for host in delta.hosts() {
-        tables::session_backends_of(&host.before, &mut kept);
-        tables::session_backends_of(&host.after, &mut keeps);
-    }
-    (keeps == kept).then_some((now.0, delta))
+    // A Backend that a neighbour seems to send to elsewhere may not be reached there; nor may sessions be kept there.
+    let names = |version: fn(&ChangedHost) -> &VirtualHost| {
+        let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());
+        for host in delta.hosts().iter().map(version) {
+            tables::backends_of(host, &mut reached);
+            tables::session_backends_of(host, &mut with_sessions);
+        }
+        (reached, with_sessions)
+    };
+    let same = names(|host| &host.before) == names(|host| &host.after);
+    same.then_some((now.0, delta))
 }

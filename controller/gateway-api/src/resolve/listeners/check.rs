@@ -10,7 +10,7 @@ use super::namespaces::NamespaceRule;
 use super::{protocols, termination};
 use crate::api::{AllowedRoutes, Listener, Protocol, RouteGroupKind};
 use crate::resolve::syntax::hostnames::Hostname;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
@@ -44,6 +44,7 @@ fn check_one<'w>(
     spec: &'w Listener,
     unique: bool,
 ) -> CheckedListener<'w> {
+    // Each field of a listener in turn, so that none is forgotten.
     let Listener {
         name,
         hostname,
@@ -128,14 +129,8 @@ fn check_kinds(
     accepted: &mut Verdict,
     resolved: &mut Verdict,
 ) -> (Option<schema::Protocol>, Vec<Kind>) {
-    if asked.len() > MAX_KINDS {
-        accepted.refuse(
-            Reason::UnsupportedValue,
-            format!(
-                "allowedRoutes.kinds has {} entries; at most {MAX_KINDS} are allowed",
-                asked.len()
-            ),
-        );
+    if let Err(why) = limits::entries("allowedRoutes.kinds", asked.len(), 0..=MAX_KINDS) {
+        accepted.refuse(Reason::UnsupportedValue, why);
     }
     let served = protocols::of_protocol(protocol);
     if served.is_none() {
@@ -144,7 +139,7 @@ fn check_kinds(
             format!(
                 "protocol {:?} is not supported; expected one of {}",
                 protocol.as_str(),
-                protocols::protocols()
+                protocols::PROTOCOLS
             ),
         );
     }

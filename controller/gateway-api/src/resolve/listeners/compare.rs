@@ -7,6 +7,7 @@ use sesame_proto::schema;
 
 use super::conflicts::{self, Claim};
 use super::listener::CheckedListener;
+use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
 /// Most listeners of a Gateway together with its ListenerSets. Each HTTPS listener has a virtual host for every other
@@ -105,31 +106,21 @@ fn find_conflicts(listeners: &mut [CheckedListener<'_>]) {
 
 /// Sets `overlaps` of the HTTPS listeners of each port.
 fn find_overlaps(listeners: &mut [CheckedListener<'_>]) {
-    let https = |listener: &CheckedListener<'_>| {
-        listener.accepted.good() && listener.protocol == Some(schema::Protocol::Https)
-    };
-    let mut by_key: HashMap<(u16, &str), usize> = HashMap::new();
-    for (i, listener) in listeners
+    let https = listeners.iter().enumerate().filter_map(|(i, listener)| {
+        let is_https = listener.protocol == Some(schema::Protocol::Https);
+        let hostname = listener.hostname.as_ref()?;
+        (is_https && listener.accepted.good()).then_some((i, listener.port?, hostname))
+    });
+    let https: Vec<(usize, u16, &Hostname)> = https.collect();
+    let by_key: HashMap<(u16, &str), usize> = https
         .iter()
-        .enumerate()
-        .filter(|(_, listener)| https(listener))
-    {
-        if let (Some(port), Some(hostname)) = (listener.port, &listener.hostname) {
-            by_key.insert((port, hostname.key()), i);
-        }
-    }
+        .map(|(i, port, hostname)| ((*port, hostname.key()), *i))
+        .collect();
     let mut pairs: Vec<(usize, usize)> = Vec::new();
-    for (i, listener) in listeners
-        .iter()
-        .enumerate()
-        .filter(|(_, listener)| https(listener))
-    {
-        let (Some(port), Some(hostname)) = (listener.port, &listener.hostname) else {
-            continue;
-        };
+    for (i, port, hostname) in &https {
         for key in hostname.covering_keys().skip(1) {
-            if let Some(wider) = by_key.get(&(port, key)) {
-                pairs.extend([(i, *wider), (*wider, i)]);
+            if let Some(wider) = by_key.get(&(*port, key)) {
+                pairs.extend([(*i, *wider), (*wider, *i)]);
             }
         }
     }

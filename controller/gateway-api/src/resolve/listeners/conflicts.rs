@@ -4,13 +4,12 @@
 //! precedence over its ListenerSets, and of those the first one; a listener that loses harms no other. Only listeners that
 //! are valid and of a supported protocol may be passed in.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sesame_proto::schema;
 
-use super::listener::Conflict;
 use crate::resolve::syntax::hostnames::Hostname;
-use crate::status::Reason;
+use crate::status::{Grounds, Reason};
 
 /// The parts of a listener that make it distinct.
 #[derive(Clone, Copy, Debug)]
@@ -49,28 +48,24 @@ fn port_key(claim: &Claim<'_>) -> PortKey {
 }
 
 /// Returns the conflict of each claim, in their order.
-pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
+pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
     for of_one_object in claims.chunk_by(|a, b| a.rank == b.rank) {
-        let lost: Vec<Option<Conflict>> = of_one_object
+        let lost: Vec<Option<Grounds>> = of_one_object
             .iter()
-            .map(|claim| held.get(&port_key(claim))?.conflict(claim))
+            .map(|claim| taken(held.get(&port_key(claim))?, claim))
             .collect();
-        let mut ports: BTreeMap<PortKey, Vec<&Claim<'_>>> = BTreeMap::new();
+        let mut own: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
         for (claim, lost) in of_one_object.iter().zip(&lost) {
             if lost.is_none() {
-                ports.entry(port_key(claim)).or_default().push(claim);
+                own.entry(port_key(claim)).or_default().add(claim);
             }
         }
-        let judged: BTreeMap<PortKey, Port<'_>> = ports
-            .into_iter()
-            .map(|(key, claims)| (key, Port::judge(&claims)))
-            .collect();
         for (claim, lost) in of_one_object.iter().zip(lost) {
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
-            let conflict = lost.or_else(|| judged.get(&key)?.conflict(claim));
+            let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
             // A ListenerSet must not take a claim on which the listeners of the Gateway itself are in conflict.
             if conflict.is_none() || (claim.rank == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
@@ -81,104 +76,82 @@ pub(crate) fn find(claims: &[Claim<'_>]) -> Vec<Option<Conflict>> {
     found
 }
 
-/// The claims on one port of objects that take precedence.
+/// Claims on one port.
 #[derive(Default)]
 struct PortClaims<'a> {
+    all: Vec<&'a Claim<'a>>,
     families: BTreeSet<Family>,
-    hostnames: HashSet<&'a str>,
+    by_hostname: HashMap<&'a str, Vec<&'a str>>,
 }
 
 impl<'a> PortClaims<'a> {
-    fn add(&mut self, claim: &Claim<'a>) {
+    fn add(&mut self, claim: &'a Claim<'a>) {
+        self.all.push(claim);
         self.families.insert(family(claim.protocol));
-        self.hostnames.insert(claim.hostname.as_str());
+        let hostname = claim.hostname.as_str();
+        let names = self.by_hostname.entry(hostname).or_default();
+        names.push(claim.name);
     }
 
-    /// Returns the conflict of a claim. Its message names no other object, since authors are not told what others have.
-    fn conflict(&self, claim: &Claim<'_>) -> Option<Conflict> {
-        let own = family(claim.protocol);
-        let port = claim.port;
-        if matches!(own, Family::Tcp | Family::Udp) || self.families.iter().any(|f| *f != own) {
-            return Some((
-                Reason::ProtocolConflict,
-                format!(
-                    "port {port} is used by the Gateway or a ListenerSet that goes before this one, with a protocol \
-                     that cannot share it with {}; choose another port",
-                    word(claim.protocol)
-                ),
-            ));
-        }
-        self.hostnames.contains(claim.hostname.as_str()).then(|| {
-            (
-                Reason::HostnameConflict,
-                format!(
-                    "port {port} and hostname {:?} are used by the Gateway or a ListenerSet that goes before this \
-                     one; choose another hostname or port",
-                    claim.hostname.as_str()
-                ),
-            )
-        })
+    /// Returns true if the claim cannot share the port with the others; `own` is 1 if it is one of these itself, else 0.
+    fn refuse_protocol(&self, claim: &Claim<'_>, own: usize) -> bool {
+        let family = family(claim.protocol);
+        let whole_port = matches!(family, Family::Tcp | Family::Udp);
+        self.all.len() > own && (whole_port || self.families.iter().any(|other| *other != family))
+    }
+
+    /// Returns the names of the claims for the same hostname.
+    fn same_hostname(&self, claim: &Claim<'_>) -> &[&'a str] {
+        let names = self.by_hostname.get(claim.hostname.as_str());
+        names.map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// The conflicts on one port.
-struct Port<'a> {
-    protocol_conflict: Option<String>,
-    same_hostname: HashMap<&'a str, Vec<&'a str>>,
+/// Returns the conflict of a claim with those of objects that take precedence. Its message names no other object, since
+/// authors are not told what others have.
+fn taken(held: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
+    let port = claim.port;
+    if held.refuse_protocol(claim, 0) {
+        let message = format!(
+            "port {port} is used by the Gateway or a ListenerSet that goes before this one, with a protocol \
+             that cannot share it with {}; choose another port",
+            word(claim.protocol)
+        );
+        return Some((Reason::ProtocolConflict, message));
+    }
+    (!held.same_hostname(claim).is_empty()).then(|| {
+        let message = format!(
+            "port {port} and hostname {:?} are used by the Gateway or a ListenerSet that goes before this \
+             one; choose another hostname or port",
+            claim.hostname.as_str()
+        );
+        (Reason::HostnameConflict, message)
+    })
 }
 
-impl<'a> Port<'a> {
-    fn judge(claims: &[&Claim<'a>]) -> Self {
-        let one_family = claims
-            .windows(2)
-            .all(|pair| matches!(pair, [a, b] if family(a.protocol) == family(b.protocol)));
-        let whole_port = claims
-            .iter()
-            .any(|claim| matches!(family(claim.protocol), Family::Tcp | Family::Udp));
-        let mut same_hostname: HashMap<&str, Vec<&str>> = HashMap::new();
-        for claim in claims {
-            same_hostname
-                .entry(claim.hostname.as_str())
-                .or_default()
-                .push(claim.name);
-        }
-        let conflict = claims.len() > 1 && (whole_port || !one_family);
-        Self {
-            protocol_conflict: conflict.then(|| {
-                let names: Vec<String> = claims
-                    .iter()
-                    .map(|claim| format!("{} ({})", claim.name, word(claim.protocol)))
-                    .collect();
-                names.join(", ")
-            }),
-            same_hostname,
-        }
+/// Returns the conflict of a claim with the others of its own object.
+fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
+    let port = claim.port;
+    if own.refuse_protocol(claim, 1) {
+        let names = own.all.iter();
+        let names: Vec<String> = names
+            .map(|claim| format!("{} ({})", claim.name, word(claim.protocol)))
+            .collect();
+        let message = format!(
+            "port {port} is used by listeners that cannot share it: {}; give each its own port",
+            names.join(", ")
+        );
+        return Some((Reason::ProtocolConflict, message));
     }
-
-    fn conflict(&self, claim: &Claim<'_>) -> Option<Conflict> {
-        if let Some(names) = &self.protocol_conflict {
-            return Some((
-                Reason::ProtocolConflict,
-                format!(
-                    "port {} is used by listeners that cannot share it: {names}; give each its own port",
-                    claim.port
-                ),
-            ));
-        }
-        let names = self.same_hostname.get(claim.hostname.as_str())?;
-        (names.len() > 1).then(|| {
-            (
-                Reason::HostnameConflict,
-                format!(
-                    "port {} and hostname {:?} are used by several listeners: {}; give each its own hostname \
-                     or port",
-                    claim.port,
-                    claim.hostname.as_str(),
-                    names.join(", ")
-                ),
-            )
-        })
-    }
+    let names = own.same_hostname(claim);
+    (names.len() > 1).then(|| {
+        let message = format!(
+            "port {port} and hostname {:?} are used by several listeners: {}; give each its own hostname or port",
+            claim.hostname.as_str(),
+            names.join(", ")
+        );
+        (Reason::HostnameConflict, message)
+    })
 }
 
 /// Returns the protocol as the API writes it.

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use sesame_proto::schema;
 
 use super::namespaces::NamespaceRule;
-use crate::api::{GATEWAY_GROUP, Listener, NamespacedName, UnknownFields};
+use crate::api::{GATEWAY_GROUP, Listener, Metadata, NamespacedName, UnknownFields};
 use crate::resolve::context::Context;
-use crate::resolve::grants::Referrer;
+use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::hostnames::Hostname;
-use crate::status::{Reason, Verdict};
+use crate::resolve::syntax::names;
+use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
 /// The Gateway or ListenerSet that has a listener.
@@ -23,11 +24,29 @@ pub(crate) struct ListenerOwner<'w> {
 }
 
 impl<'w> ListenerOwner<'w> {
-    pub(crate) fn key(&self) -> ObjectKey {
-        ObjectKey {
-            kind: self.kind,
-            name: NamespacedName::new(self.namespace, self.name),
+    pub(crate) fn of(kind: Kind, metadata: &'w Metadata) -> Self {
+        Self {
+            kind,
+            namespace: &metadata.namespace,
+            name: &metadata.name,
+            generation: metadata.generation,
+            unknown: &metadata.unknown,
         }
+    }
+
+    /// Checks what no field of the specification says: unknown fields and the name.
+    pub(crate) fn check_object(&self, verdict: &mut Verdict) {
+        if let Some(why) = self.unknown.refusal("listeners") {
+            verdict.refuse(Reason::UnsupportedValue, why);
+        }
+        if let Err(why) = names::check_object(self.namespace, self.name) {
+            verdict.refuse(Reason::Invalid, format!("metadata: {why}"));
+        }
+    }
+
+    pub(crate) fn key(&self) -> ObjectKey {
+        let name = NamespacedName::new(self.namespace, self.name);
+        self.kind.named(name)
     }
 
     /// Returns the owner as ReferenceGrants name it.
@@ -44,9 +63,6 @@ impl<'w> ListenerOwner<'w> {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
-
-/// A conflict with another listener: its reason and message.
-pub(crate) type Conflict = (Reason, String);
 
 /// A listener with everything that is known of it before routes attach.
 #[derive(Debug)]
@@ -67,7 +83,7 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) accepted: Verdict,
     /// Message of the condition Accepted if it is true.
     pub(crate) accepted_message: Cow<'static, str>,
-    pub(crate) conflict: Option<Conflict>,
+    pub(crate) conflict: Option<Grounds>,
     pub(crate) resolved: Verdict,
     /// HTTPS listeners of the port whose hostnames overlap, in the words that the owner's author may read.
     pub(crate) overlaps: Vec<String>,

@@ -5,46 +5,21 @@ use sesame_proto::schema;
 use crate::api::{GATEWAY_GROUP, Protocol, RouteGroupKind};
 use crate::world::Kind;
 
-/// Returns the supported kinds of routes, in the order of `supportedKinds`. Listeners of a protocol without any are not
-/// accepted.
-fn table(protocol: schema::Protocol) -> &'static [Kind] {
-    match protocol {
-        schema::Protocol::Http | schema::Protocol::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
-        schema::Protocol::Tls => &[Kind::TlsRoute],
-        schema::Protocol::RawTcp => &[Kind::TcpRoute],
-        schema::Protocol::RawUdp => &[Kind::UdpRoute],
-    }
-}
+/// Names of the protocols, as messages list them.
+pub(crate) const PROTOCOLS: &str = "HTTP, HTTPS, TLS, TCP, UDP";
 
-/// Returns the protocol and its kinds; none if no kind is supported on it.
+/// Returns the protocol, and the kinds of routes that it supports, in the order of `supportedKinds`; none if this version
+/// does not know it.
 pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'static [Kind])> {
-    let protocol = match protocol {
-        Protocol::Http => schema::Protocol::Http,
-        Protocol::Https => schema::Protocol::Https,
-        Protocol::Tls => schema::Protocol::Tls,
-        Protocol::Tcp => schema::Protocol::RawTcp,
-        Protocol::Udp => schema::Protocol::RawUdp,
+    const REQUESTS: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
+    Some(match protocol {
+        Protocol::Http => (schema::Protocol::Http, REQUESTS),
+        Protocol::Https => (schema::Protocol::Https, REQUESTS),
+        Protocol::Tls => (schema::Protocol::Tls, &[Kind::TlsRoute]),
+        Protocol::Tcp => (schema::Protocol::RawTcp, &[Kind::TcpRoute]),
+        Protocol::Udp => (schema::Protocol::RawUdp, &[Kind::UdpRoute]),
         Protocol::Other(_) => return None,
-    };
-    let kinds = table(protocol);
-    (!kinds.is_empty()).then_some((protocol, kinds))
-}
-
-/// Returns the names of the protocols with supported kinds, as messages list them.
-pub(crate) fn protocols() -> String {
-    let all = [
-        Protocol::Http,
-        Protocol::Https,
-        Protocol::Tls,
-        Protocol::Tcp,
-        Protocol::Udp,
-    ];
-    let served: Vec<&str> = all
-        .iter()
-        .filter(|p| of_protocol(p).is_some())
-        .map(Protocol::as_str)
-        .collect();
-    served.join(", ")
+    })
 }
 
 /// Returns the supported kinds among those that a listener asks for, and the names of the others. A listener that asks for

@@ -11,7 +11,7 @@ use super::listener::{CheckedListener, ListenerOwner};
 use super::namespaces::NamespaceRule;
 use crate::api::{AllowedListeners, GATEWAY_GROUP, ListenerSet, ListenerSetSpec, ObjectRef};
 use crate::resolve::context::Context;
-use crate::resolve::syntax::names;
+use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
@@ -36,7 +36,7 @@ pub(crate) fn by_gateway(world: &World) -> HashMap<(&str, &str), Vec<&ListenerSe
         }
     }
     for sets in sets.values_mut() {
-        sets.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+        sets.sort_by(|a, b| a.metadata.by_age(&b.metadata));
     }
     sets
 }
@@ -78,13 +78,7 @@ pub(crate) fn check<'w>(
             parent_ref: _,
             listeners,
         } = &set.spec;
-        let owner = ListenerOwner {
-            kind: Kind::ListenerSet,
-            namespace: &set.metadata.namespace,
-            name: &set.metadata.name,
-            generation: set.metadata.generation,
-            unknown: &set.metadata.unknown,
-        };
+        let owner = ListenerOwner::of(Kind::ListenerSet, &set.metadata);
         let mut refused = Verdict::default();
         if !rule.allows(owner.namespace, cx.world) {
             refused.refuse(
@@ -95,20 +89,9 @@ pub(crate) fn check<'w>(
                 ),
             );
         }
-        if let Some(why) = owner.unknown.refusal("listeners") {
-            refused.refuse(Reason::UnsupportedValue, why);
-        }
-        if let Err(why) = names::check_object(owner.namespace, owner.name) {
-            refused.refuse(Reason::Invalid, format!("metadata: {why}"));
-        }
-        if !(1..=MAX_LISTENERS).contains(&listeners.len()) {
-            refused.refuse(
-                Reason::Invalid,
-                format!(
-                    "spec.listeners has {} entries; 1 to {MAX_LISTENERS} are allowed",
-                    listeners.len()
-                ),
-            );
+        owner.check_object(&mut refused);
+        if let Err(why) = limits::entries("spec.listeners", listeners.len(), 1..=MAX_LISTENERS) {
+            refused.refuse(Reason::Invalid, why);
         }
         let start = all.len();
         if refused.good() {

@@ -5,9 +5,9 @@ use sesame_proto::schema;
 use super::listener::{CheckedListener, ListenerOwner};
 use crate::api::{ListenerTls, Protocol, TlsMode};
 use crate::resolve::context::Context;
+use crate::resolve::syntax::limits;
 use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
-use crate::status::Reason;
 
 /// Most certificates that the API's schema allows. A listener with more is refused, and the rest are not looked at.
 const MAX_CERTIFICATES: usize = 64;
@@ -43,13 +43,8 @@ pub(crate) fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<()
             if terminate && certificate_refs.is_empty() {
                 return Err("tls.certificateRefs is empty; name at least one Secret".to_owned());
             }
-            if certificate_refs.len() > MAX_CERTIFICATES {
-                return Err(format!(
-                    "tls.certificateRefs has {} entries; at most {MAX_CERTIFICATES} are allowed",
-                    certificate_refs.len()
-                ));
-            }
-            Ok(())
+            let count = certificate_refs.len();
+            limits::entries("tls.certificateRefs", count, 0..=MAX_CERTIFICATES)
         }
         _ => Ok(()),
     }
@@ -74,64 +69,47 @@ pub(crate) fn resolve<'w>(
     if !terminates {
         return;
     }
+    let mut told = Vec::new();
     for (name, value) in &tls.options {
-        cx.problems.add(
-            owner.key(),
-            format!(
-                "listener {:?}: tls.options {name:?}: {value:?} is not supported and has no effect",
-                listener.spec.name
-            ),
-        );
+        told.push(format!(
+            "tls.options {name:?}: {value:?} is not supported and has no effect"
+        ));
     }
+    let references = tls.certificate_refs.iter().take(MAX_CERTIFICATES);
     let mut termination = schema::TlsTermination::default();
     let mut covered = false;
-    for (i, reference) in tls
-        .certificate_refs
-        .iter()
-        .take(MAX_CERTIFICATES)
-        .enumerate()
-    {
-        let fault = match certificates.get(owner.referrer(), reference, cx) {
-            Ok(Usable { certificate, fault }) => {
-                let hostname = listener.hostname.as_ref();
-                covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
-                if let Some(kind) = &certificate.refused_kind {
-                    cx.problems.add(
-                        owner.key(),
-                        format!(
-                            "listener {:?}: tls.certificateRefs[{i}]: the key of {} is {kind}, which Envoy is known to \
-                             refuse; it takes RSA of at least 2048 bits, ECDSA on P-256, P-384 or P-521, and Ed25519",
-                            listener.spec.name, certificate.key.name
-                        ),
-                    );
-                }
-                if !termination.keys.contains(&certificate.key.name) {
-                    termination.keys.push(certificate.key.name.clone());
-                }
-                fault
-            }
-            Err(fault) => Some(fault),
+    for (i, reference) in references.enumerate() {
+        let at = format!("tls.certificateRefs[{i}]");
+        let (usable, fault) = match certificates.get(owner.referrer(), reference, cx) {
+            Ok(Usable { certificate, fault }) => (Some(certificate), fault),
+            Err(fault) => (None, Some(fault)),
         };
-        if let Some(fault) = fault {
-            let reason = if fault.not_permitted {
-                Reason::RefNotPermitted
-            } else {
-                Reason::InvalidCertificateRef
-            };
-            listener.resolved.refuse(
-                reason,
-                format!("tls.certificateRefs[{i}]: {}", fault.message),
-            );
+        if let Some((reason, why)) = fault {
+            listener.resolved.refuse(reason, format!("{at}: {why}"));
+        }
+        let Some(certificate) = usable else { continue };
+        let hostname = listener.hostname.as_ref();
+        covered |= hostname.is_none_or(|hostname| certificate.covers(hostname));
+        let name = &certificate.key.name;
+        if let Some(kind) = &certificate.refused_kind {
+            told.push(format!(
+                "{at}: the key of {name} is {kind}, which Envoy is known to refuse; it takes RSA of at least 2048 bits, \
+                 ECDSA on P-256, P-384 or P-521, and Ed25519"
+            ));
+        }
+        if !termination.keys.contains(name) {
+            termination.keys.push(name.clone());
         }
     }
     if !covered && !termination.keys.is_empty() {
-        cx.problems.add(
-            owner.key(),
-            format!(
-                "listener {:?}: no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
-                listener.spec.name, listener.spec.hostname.as_deref().unwrap_or_default()
-            ),
-        );
+        told.push(format!(
+            "no certificate of tls.certificateRefs is for hostname {:?}; clients will refuse it",
+            listener.spec.hostname.as_deref().unwrap_or_default()
+        ));
+    }
+    for message in told {
+        let message = format!("listener {:?}: {message}", listener.spec.name);
+        cx.problems.add(owner.key(), message);
     }
     listener.lacks_certificate = termination.keys.is_empty();
     if listener.spec.protocol == Protocol::Https

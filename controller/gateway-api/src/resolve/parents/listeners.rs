@@ -5,7 +5,7 @@ use crate::resolve::context::Context;
 use crate::resolve::gateways::{CheckedGateway, ParentListeners};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
-use crate::status::Reason;
+use crate::status::{Grounds, Reason};
 use crate::world::ObjectKey;
 
 /// One hostname that a route has on a listener.
@@ -16,9 +16,6 @@ pub(crate) struct CommonHostname {
     /// Specificity of the route's own hostname.
     pub(crate) rank: (bool, usize),
 }
-
-/// The reason why a route attaches to no listener of a parent, and the message.
-pub(crate) type Detached = (Reason, String);
 
 /// Returns the listeners to which a route attaches through the parentRef `reference`, by place among those of the Gateway:
 /// those of the Gateway itself, or of its ListenerSet `set`.
@@ -31,7 +28,7 @@ pub(crate) fn matching(
     route: &ObjectKey,
     hostnames: &[Hostname],
     cx: &Context<'_, '_>,
-) -> Result<Vec<(usize, Vec<CommonHostname>)>, Detached> {
+) -> Result<Vec<(usize, Vec<CommonHostname>)>, Grounds> {
     let parent = gateway.parent_listeners(set);
     if let Some((_, why)) = parent.refused.fault() {
         return Err((
@@ -91,7 +88,7 @@ fn detached(
     reference: &ParentRef,
     route: &ObjectKey,
     hostnames: &[Hostname],
-) -> Detached {
+) -> Grounds {
     let name = parent.owner.display();
     match mismatch {
         Mismatch::Reference => {

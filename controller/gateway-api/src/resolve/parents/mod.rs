@@ -4,10 +4,11 @@ pub(crate) mod listeners;
 
 use std::collections::HashMap;
 
-use self::listeners::{CommonHostname, Detached};
+use self::listeners::CommonHostname;
 use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
 use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::listeners::sets;
+use crate::status::Grounds;
 use crate::world::{Kind, World};
 
 /// A Gateway or ListenerSet of ours, by its place.
@@ -25,7 +26,7 @@ pub(crate) struct RouteParent<'w> {
     pub(crate) parent: Parent,
     /// The listeners that match, by place among those of the Gateway, each with the hostnames in common; or the reason
     /// why none matches.
-    pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Detached>,
+    pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Grounds>,
 }
 
 /// The Gateways and ListenerSets of ours, by kind, namespace and name.

@@ -4,9 +4,10 @@ use sesame_proto::schema;
 
 use super::rules::{RuleContext, RuleReferences};
 use crate::api::BackendRef;
-use crate::resolve::backends::{BackendTarget, RefFault, ResolvedRef, Traffic};
-use crate::resolve::filters::{self, RuleFault};
-use crate::status::Reason;
+use crate::resolve::backends::{BackendTarget, ResolvedRef, Traffic};
+use crate::resolve::filters;
+use crate::resolve::syntax::limits;
+use crate::status::{Grounds, Reason};
 
 /// Most backendRefs that the API's schema allows.
 const MAX_BACKENDS: usize = 16;
@@ -42,16 +43,13 @@ impl<'w> RuleContext<'_, 'w, '_> {
                 (Ok(Some(backend)), Ok(modifiers)) => (backend, modifiers),
                 (resolved, modifiers) => {
                     let faults = &mut shares.references.faults;
-                    if let Err(fault) = resolved {
-                        faults.push((fault.reason, format!("{}: {}", at(), fault.message)));
+                    if let Err((reason, why)) = resolved {
+                        faults.push((reason, format!("{}: {why}", at())));
                     }
                     match modifiers {
                         Ok(_) => {}
                         // An extensionRef is a reference, unlike the other filters.
-                        Err(RuleFault {
-                            reason: Reason::InvalidKind,
-                            message,
-                        }) => faults.push((
+                        Err((Reason::InvalidKind, message)) => faults.push((
                             Reason::InvalidKind,
                             format!(
                                 "{}.{message}; its share is answered with {}",
@@ -59,7 +57,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                                 self.traffic.refusal()
                             ),
                         )),
-                        Err(RuleFault { reason: _, message }) => shares
+                        Err((_, message)) => shares
                             .unsupported
                             .push(format!("backendRefs[{i}].{message}")),
                     }
@@ -88,7 +86,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         reference: &'w BackendRef,
         traffic: Traffic,
         references: &mut RuleReferences<'w>,
-    ) -> Result<Option<String>, RefFault> {
+    ) -> Result<Option<String>, Grounds> {
         let ResolvedRef { policed, target } =
             self.backends
                 .resolve(self.referrer, reference, traffic, self.cx);
@@ -106,12 +104,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
 
 /// Reads the weights of all references.
 pub(super) fn read_weights(references: &[BackendRef]) -> Result<Vec<u32>, String> {
-    if references.len() > MAX_BACKENDS {
-        return Err(format!(
-            "backendRefs has {} entries; at most {MAX_BACKENDS} are allowed",
-            references.len()
-        ));
-    }
+    limits::entries("backendRefs", references.len(), 0..=MAX_BACKENDS)?;
     references
         .iter()
         .enumerate()

@@ -9,8 +9,10 @@ use super::matches::{self, Grpc, RouteMatch};
 use super::request_rules::{RequestRule, RequestTimeouts};
 use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
 use crate::api::{Filter, FilterType, GrpcMatch, GrpcMethodMatch, GrpcRule, StringMatchType};
-use crate::resolve::filters::{self, RuleFault, Unserved};
+use crate::resolve::filters::{self, Unserved};
+use crate::resolve::syntax::limits;
 use crate::resolve::syntax::regexes::Regexes;
+use crate::status::{Grounds, unsupported};
 
 /// Pattern for every service, or every method.
 const ANY: &str = "[^/]+";
@@ -35,7 +37,7 @@ impl RouteRule for GrpcRule {
         index: usize,
         unknown: Option<String>,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
+    ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
             // Names are checked together.
             name: _,
@@ -44,7 +46,12 @@ impl RouteRule for GrpcRule {
             backend_refs,
             session_persistence,
         } = self;
-        let matches = read_matches(matches, cx.regexes).map_err(RuleFault::unsupported)?;
+        let all = RouteMatch {
+            grpc: Some(Grpc::default()),
+            ..RouteMatch::all()
+        };
+        let read = |spec: &GrpcMatch| read_match(spec, cx.regexes);
+        let matches = matches::read_all(matches, all, read).map_err(unsupported)?;
         let mut read = filters::read(filters, false)?;
         if let Some(why) = unserved(filters) {
             // Neither left out nor half of it done.
@@ -84,26 +91,6 @@ fn unserved(filters: &[Filter]) -> Option<String> {
     })
 }
 
-fn read_matches(specs: &[GrpcMatch], regexes: &mut Regexes) -> Result<Vec<RouteMatch>, String> {
-    if specs.len() > 64 {
-        return Err(format!(
-            "matches has {} entries; at most 64 are allowed",
-            specs.len()
-        ));
-    }
-    if specs.is_empty() {
-        return Ok(vec![RouteMatch {
-            grpc: Some(Grpc::default()),
-            ..RouteMatch::all()
-        }]);
-    }
-    specs
-        .iter()
-        .enumerate()
-        .map(|(i, spec)| read_match(spec, regexes).map_err(|why| format!("matches[{i}].{why}")))
-        .collect()
-}
-
 fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
     let GrpcMatch { method, headers } = spec;
     let (path, grpc) = match method {
@@ -136,13 +123,8 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
     if service.is_empty() && method.is_empty() {
         return Err("method has neither service nor method; at least one is needed".to_owned());
     }
-    for (field, value) in [("service", service), ("method", method)] {
-        if value.len() > 1024 {
-            return Err(format!(
-                "method.{field} has {} characters; at most 1024 are allowed",
-                value.len()
-            ));
-        }
+    for (field, value) in [("method.service", service), ("method.method", method)] {
+        limits::characters(field, value, 1024)?;
     }
     match type_ {
         None | Some(StringMatchType::Exact) => {

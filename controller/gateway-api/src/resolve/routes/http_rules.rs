@@ -7,9 +7,9 @@ use super::matches::{self, RouteMatch};
 use super::request_rules::{RequestRule, RequestTimeouts};
 use super::rules::{CheckedRule, RouteRule, RuleContext, RuleOutcome, Rules};
 use crate::api::{HttpMatch, HttpRule, Retry, Timeouts};
-use crate::resolve::filters::{self, RuleFault};
+use crate::resolve::filters;
 use crate::resolve::syntax::durations;
-use crate::resolve::syntax::regexes::Regexes;
+use crate::status::{Grounds, unsupported};
 
 impl RouteRule for HttpRule {
     type Checked = CheckedRule;
@@ -39,7 +39,7 @@ impl RouteRule for HttpRule {
         index: usize,
         unknown: Option<String>,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
+    ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
             // Names are checked together.
             name: _,
@@ -50,8 +50,8 @@ impl RouteRule for HttpRule {
             retry,
             session_persistence,
         } = self;
-        let unsupported = RuleFault::unsupported;
-        let matches = read_matches(matches, cx.regexes).map_err(unsupported)?;
+        let read = |spec: &HttpMatch| matches::read(spec, cx.regexes);
+        let matches = matches::read_all(matches, RouteMatch::all(), read).map_err(unsupported)?;
         let one_prefix = matches!(
             matches.as_slice(),
             [RouteMatch {
@@ -62,7 +62,7 @@ impl RouteRule for HttpRule {
         let filters = filters::read(filters, one_prefix)?;
         if filters.redirect.is_some() && !backend_refs.is_empty() {
             return Err(unsupported(
-                "backendRefs must be empty with a RequestRedirect filter".to_owned(),
+                "backendRefs must be empty with a RequestRedirect filter",
             ));
         }
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
@@ -88,23 +88,6 @@ impl RouteRule for HttpRule {
     }
 }
 
-fn read_matches(specs: &[HttpMatch], regexes: &mut Regexes) -> Result<Vec<RouteMatch>, String> {
-    if specs.len() > 64 {
-        return Err(format!(
-            "matches has {} entries; at most 64 are allowed",
-            specs.len()
-        ));
-    }
-    if specs.is_empty() {
-        return Ok(vec![RouteMatch::all()]);
-    }
-    specs
-        .iter()
-        .enumerate()
-        .map(|(i, spec)| matches::read(spec, regexes).map_err(|why| format!("matches[{i}].{why}")))
-        .collect()
-}
-
 fn read_timeouts(spec: Option<&Timeouts>) -> Result<RequestTimeouts, String> {
     let Some(Timeouts {
         request,
@@ -113,14 +96,8 @@ fn read_timeouts(spec: Option<&Timeouts>) -> Result<RequestTimeouts, String> {
     else {
         return Ok(RequestTimeouts::default());
     };
-    let read = |field: &str, text: &Option<String>| match text {
-        None => Ok(None),
-        Some(text) => durations::milliseconds(text)
-            .map(Some)
-            .map_err(|why| format!("timeouts.{field}: {why}")),
-    };
-    let whole = read("request", request)?;
-    let one_try = read("backendRequest", backend_request)?;
+    let whole = durations::read("timeouts.request", request.as_deref())?;
+    let one_try = durations::read("timeouts.backendRequest", backend_request.as_deref())?;
     if let (Some(whole), Some(one_try)) = (whole, one_try)
         && whole > 0
         && one_try > whole
@@ -146,14 +123,12 @@ fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
     } = spec;
     let mut statuses = Vec::with_capacity(codes.len());
     for (i, code) in codes.iter().enumerate() {
-        match u32::try_from(*code) {
-            Ok(status @ 400..=599) => statuses.push(status),
-            _ => {
-                return Err(format!(
-                    "retry.codes[{i}] {code} is out of range; expected 400 to 599"
-                ));
-            }
-        }
+        let Ok(status @ 400..=599) = u32::try_from(*code) else {
+            return Err(format!(
+                "retry.codes[{i}] {code} is out of range; expected 400 to 599"
+            ));
+        };
+        statuses.push(status);
     }
     statuses.sort_unstable();
     statuses.dedup();
@@ -161,12 +136,7 @@ fn read_retry(spec: &Retry) -> Result<schema::Retry, String> {
     let attempts = attempts.unwrap_or(1);
     let attempts = u32::try_from(attempts)
         .map_err(|_| format!("retry.attempts {attempts} is out of range; expected at least 0"))?;
-    let backoff_ms = match backoff {
-        None => 0,
-        Some(text) => {
-            durations::milliseconds(text).map_err(|why| format!("retry.backoff: {why}"))?
-        }
-    };
+    let backoff_ms = durations::read("retry.backoff", backoff.as_deref())?.unwrap_or(0);
     Ok(schema::Retry {
         statuses,
         attempts,

@@ -40,25 +40,14 @@ pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     let mut routes = Vec::new();
     add(&mut routes, Kind::HttpRoute, &world.http_routes, Spec::Http);
     add(&mut routes, Kind::GrpcRoute, &world.grpc_routes, Spec::Grpc);
-    add(
-        &mut routes,
-        Kind::TlsRoute,
-        &world.tls_routes,
-        Spec::Connections,
-    );
-    add(
-        &mut routes,
-        Kind::TcpRoute,
-        &world.tcp_routes,
-        Spec::Connections,
-    );
-    add(
-        &mut routes,
-        Kind::UdpRoute,
-        &world.udp_routes,
-        Spec::Connections,
-    );
-    routes.sort_by(|a, b| a.metadata.age().cmp(&b.metadata.age()));
+    for (kind, objects) in [
+        (Kind::TlsRoute, &world.tls_routes),
+        (Kind::TcpRoute, &world.tcp_routes),
+        (Kind::UdpRoute, &world.udp_routes),
+    ] {
+        add(&mut routes, kind, objects, Spec::Connections);
+    }
+    routes.sort_by(|a, b| a.metadata.by_age(b.metadata));
     routes
 }
 

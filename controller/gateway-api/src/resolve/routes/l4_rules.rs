@@ -6,7 +6,7 @@ use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};
 use crate::api::L4Rule;
 use crate::resolve::backends::Traffic;
-use crate::resolve::filters::RuleFault;
+use crate::status::{Grounds, unsupported};
 
 /// The problem of a UDPRoute with several backends.
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several backends of a weight: Envoy shares datagrams out with a matcher that it calls a work in progress, not covered by its threat model; give a listener that is open to everybody one backend";
@@ -30,33 +30,27 @@ impl RouteRule for L4Rule {
         index: usize,
         unknown: Option<String>,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<RuleOutcome<'w, Shares>, RuleFault> {
+    ) -> Result<RuleOutcome<'w, Shares>, Grounds> {
         let Self {
             // Names are checked together.
             name: _,
             backend_refs,
         } = self;
         if let Some(why) = unknown {
-            return Err(RuleFault::unsupported(why));
+            return Err(unsupported(why));
         }
         if let Some(i) = backend_refs.iter().position(|r| !r.filters.is_empty()) {
-            return Err(RuleFault::unsupported(format!(
+            return Err(unsupported(format!(
                 "backendRefs[{i}].filters must not be set in a {}",
                 cx.referrer.kind
             )));
         }
-        let weights = read_weights(backend_refs).map_err(RuleFault::unsupported)?;
+        let weights = read_weights(backend_refs).map_err(unsupported)?;
         // Where no reference is valid, or there is none, everything is refused.
         let passed = cx.shares(index, backend_refs, &weights, cx.traffic);
         let mut references = passed.references;
-        if matches!(cx.traffic, Traffic::Datagrams)
-            && passed
-                .backends
-                .iter()
-                .filter(|share| share.weight > 0)
-                .count()
-                > 1
-        {
+        let used = passed.backends.iter().filter(|share| share.weight > 0);
+        if cx.traffic == Traffic::Datagrams && used.count() > 1 {
             cx.cx.problems.add(cx.object.clone(), UNCOVERED.to_owned());
         }
         let terminated = cx.terminates_tls.then(|| {

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use sesame_proto::schema;
 
 use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchType};
-use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes::Regexes;
+use crate::resolve::syntax::{limits, names};
 
 /// A match that can be served. Two that are equal match the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,20 +44,17 @@ enum GrpcPartRank {
 
 impl Grpc {
     pub(crate) fn exact(service: &str, method: &str) -> Self {
-        let part = |text: &str| match text.len() {
-            0 => GrpcPartRank::Any,
-            length => GrpcPartRank::Exact(Reverse(length)),
-        };
-        Self {
-            service: part(service),
-            method: part(method),
-        }
+        Self::of(GrpcPartRank::Exact, service, method)
     }
 
     pub(crate) fn regex(service: &str, method: &str) -> Self {
+        Self::of(GrpcPartRank::Regex, service, method)
+    }
+
+    fn of(rank: fn(Reverse<usize>) -> GrpcPartRank, service: &str, method: &str) -> Self {
         let part = |text: &str| match text.len() {
             0 => GrpcPartRank::Any,
-            length => GrpcPartRank::Regex(Reverse(length)),
+            length => rank(Reverse(length)),
         };
         Self {
             service: part(service),
@@ -86,6 +83,20 @@ impl RouteMatch {
             && self.headers.is_empty()
             && self.query_params.is_empty()
     }
+}
+
+/// Reads the matches of a rule; a rule without any has the match `all`.
+pub(crate) fn read_all<S>(
+    specs: &[S],
+    all: RouteMatch,
+    mut read: impl FnMut(&S) -> Result<RouteMatch, String>,
+) -> Result<Vec<RouteMatch>, String> {
+    limits::entries("matches", specs.len(), 0..=64)?;
+    if specs.is_empty() {
+        return Ok(vec![all]);
+    }
+    let read = |(i, spec)| read(spec).map_err(|why| format!("matches[{i}].{why}"));
+    specs.iter().enumerate().map(read).collect()
 }
 
 /// Methods that can be matched. CONNECT asks for a tunnel and has no path, so that no path match could hold.
@@ -150,12 +161,7 @@ fn read_path(
 ) -> Result<schema::path_match::Kind, String> {
     let PathMatch { type_, value } = spec;
     let value = value.as_deref().unwrap_or("/");
-    if value.len() > 1024 {
-        return Err(format!(
-            "path.value has {} characters; at most 1024 are allowed",
-            value.len()
-        ));
-    }
+    limits::characters("path.value", value, 1024)?;
     match type_ {
         Some(PathMatchType::Exact) => {
             check_path(value)?;
@@ -193,12 +199,7 @@ fn check_path(value: &str) -> Result<(), String> {
             return Err(format!("path.value {value:?} must not end with {bad:?}"));
         }
     }
-    if !names::is_path(value) {
-        return Err(format!(
-            "path.value {value:?} has characters that a path must not have; escape them"
-        ));
-    }
-    Ok(())
+    names::check_path("path.value", value)
 }
 
 /// Reads header or query parameter matches; of several with one name only the first counts.
@@ -208,31 +209,12 @@ fn read_list(
     regexes: &mut Regexes,
     instructions: &mut u64,
 ) -> Result<Vec<schema::StringMatch>, String> {
-    if list.len() > 16 {
-        return Err(format!(
-            "{field} has {} entries; at most 16 are allowed",
-            list.len()
-        ));
-    }
+    limits::entries(field, list.len(), 0..=16)?;
     let mut found: Vec<schema::StringMatch> = Vec::with_capacity(list.len());
     let mut seen: HashSet<String> = HashSet::new();
     for (i, StringMatch { type_, name, value }) in list.iter().enumerate() {
-        if !names::is_token(name) {
-            return Err(format!(
-                "{field}[{i}].name {name:?} is not a token of at most 256 letters, digits and !#$%&'*+-.^_`|~"
-            ));
-        }
-        if value.is_empty() || value.len() > longest {
-            return Err(format!(
-                "{field}[{i}].value has {} characters; expected 1 to {longest}",
-                value.len()
-            ));
-        }
-        if !names::is_field_value(value) {
-            return Err(format!(
-                "{field}[{i}].value {value:?} has control characters"
-            ));
-        }
+        names::check_token(format_args!("{field}[{i}].name"), name)?;
+        limits::field_value(format_args!("{field}[{i}]"), value, longest)?;
         let mut size = 0;
         let kind = match type_ {
             None | Some(StringMatchType::Exact) => schema::string_match::Kind::Exact(value.clone()),

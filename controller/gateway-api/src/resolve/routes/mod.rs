@@ -3,6 +3,7 @@
 //! All kinds take one path; they differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in the limits of
 //! their schema (`kinds`). Nothing is attached here.
 
+pub(crate) mod attachments;
 mod backend_refs;
 mod grpc_rules;
 mod http_rules;
@@ -13,6 +14,7 @@ pub(crate) mod precedence;
 mod request_rules;
 mod rule_list;
 pub(crate) mod rules;
+mod sessions;
 
 use self::kinds::{Route, RouteLimits, Spec, oldest_first};
 use self::rule_list::CheckedRules;
@@ -20,15 +22,15 @@ use self::rules::{RouteRule, RuleContext, Rules};
 use super::backends::Backends;
 use super::backends::tls_policies::ServiceName;
 use super::context::Context;
+use super::context::grants::Referrer;
 use super::gateways::CheckedGateway;
-use super::grants::Referrer;
 use super::parents::listeners::CommonHostname;
 use super::parents::{self, Parent, RouteParent};
 use super::syntax::hostnames::Hostname;
 use super::syntax::names;
 use super::syntax::regexes::Regexes;
 use crate::api::{GATEWAY_GROUP, Metadata, ParentRef, RouteSpec};
-use crate::status::{Reason, Verdict};
+use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
 /// Most parentRefs that the API's schema allows. A route with more is refused, and the rest are not looked at.
@@ -53,7 +55,7 @@ pub(crate) struct CheckedRoute<'w> {
     /// Verdict on its references, wherever it attaches.
     pub(crate) resolved: Verdict,
     /// Reason and message about the rules that are not served; none if all or none are served.
-    pub(crate) dropped: Option<(Reason, String)>,
+    pub(crate) dropped: Option<Grounds>,
 }
 
 /// A Gateway, by place, and the listeners there that a route attaches to, by place, with the hostnames in common.
@@ -74,18 +76,7 @@ impl CheckedRoute<'_> {
 }
 
 /// The checked routes of all kinds, oldest first: the order in which equal matches win.
-#[derive(Debug, Default)]
-pub(crate) struct Routes<'w>(Vec<CheckedRoute<'w>>);
-
-impl<'w> Routes<'w> {
-    pub(crate) fn get(&self, index: usize) -> Option<&CheckedRoute<'w>> {
-        self.0.get(index)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &CheckedRoute<'w>> {
-        self.0.iter()
-    }
-}
+pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
 /// The values that references and expressions of routes are looked up in.
 struct Lookup<'a, 'w, 'o> {
@@ -101,7 +92,7 @@ pub(crate) fn check_all<'w>(
     cx: &mut Context<'w, '_>,
     backends: &mut Backends<'w>,
     regexes: &mut Regexes,
-) -> Routes<'w> {
+) -> Vec<CheckedRoute<'w>> {
     let by_name = parents::by_name(gateways);
     let routes = oldest_first(cx.world);
     let mut lookup = Lookup {
@@ -130,7 +121,7 @@ pub(crate) fn check_all<'w>(
             });
         }
     }
-    Routes(checked)
+    checked
 }
 
 /// Checks one route, and finds the listeners of its parents that match.
@@ -141,44 +132,16 @@ fn check<'w, R: RouteRule>(
     lookup: &mut Lookup<'_, 'w, '_>,
 ) -> CheckedRoute<'w> {
     let metadata = route.metadata;
-    let object = ObjectKey {
-        kind: route.kind,
-        name: metadata.key(),
-    };
+    let object = route.kind.named(metadata.key());
     let limits = RouteLimits::of(object.kind);
     let mut accepted = check_limits(spec, &object, metadata, &limits);
     let hostnames = read_hostnames(&spec.hostnames, *limits.hostnames.end(), &mut accepted);
-    if spec
-        .use_default_gateways
-        .as_deref()
-        .is_some_and(|scope| scope != "None")
-    {
-        lookup.cx.problems.add(
-            object.clone(),
-            "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs"
-                .to_owned(),
-        );
+    let scope = spec.use_default_gateways.as_deref();
+    if scope.is_some_and(|scope| scope != "None") {
+        let message = "spec.useDefaultGateways is not supported and has no effect; name the Gateway in spec.parentRefs";
+        lookup.cx.problems.add(object.clone(), message.to_owned());
     }
-    let mut terminates_tls = false;
-    let parents = parents
-        .into_iter()
-        .filter_map(|(reference, parent)| {
-            let gateway = lookup.gateways.get(parent.gateway)?;
-            let (set, cx) = (parent.set, &*lookup.cx);
-            let listeners =
-                parents::listeners::matching(gateway, set, reference, &object, &hostnames, cx);
-            let found = listeners.iter().flatten();
-            terminates_tls |= object.kind == Kind::TlsRoute
-                && found
-                    .filter_map(|(place, _)| gateway.listeners.get(*place))
-                    .any(|listener| listener.tls.is_some());
-            Some(RouteParent {
-                reference,
-                parent,
-                listeners,
-            })
-        })
-        .collect();
+    let (parents, terminates_tls) = find_listeners(parents, &object, &hostnames, lookup);
     let provenance = object.to_string();
     let mut checked = CheckedRoute {
         rules: R::all(Vec::new()),
@@ -221,6 +184,31 @@ fn check<'w, R: RouteRule>(
         checked.dropped = dropped;
     }
     checked
+}
+
+/// Finds the listeners of each parent that match; also returns true if one of them terminates the TLS of a TLSRoute.
+fn find_listeners<'w>(
+    parents: Vec<(&'w ParentRef, Parent)>,
+    object: &ObjectKey,
+    hostnames: &[Hostname],
+    lookup: &Lookup<'_, 'w, '_>,
+) -> (Vec<RouteParent<'w>>, bool) {
+    let mut terminates_tls = false;
+    let parents = parents.into_iter().filter_map(|(reference, parent)| {
+        let gateway = lookup.gateways.get(parent.gateway)?;
+        let (set, cx) = (parent.set, &*lookup.cx);
+        let listeners =
+            parents::listeners::matching(gateway, set, reference, object, hostnames, cx);
+        let mut found = listeners.iter().flatten();
+        terminates_tls |=
+            object.kind == Kind::TlsRoute && found.any(|(place, _)| gateway.terminates_tls(*place));
+        Some(RouteParent {
+            reference,
+            parent,
+            listeners,
+        })
+    });
+    (parents.collect(), terminates_tls)
 }
 
 /// Checks the object itself, and the numbers of entries in its lists.

@@ -58,7 +58,12 @@ pub(crate) struct Order {
     /// Specificity of the route's own hostname.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// Place of the route, oldest first.
+    pub(crate) place: MatchPlace,
+}
+
+/// The place of a match: its route, oldest first, its rule in the route, and its place in the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct MatchPlace {
     pub(crate) route: usize,
     pub(crate) rule: usize,
     pub(crate) match_: usize,

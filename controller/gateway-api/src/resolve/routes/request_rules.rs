@@ -5,10 +5,11 @@ use sesame_proto::{refusal, schema};
 use super::backend_refs::{BackendShares, read_weights};
 use super::matches::RouteMatch;
 use super::rules::{Action, CheckedRule, RuleContext, RuleOutcome, RuleReferences, Unsupported};
+use super::sessions;
 use crate::api::{BackendRef, SessionPersistence};
-use crate::resolve::filters::{MirrorTo, RuleFault, RuleFilters, Unserved};
-use crate::resolve::sessions;
-use crate::status::Reason;
+use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
+
+use crate::status::{Grounds, Reason, unsupported};
 
 /// The parts of a rule that HTTPRoute and GRPCRoute have in common, and those that only HTTPRoute has.
 pub(crate) struct RequestRule<'w> {
@@ -34,11 +35,11 @@ pub(crate) struct RequestTimeouts {
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Decides what is done with the requests of a rule.
+    /// Decides what is done with the requests of a rule. Long, because each part of the rule is named once, and ends here.
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
-    ) -> Result<RuleOutcome<'w, CheckedRule>, RuleFault> {
+    ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let RequestRule {
             index,
             matches,
@@ -59,7 +60,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
             unserved,
         } = filters;
         let unserved = unknown.map(Unserved::Type).or(unserved);
-        let unsupported = RuleFault::unsupported;
         let session = session_persistence
             .map(|session| sessions::read(session, self.route, index))
             .transpose()
@@ -86,6 +86,16 @@ impl<'w> RuleContext<'_, 'w, '_> {
             request_disabled,
             backend_ms,
         } = timeouts;
+        let forward = schema::Forward {
+            backends,
+            rewrite,
+            mirrors,
+            request_timeout_ms: request_ms,
+            request_timeout_disabled: request_disabled,
+            backend_timeout_ms: backend_ms,
+            retry,
+            session: session.map(|session| session.session),
+        };
         let action = match (unserved, redirect) {
             (Some(Unserved::Extension(message)), _) => {
                 let message = format!("rules[{index}].{message}");
@@ -98,16 +108,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             }
             (None, Some(redirect)) => Action::Redirect(redirect),
             (None, None) if !servable => Action::Respond(self.traffic.refusal()),
-            (None, None) => Action::Forward(schema::Forward {
-                backends,
-                rewrite,
-                mirrors,
-                request_timeout_ms: request_ms,
-                request_timeout_disabled: request_disabled,
-                backend_timeout_ms: backend_ms,
-                retry,
-                session: session.map(|session| session.session),
-            }),
+            (None, None) => Action::Forward(forward),
         };
         let stands = matches!(action, Action::Forward(_));
         let unsupported = (!faults.is_empty()).then(|| Unsupported {
@@ -157,9 +158,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     denominator: mirror.denominator,
                 }),
                 Ok(_) => {}
-                Err(fault) => references
-                    .faults
-                    .push((fault.reason, format!("{}: {}", at(), fault.message))),
+                Err((reason, why)) => references.faults.push((reason, format!("{}: {why}", at()))),
             }
         }
         found

@@ -7,8 +7,7 @@ use sesame_proto::dns_name::is_dns_subdomain;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Unsupported};
 use crate::api::Metadata;
 use crate::resolve::backends::tls_policies::ServiceName;
-use crate::resolve::filters::RuleFault;
-use crate::status::{Reason, Verdict};
+use crate::status::{Grounds, Reason, Verdict, unsupported};
 
 /// The rules of one route, and the verdicts on them.
 pub(super) struct CheckedRules<'w> {
@@ -20,10 +19,10 @@ pub(super) struct CheckedRules<'w> {
     /// Services with policies that the traffic heeds.
     pub(super) policed: BTreeSet<ServiceName<'w>>,
     /// Reason and message about the rules that are not served; none if all or none are served.
-    pub(super) dropped: Option<(Reason, String)>,
+    pub(super) dropped: Option<Grounds>,
 }
 
-/// Checks all rules of a route.
+/// Checks all rules of a route, in one loop: the name of each is compared with those before it, and its fate depends on the others.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
@@ -48,7 +47,7 @@ pub(super) fn check<'w, R: RouteRule>(
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let fault = in_match.or_else(|| name_fault(name, &mut names));
         let outcome = match fault {
-            Some(why) => Err(RuleFault::unsupported(why)),
+            Some(why) => Err(unsupported(why)),
             None => rule.check(i, elsewhere, cx),
         };
         match outcome {
@@ -73,7 +72,7 @@ pub(super) fn check<'w, R: RouteRule>(
                 }
                 checked.push(rule);
             }
-            Err(RuleFault { reason, message }) => {
+            Err((reason, message)) => {
                 faults.push((reason, format!("{at}: {message}"), String::new()));
             }
         }

@@ -13,11 +13,10 @@ use super::matches::RouteMatch;
 use crate::resolve::backends::tls_policies::ServiceName;
 use crate::resolve::backends::{Backends, Traffic};
 use crate::resolve::context::Context;
-use crate::resolve::filters::RuleFault;
+use crate::resolve::context::grants::Referrer;
 use crate::resolve::filters::rewrites::RedirectTo;
-use crate::resolve::grants::Referrer;
 use crate::resolve::syntax::regexes::Regexes;
-use crate::status::{Reason, Verdict};
+use crate::status::{Grounds, Verdict};
 use crate::world::ObjectKey;
 
 /// The rule of a route of some kind.
@@ -41,7 +40,7 @@ pub(crate) trait RouteRule: Sized + 'static {
         index: usize,
         unknown: Option<String>,
         cx: &mut RuleContext<'_, 'w, '_>,
-    ) -> Result<RuleOutcome<'w, Self::Checked>, RuleFault>;
+    ) -> Result<RuleOutcome<'w, Self::Checked>, Grounds>;
 
     /// Puts the checked rules of a route together.
     fn all(checked: Vec<Self::Checked>) -> Rules;
@@ -58,7 +57,7 @@ pub(crate) struct RuleOutcome<'w, C> {
 #[derive(Debug, Default)]
 pub(crate) struct RuleReferences<'w> {
     /// Reasons and messages of the references that are invalid.
-    pub(crate) faults: Vec<(Reason, String)>,
+    pub(crate) faults: Vec<Grounds>,
     /// Services with policies that the traffic heeds.
     pub(crate) policed: BTreeSet<ServiceName<'w>>,
 }

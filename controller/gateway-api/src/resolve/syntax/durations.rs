@@ -7,6 +7,12 @@ pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     })
 }
 
+/// Reads the duration in this field, if there is one.
+pub(crate) fn read(field: &str, text: Option<&str>) -> Result<Option<u64>, String> {
+    let read = text.map(milliseconds).transpose();
+    read.map_err(|why| format!("{field}: {why}"))
+}
+
 fn parse(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut total = 0_u64;

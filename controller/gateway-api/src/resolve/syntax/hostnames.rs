@@ -73,11 +73,7 @@ impl Hostname {
 
     /// Returns true if the hostname names exactly one host.
     pub(crate) fn is_exact(&self) -> bool {
-        !self.0.is_empty() && !self.is_wildcard()
-    }
-
-    fn is_wildcard(&self) -> bool {
-        self.0.starts_with('*')
+        !self.0.is_empty() && !self.0.starts_with('*')
     }
 
     /// Returns a rank; greater is more specific: one host before many, then the longer name.

@@ -4,6 +4,7 @@
 
 pub(crate) mod durations;
 pub(crate) mod hostnames;
+pub(crate) mod limits;
 pub(crate) mod names;
 pub(crate) mod re2;
 pub(crate) mod regexes;

@@ -2,6 +2,8 @@
 //!
 //! On a host there is no API server, so nothing here may be taken as already checked.
 
+use std::fmt::Arguments;
+
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 /// Checks the namespace and name of an object. Names become provenance, so no name may look like a part of another.
@@ -37,6 +39,16 @@ pub(crate) fn is_token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
+/// Returns an error about the name of a header or query parameter that is no token.
+pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
+    if is_token(name) {
+        return Ok(());
+    }
+    Err(format!(
+        "{at} {name:?} is not a token of at most 256 letters, digits and !#$%&'*+-.^_`|~"
+    ))
+}
+
 /// Returns true for text that may stand in the value of a header: no control characters but tab.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
@@ -58,6 +70,16 @@ pub(crate) fn is_path(text: &str) -> bool {
         }
     }
     true
+}
+
+/// Returns an error about the path in this field if a character is not allowed.
+pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
+    if is_path(path) {
+        return Ok(());
+    }
+    Err(format!(
+        "{field} {path:?} has characters that a path must not have; escape them"
+    ))
 }
 
 /// Returns the number as a port; none if it is out of range.

@@ -88,7 +88,13 @@ const UNICODE_CLASSES: &[&str] = &[
 /// its compiler.
 pub(crate) fn check(pattern: &str) -> Result<(), String> {
     match Parser::new().parse(pattern) {
-        Ok(ast) => visit(&ast, Differences::new(pattern)),
+        Ok(ast) => visit(
+            &ast,
+            Differences {
+                pattern,
+                left: vec![MOST_REPETITIONS],
+            },
+        ),
         Err(_) => Ok(()),
     }
 }
@@ -99,14 +105,7 @@ struct Differences<'p> {
     left: Vec<u32>,
 }
 
-impl<'p> Differences<'p> {
-    fn new(pattern: &'p str) -> Self {
-        Self {
-            pattern,
-            left: vec![MOST_REPETITIONS],
-        }
-    }
-
+impl Differences<'_> {
     fn repetition(&mut self, repetition: &Repetition) -> Result<(), String> {
         let Repetition {
             span: _,

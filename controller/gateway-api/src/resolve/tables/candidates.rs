@@ -9,7 +9,7 @@ use sesame_proto::schema::route::Action as RouteAction;
 use super::placed::PlacedListener;
 use crate::resolve::routes::CheckedRoute;
 use crate::resolve::routes::matches::RouteMatch;
-use crate::resolve::routes::precedence::Order;
+use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::rules::{Action, CheckedRule};
 
 /// One match of one rule of one route, for one virtual host.
@@ -71,17 +71,12 @@ pub(super) fn unaffordable(
 ) -> BTreeMap<usize, (u64, u64)> {
     let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
     // A route may have a match for two hostnames that cover the domain: it is there once.
-    let mut seen: HashSet<(usize, usize, usize)> = HashSet::new();
-    for (
-        order,
-        MatchCandidate {
-            rule, route_match, ..
-        },
-    ) in candidates
-    {
-        if route_match.instructions > 0 && seen.insert((order.route, order.rule, order.match_)) {
-            let cost = rule.looks().saturating_mul(route_match.instructions);
-            let of_route = costs.entry(order.route).or_default();
+    let mut seen: HashSet<MatchPlace> = HashSet::new();
+    for (order, candidate) in candidates {
+        let (place, instructions) = (order.place, candidate.route_match.instructions);
+        if instructions > 0 && seen.insert(place) {
+            let cost = candidate.rule.looks().saturating_mul(instructions);
+            let of_route = costs.entry(place.route).or_default();
             *of_route = of_route.saturating_add(cost);
         }
     }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::resolve::routes::Routes;
-use crate::status::Reason;
+use crate::status::{Grounds, Reason};
 
 /// Number of losses that a message names.
 const MAX_SHOWN: usize = 4;
@@ -15,7 +15,7 @@ type ParentPlace = (usize, usize);
 
 /// The losses of routes through each of their parents.
 #[derive(Debug, Default)]
-pub(crate) struct Displaced(BTreeMap<ParentPlace, BTreeSet<(Reason, String)>>);
+pub(crate) struct Displaced(BTreeMap<ParentPlace, BTreeSet<Grounds>>);
 
 impl Displaced {
     /// Adds a loss of the route through one of its parents.
@@ -31,8 +31,8 @@ impl Displaced {
     }
 
     /// Returns one reason and one message for each parent of a route that has losses.
-    pub(crate) fn messages(&self) -> BTreeMap<ParentPlace, (Reason, String)> {
-        let one = |losses: &BTreeSet<(Reason, String)>| {
+    pub(crate) fn messages(&self) -> BTreeMap<ParentPlace, Grounds> {
+        let one = |losses: &BTreeSet<Grounds>| {
             let (reason, _) = losses.first()?;
             let messages: Vec<&str> = losses.iter().map(|(_, message)| message.as_str()).collect();
             // As many as fit into a message that people read.

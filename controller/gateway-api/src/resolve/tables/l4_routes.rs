@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use sesame_proto::schema;
 
 use super::displaced::{self, Displaced};
-use crate::resolve::attachments::Attachment;
 use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::routes::Routes;
+use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;

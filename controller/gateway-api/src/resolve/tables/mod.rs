@@ -7,7 +7,6 @@
 
 mod candidates;
 pub(crate) mod displaced;
-pub(crate) mod findings;
 mod l4_routes;
 mod placed;
 pub(crate) mod shadowed;
@@ -21,17 +20,26 @@ use sesame_proto::schema;
 use sesame_proto::schema::route::Action;
 
 use self::displaced::Displaced;
-use self::findings::Findings;
 use self::placed::{HostnameOwners, PlacedListener, http_table};
+use self::shadowed::Shadowed;
 use self::virtual_hosts::VirtualHosts;
-use super::attachments::AttachedListener;
 use super::routes::Routes;
+use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 
 /// The ports and route tables of one Gateway.
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
+}
+
+/// Findings about the routes of all Gateways that come out while tables are built, and that authors are told.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Matches that no request reaches.
+    pub(crate) shadowed: Shadowed,
+    /// Requests and connections that routes lose to others.
+    pub(crate) displaced: Displaced,
 }
 
 /// Builds all ports and route tables of the listeners that are served, and adds to `findings`.
@@ -162,25 +170,23 @@ pub(crate) fn session_backends_of<'h>(
     host: &'h schema::VirtualHost,
     names: &mut impl Extend<&'h str>,
 ) {
-    for route in &host.routes {
-        if let Some(Action::Forward(forward)) = &route.action
-            && forward.session.is_some()
-        {
-            names.extend(forward.backends.iter().map(|share| share.backend.as_str()));
-        }
+    for forward in forwards(host).filter(|forward| forward.session.is_some()) {
+        names.extend(forward.backends.iter().map(|share| share.backend.as_str()));
     }
 }
 
 /// Adds the names of the Backends that a virtual host sends to.
 pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Extend<&'h str>) {
-    for route in &host.routes {
-        if let Some(Action::Forward(forward)) = &route.action {
-            let weighted = forward
-                .backends
-                .iter()
-                .map(|backend| backend.backend.as_str());
-            let mirrored = forward.mirrors.iter().map(|mirror| mirror.backend.as_str());
-            names.extend(weighted.chain(mirrored).filter(|name| !name.is_empty()));
-        }
+    for forward in forwards(host) {
+        let weighted = forward.backends.iter().map(|share| share.backend.as_str());
+        let mirrored = forward.mirrors.iter().map(|mirror| mirror.backend.as_str());
+        names.extend(weighted.chain(mirrored).filter(|name| !name.is_empty()));
     }
+}
+
+fn forwards(host: &schema::VirtualHost) -> impl Iterator<Item = &schema::Forward> {
+    host.routes.iter().filter_map(|route| match &route.action {
+        Some(Action::Forward(forward)) => Some(forward),
+        _ => None,
+    })
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use sesame_proto::schema;
 
-use crate::resolve::attachments::Attachment;
 use crate::resolve::listeners::CheckedListener;
+use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::syntax::hostnames::Hostname;
 
 /// A served listener with everything that its tables are made from.

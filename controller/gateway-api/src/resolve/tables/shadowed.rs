@@ -9,33 +9,8 @@ use super::candidates::MatchCandidate;
 use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::matches::RouteMatch;
-use crate::resolve::routes::precedence::Order;
+use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::world::ObjectKey;
-
-/// The place of a match: its route, its rule in the route, and its place in the rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct MatchPlace {
-    route: usize,
-    rule: usize,
-    match_: usize,
-}
-
-impl MatchPlace {
-    fn of(order: &Order) -> Self {
-        let Order {
-            hostname: _,
-            rank: _,
-            route,
-            rule,
-            match_,
-        } = *order;
-        Self {
-            route,
-            rule,
-            match_,
-        }
-    }
-}
 
 /// The matches that were seen so far.
 #[derive(Debug, Default)]
@@ -70,18 +45,6 @@ impl Shadowed {
             by_host: Some(ByHost::default()),
             ..Self::default()
         }
-    }
-
-    /// Begins the next virtual host.
-    fn next_host(&mut self) {
-        if let Some(ByHost { host, .. }) = &mut self.by_host {
-            *host += 1;
-        }
-    }
-
-    /// Adds a match that requests can reach.
-    fn reached(&mut self, place: MatchPlace) {
-        self.reached.push(place);
     }
 
     /// Adds a match of which all requests go to `winner` in this virtual host.
@@ -166,10 +129,12 @@ pub(crate) fn reachable<'a>(
     let mut takes_all: Option<MatchPlace> = None;
     let mut takes_all_grpc: Option<MatchPlace> = None;
     let several = candidates.len() > 1;
-    shadowed.next_host();
+    if let Some(ByHost { host, .. }) = &mut shadowed.by_host {
+        *host += 1;
+    }
     let mut kept = Vec::with_capacity(candidates.len());
     for (order, candidate) in candidates {
-        let place = MatchPlace::of(&order);
+        let place = order.place;
         let grpc = candidate.route_match.grpc.is_some();
         let before = takes_all
             .or(takes_all_grpc.filter(|_| grpc))
@@ -188,7 +153,7 @@ pub(crate) fn reachable<'a>(
                 takes_all = Some(place);
             }
         }
-        shadowed.reached(place);
+        shadowed.reached.push(place);
         kept.push((order, candidate));
     }
     kept

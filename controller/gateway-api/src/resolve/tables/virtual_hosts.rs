@@ -9,16 +9,16 @@ use sesame_proto::expressions::MOST_OF_VIRTUAL_HOST;
 use sesame_proto::schema;
 use sesame_proto::schema::route::Action as RouteAction;
 
+use super::Findings;
 use super::candidates::{MatchCandidate, unaffordable};
 use super::displaced::Displaced;
-use super::findings::Findings;
 use super::placed::{HostnameOwners, PlacedListener};
 use super::shadowed;
-use crate::resolve::attachments::Attachment;
 use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::routes::Routes;
+use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::routes::matches::RouteMatch;
-use crate::resolve::routes::precedence::{MatchRank, Order};
+use crate::resolve::routes::precedence::{MatchPlace, MatchRank, Order};
 use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
@@ -90,7 +90,7 @@ impl VirtualHosts {
             let reachable = shadowed::reachable(candidates, &mut findings.shadowed);
             let routes = reachable
                 .iter()
-                .map(|(order, candidate)| candidate.to_schema(order.match_, listener))
+                .map(|(order, candidate)| candidate.to_schema(order.place.match_, listener))
                 .collect();
             self.insert(domain, routes);
         }
@@ -105,7 +105,10 @@ impl VirtualHosts {
         let mut nearest: HashMap<String, bool> = self
             .0
             .values()
-            .map(|host| (domain_key(&host.domain).to_owned(), false))
+            .map(|host| {
+                let key = host.domain.strip_prefix('*').unwrap_or(&host.domain);
+                (key.to_owned(), false)
+            })
             .collect();
         // The least specific comes first, so that a domain that covers another is there before it.
         for other in all.iter().rev() {
@@ -151,18 +154,18 @@ fn candidates<'a>(
                 let order = Order {
                     hostname: Reverse(host.rank),
                     rank: MatchRank::of(route_match),
-                    route: attachment.route,
-                    rule: rule.index,
-                    match_: i,
-                };
-                candidates.push((
-                    order,
-                    MatchCandidate {
-                        route,
-                        rule,
-                        route_match,
+                    place: MatchPlace {
+                        route: attachment.route,
+                        rule: rule.index,
+                        match_: i,
                     },
-                ));
+                };
+                let candidate = MatchCandidate {
+                    route,
+                    rule,
+                    route_match,
+                };
+                candidates.push((order, candidate));
             }
         }
     }
@@ -181,7 +184,7 @@ fn refuse_unaffordable(
     if unaffordable.is_empty() {
         return;
     }
-    candidates.retain(|(order, _)| !unaffordable.contains_key(&order.route));
+    candidates.retain(|(order, _)| !unaffordable.contains_key(&order.place.route));
     let (port, attachments) = (listener.port, listener.attachments);
     for (route, (own, before)) in unaffordable {
         let at = attachments.iter().find(|it| it.route == route);
@@ -197,11 +200,6 @@ fn refuse_unaffordable(
             ),
         );
     }
-}
-
-/// Returns [`Hostname::key`] of a virtual host's domain.
-fn domain_key(domain: &str) -> &str {
-    domain.strip_prefix('*').unwrap_or(domain)
 }
 
 /// Returns the route that answers 421 for requests of another listener.

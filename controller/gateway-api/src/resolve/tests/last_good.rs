@@ -1,7 +1,7 @@
 //! A Secret that is broken: its last good certificate goes on being served, unless it is gone or may not be used.
 
 use super::tls::{Pem, certificate, https, secret};
-use super::{Said, gateway, said};
+use super::{Holds, gateway, holds};
 use crate::api::NamespacedName;
 use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
@@ -82,15 +82,15 @@ fn a_broken_secret_has_its_last_good_certificate_until_it_is_mended_gone_or_no_l
         );
         assert_eq!(served(&resolution), lines(&pem), "{what}");
         let conditions = resolution.listener_conditions("x");
-        let invalid = Said::False(Reason::InvalidCertificateRef);
+        let invalid = Holds::False(Reason::InvalidCertificateRef);
         assert_eq!(
-            said(conditions, ConditionType::ResolvedRefs),
+            holds(conditions, ConditionType::ResolvedRefs),
             invalid,
             "{what}"
         );
         assert_eq!(
-            said(conditions, ConditionType::Programmed),
-            Said::Unknown,
+            holds(conditions, ConditionType::Programmed),
+            Holds::Unknown,
             "{what}"
         );
         let message = &refs(&resolution).message;

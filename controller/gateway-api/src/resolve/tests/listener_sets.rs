@@ -1,6 +1,6 @@
 //! ListenerSets: what attaches, who wins, what their status says.
 
-use super::{HTTP, Said, gateway, resolved, said};
+use super::{HTTP, Holds, gateway, holds, resolved};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, ListenerSetStatus, Reason};
@@ -31,12 +31,12 @@ fn status<'r>(resolution: &'r Resolution, namespace: &str, name: &str) -> &'r Li
     &resolution.statuses.listener_sets[&key]
 }
 
-fn says(resolution: &Resolution, name: &str) -> (Said, Said) {
+fn says(resolution: &Resolution, name: &str) -> (Holds, Holds) {
     let conditions = &status(resolution, "web", name).conditions;
     assert!(conditions.iter().all(|c| c.observed_generation == 5));
     (
-        said(conditions, ConditionType::Accepted),
-        said(conditions, ConditionType::Programmed),
+        holds(conditions, ConditionType::Accepted),
+        holds(conditions, ConditionType::Programmed),
     )
 }
 
@@ -76,14 +76,14 @@ fn the_gateway_says_whose_sets_it_takes() {
         for (namespace, name, allowed) in [("web", "own", own), ("shop", "other", other)] {
             let status = status(&resolution, namespace, name);
             let expected = if allowed {
-                (Said::True, Said::Unknown)
+                (Holds::True, Holds::Unknown)
             } else {
-                let refused = || Said::False(Reason::NotAllowed);
+                let refused = || Holds::False(Reason::NotAllowed);
                 (refused(), refused())
             };
             let said = (
-                said(&status.conditions, ConditionType::Accepted),
-                said(&status.conditions, ConditionType::Programmed),
+                holds(&status.conditions, ConditionType::Accepted),
+                holds(&status.conditions, ConditionType::Programmed),
             );
             assert_eq!(said, expected, "{field} {name}");
             assert_eq!(status.listeners.len(), usize::from(allowed));
@@ -94,7 +94,7 @@ fn the_gateway_says_whose_sets_it_takes() {
 
 #[test]
 fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
-    let both = |reason| (Said::False(reason), Said::False(reason));
+    let both = |reason| (Holds::False(reason), Holds::False(reason));
     let no_listener = both(Reason::ListenersNotValid);
     let bad = "{name: bad, port: 80, protocol: TCP}";
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", bad)));
@@ -102,20 +102,20 @@ fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
     let conditions = &status(&resolution, "web", "s").listeners[0].conditions;
     for type_ in [ConditionType::Accepted, ConditionType::Programmed] {
         assert_eq!(
-            said(conditions, type_),
-            Said::False(Reason::ProtocolConflict)
+            holds(conditions, type_),
+            Holds::False(Reason::ProtocolConflict)
         );
     }
-    assert_eq!(said(conditions, ConditionType::Conflicted), Said::True);
+    assert_eq!(holds(conditions, ConditionType::Conflicted), Holds::True);
 
     let elsewhere = "{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x, namespace: other}]}}";
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", elsewhere)));
     assert_eq!(says(&resolution, "s"), no_listener);
     let conditions = &status(&resolution, "web", "s").listeners[0].conditions;
-    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
     assert_eq!(
-        said(conditions, ConditionType::ResolvedRefs),
-        Said::False(Reason::RefNotPermitted)
+        holds(conditions, ConditionType::ResolvedRefs),
+        Holds::False(Reason::RefNotPermitted)
     );
 
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", "")));
@@ -131,8 +131,8 @@ fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
     assert_eq!(
         says(&resolution, "s"),
         (
-            Said::False(Reason::ParentNotAccepted),
-            Said::False(Reason::ParentNotProgrammed)
+            Holds::False(Reason::ParentNotAccepted),
+            Holds::False(Reason::ParentNotProgrammed)
         )
     );
     assert_eq!(attached(&resolution), 0);
@@ -141,15 +141,15 @@ fn a_set_without_a_valid_listener_or_gateway_is_not_accepted() {
 #[test]
 fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
     let refused = (
-        Said::False(Reason::ParentNotAccepted),
-        Said::False(Reason::ParentNotProgrammed),
+        Holds::False(Reason::ParentNotAccepted),
+        Holds::False(Reason::ParentNotProgrammed),
     );
     let bad = "- {name: bad, port: 0, protocol: HTTP}";
     let resolution = resolved(&(gateway_with(ALLOWED, bad) + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
     assert_eq!(
-        said(conditions, ConditionType::Accepted),
-        Said::False(Reason::ListenersNotValid)
+        holds(conditions, ConditionType::Accepted),
+        Holds::False(Reason::ListenersNotValid)
     );
     assert_eq!(says(&resolution, "s"), refused);
     assert!(resolution.gateways.is_empty());
@@ -160,19 +160,19 @@ fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
     let resolution = resolved(&(gateway_with(ALLOWED, bare) + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
     assert_eq!(
-        said(conditions, ConditionType::Programmed),
-        Said::False(Reason::Invalid)
+        holds(conditions, ConditionType::Programmed),
+        Holds::False(Reason::Invalid)
     );
-    assert_eq!(says(&resolution, "s"), (Said::True, Said::Unknown));
+    assert_eq!(says(&resolution, "s"), (Holds::True, Holds::Unknown));
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
     // None of its own: it is there for its sets.
     let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
     let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
-    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
-    assert_eq!(said(conditions, ConditionType::Programmed), Said::Unknown);
-    assert_eq!(says(&resolution, "s"), (Said::True, Said::Unknown));
+    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
+    assert_eq!(holds(conditions, ConditionType::Programmed), Holds::Unknown);
+    assert_eq!(says(&resolution, "s"), (Holds::True, Holds::Unknown));
     assert!(resolved(&empty).gateways.is_empty());
 
     // Nowhere to be served on.
@@ -183,7 +183,7 @@ fn a_gateway_answers_for_its_own_listeners_and_its_sets_go_with_it() {
     let resolution = resolved(&(nowhere + &set("web", "s", EXTRA)));
     assert_eq!(
         says(&resolution, "s"),
-        (Said::True, Said::False(Reason::ParentNotProgrammed))
+        (Holds::True, Holds::False(Reason::ParentNotProgrammed))
     );
 }
 
@@ -200,28 +200,28 @@ fn a_route_means_the_gateway_or_a_set_and_never_the_other() {
     };
     let set = "kind: ListenerSet, name: s";
     for (parents, gateway_routes, set_routes, accepted) in [
-        ("{name: gw, namespace: web}", 1, 0, Said::True),
+        ("{name: gw, namespace: web}", 1, 0, Holds::True),
         (
             "{name: gw, namespace: web, sectionName: extra}",
             0,
             0,
-            Said::False(Reason::NoMatchingParent),
+            Holds::False(Reason::NoMatchingParent),
         ),
         // Its own namespace is that of the set.
-        (&format!("{{{set}}}"), 0, 1, Said::True),
-        (&format!("{{{set}, sectionName: extra}}"), 0, 1, Said::True),
-        (&format!("{{{set}, port: 8080}}"), 0, 1, Said::True),
+        (&format!("{{{set}}}"), 0, 1, Holds::True),
+        (&format!("{{{set}, sectionName: extra}}"), 0, 1, Holds::True),
+        (&format!("{{{set}, port: 8080}}"), 0, 1, Holds::True),
         (
             &format!("{{{set}, sectionName: own}}"),
             0,
             0,
-            Said::False(Reason::NoMatchingParent),
+            Holds::False(Reason::NoMatchingParent),
         ),
         (
             &format!("{{{set}, port: 80}}"),
             0,
             0,
-            Said::False(Reason::NoMatchingParent),
+            Holds::False(Reason::NoMatchingParent),
         ),
     ] {
         let resolution = resolve(parents);
@@ -233,7 +233,7 @@ fn a_route_means_the_gateway_or_a_set_and_never_the_other() {
             panic!("one parent is expected");
         };
         assert_eq!(
-            said(&parent.conditions, ConditionType::Accepted),
+            holds(&parent.conditions, ConditionType::Accepted),
             accepted,
             "{parents}"
         );
@@ -260,13 +260,13 @@ fn grants_of_the_gateway_are_not_those_of_its_sets() {
             resolved(&(gateway_with(ALLOWED, HTTP) + &set("web", "s", https) + &grant(kind)));
         let conditions = &status(&resolution, "web", "s").listeners[0].conditions;
         assert_eq!(
-            said(conditions, ConditionType::ResolvedRefs),
-            Said::False(reason),
+            holds(conditions, ConditionType::ResolvedRefs),
+            Holds::False(reason),
             "{kind}"
         );
         // The Gateway's own references are all fine.
         let gateway = resolution.gateway_conditions();
-        assert_eq!(said(gateway, ConditionType::ResolvedRefs), Said::True);
+        assert_eq!(holds(gateway, ConditionType::ResolvedRefs), Holds::True);
     }
 }
 
@@ -282,11 +282,11 @@ fn more_listeners_than_a_gateway_may_have_are_refused_one_by_one() {
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
     let ports = resolution.gateways[0].snapshot.ports.len();
     assert_eq!(ports, 512);
-    assert_eq!(says(&resolution, "s7").0, Said::True);
+    assert_eq!(says(&resolution, "s7").0, Holds::True);
     let last = &status(&resolution, "web", "s8").listeners[0].conditions;
     assert_eq!(
-        said(last, ConditionType::Accepted),
-        Said::False(Reason::TooManyListeners)
+        holds(last, ConditionType::Accepted),
+        Holds::False(Reason::TooManyListeners)
     );
 }
 
@@ -303,7 +303,7 @@ fn a_namespace_with_many_listeners_takes_none_from_one_with_few() {
     let modest = set("modest", "b0", &listeners(2000, 3));
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &greedy + &modest));
     let modest = &status(&resolution, "modest", "b0").conditions;
-    assert_eq!(said(modest, ConditionType::Accepted), Said::True);
+    assert_eq!(holds(modest, ConditionType::Accepted), Holds::True);
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 512);
     let last = &status(&resolution, "greedy", "a8").listeners[0].conditions;
     let refused = last

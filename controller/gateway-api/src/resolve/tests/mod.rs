@@ -128,21 +128,21 @@ const HTTP: &str = "- {name: http, port: 80, protocol: HTTP}";
 
 /// `True`, or `False` with the reason.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum Holds {
     True,
     False(Reason),
     Unknown,
     Absent,
 }
 
-fn said(conditions: &[Condition], type_: ConditionType) -> Said {
+fn holds(conditions: &[Condition], type_: ConditionType) -> Holds {
     let Some(condition) = conditions.iter().find(|condition| condition.type_ == type_) else {
-        return Said::Absent;
+        return Holds::Absent;
     };
     match condition.status {
-        ConditionStatus::True => Said::True,
-        ConditionStatus::False => Said::False(condition.reason),
-        ConditionStatus::Unknown => Said::Unknown,
+        ConditionStatus::True => Holds::True,
+        ConditionStatus::False => Holds::False(condition.reason),
+        ConditionStatus::Unknown => Holds::Unknown,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use sesame_proto::schema::{BackendTls, Snapshot};
 
-use super::{HTTP, Said, gateway, resolved, route, said};
+use super::{HTTP, Holds, gateway, holds, resolved, route};
 use crate::api::NamespacedName;
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, PolicyAncestorStatus, Reason};
@@ -31,14 +31,14 @@ fn ancestors<'r>(resolution: &'r Resolution, name: &str) -> &'r [PolicyAncestorS
         .map_or(&[], |status| &status.ancestors)
 }
 
-fn says(resolution: &Resolution, name: &str) -> (Said, Said) {
+fn says(resolution: &Resolution, name: &str) -> (Holds, Holds) {
     let [only] = ancestors(resolution, name) else {
         panic!("one ancestor is expected");
     };
     assert!(only.conditions.iter().all(|c| c.observed_generation == 4));
     (
-        said(&only.conditions, ConditionType::Accepted),
-        said(&only.conditions, ConditionType::ResolvedRefs),
+        holds(&only.conditions, ConditionType::Accepted),
+        holds(&only.conditions, ConditionType::ResolvedRefs),
     )
 }
 
@@ -48,11 +48,11 @@ fn tls(snapshot: &Snapshot) -> Option<&BackendTls> {
 
 #[test]
 fn what_is_wrong_with_a_policy_refuses_its_backend_and_is_said() {
-    let invalid = (Said::False(Reason::Invalid), Said::True);
+    let invalid = (Holds::False(Reason::Invalid), Holds::True);
     let no_ca = |reason| {
         (
-            Said::False(Reason::NoValidCaCertificate),
-            Said::False(reason),
+            Holds::False(Reason::NoValidCaCertificate),
+            Holds::False(reason),
         )
     };
     for (validation, expected) in [
@@ -93,7 +93,7 @@ fn what_is_wrong_with_a_policy_refuses_its_backend_and_is_said() {
         assert!(snapshot.backends.is_empty(), "{validation}");
         // The reference itself is fine.
         let conditions = resolution.route_conditions("r");
-        assert_eq!(said(conditions, ConditionType::ResolvedRefs), Said::True);
+        assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
         assert!(!resolution.problems.is_empty());
     }
 }
@@ -125,9 +125,9 @@ fn the_port_goes_before_the_service_and_the_oldest_before_all() {
         );
         for (name, _) in policies {
             let expected = if losers.contains(&name) {
-                Said::False(Reason::Conflicted)
+                Holds::False(Reason::Conflicted)
             } else {
-                Said::True
+                Holds::True
             };
             assert_eq!(says(&resolution, name).0, expected, "{text}");
         }
@@ -149,7 +149,7 @@ fn a_target_that_is_not_there_is_said_where_a_route_refers_to_it() {
         );
         assert_eq!(
             says(&resolution, "p").0,
-            Said::False(Reason::TargetNotFound),
+            Holds::False(Reason::TargetNotFound),
             "{target}"
         );
         // It is not for this port: that goes on as before.

@@ -210,7 +210,7 @@ prop_compose! {
     }
 }
 
-/// What every reader of a snapshot may rely on.
+/// Checks the promises on which every reader of a snapshot may rely.
 fn check(snapshot: &Snapshot) {
     let tables: HashSet<&str> = snapshot
         .route_tables

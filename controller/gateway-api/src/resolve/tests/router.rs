@@ -1,4 +1,4 @@
-//! What a proxy that follows a snapshot to the letter answers. The tests speak in requests and answers.
+//! Answers of a proxy that follows a snapshot to the letter. The tests speak in requests and answers.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{

@@ -1,4 +1,4 @@
-//! Which route a request gets.
+//! The route that a request gets.
 
 use super::router::{GET, Request, answer, find};
 use super::{HTTP, gateway, resolved, route};

@@ -5,7 +5,7 @@ use sesame_proto::schema::route::Action;
 use sesame_proto::schema::{AppProtocol, Forward};
 
 use super::router::{GET, Request, answer, find};
-use super::{HTTP, Said, gateway, resolved, route, said};
+use super::{HTTP, Holds, gateway, holds, resolved, route};
 use crate::resolve::Resolution;
 use crate::status::{ConditionType, Reason};
 
@@ -51,18 +51,18 @@ fn an_invalid_backend_keeps_its_weight_as_500() {
         assert_eq!(answer_to(&resolution, "/"), "1xweb/b/80 3x500", "{bad}");
         let conditions = resolution.route_conditions("r");
         assert_eq!(
-            said(conditions, ConditionType::Accepted),
-            Said::True,
+            holds(conditions, ConditionType::Accepted),
+            Holds::True,
             "{bad}"
         );
         assert_eq!(
-            said(conditions, ConditionType::ResolvedRefs),
-            Said::False(reason),
+            holds(conditions, ConditionType::ResolvedRefs),
+            Holds::False(reason),
             "{bad}"
         );
         assert_eq!(
-            said(conditions, ConditionType::PartiallyInvalid),
-            Said::Absent,
+            holds(conditions, ConditionType::PartiallyInvalid),
+            Holds::Absent,
             "{bad}"
         );
         assert!(
@@ -80,7 +80,7 @@ fn an_unsupported_filter_of_a_backend_is_no_reference_and_costs_its_share() {
     let resolution = with_rules(&format!("- backendRefs: [{{name: b, port: 80}}, {bad}]"));
     assert_eq!(answer_to(&resolution, "/"), "1xweb/b/80 3x500");
     let conditions = resolution.route_conditions("r");
-    assert_eq!(said(conditions, ConditionType::ResolvedRefs), Said::True);
+    assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
     let partial = conditions
         .iter()
         .find(|condition| condition.type_ == ConditionType::PartiallyInvalid)
@@ -98,8 +98,8 @@ fn an_unsupported_filter_of_a_backend_is_no_reference_and_costs_its_share() {
     let resolution = with_rules(&format!("- backendRefs: [{bad}]"));
     let conditions = resolution.route_conditions("r");
     assert_eq!(
-        said(conditions, ConditionType::Accepted),
-        Said::False(Reason::UnsupportedValue)
+        holds(conditions, ConditionType::Accepted),
+        Holds::False(Reason::UnsupportedValue)
     );
     assert!(!conditions[0].message.contains("500"));
 }
@@ -128,13 +128,13 @@ fn a_grant_opens_another_namespace() {
                  gateway.networking.k8s.io, kind: HTTPRoute, namespace: web}]\n  to: [{group: '', kind: Service}]\n";
     let refused = resolved(&yaml);
     assert_eq!(answer_to(&refused, "/"), "500");
-    let reason = said(refused.route_conditions("r"), ConditionType::ResolvedRefs);
-    assert_eq!(reason, Said::False(Reason::RefNotPermitted));
+    let reason = holds(refused.route_conditions("r"), ConditionType::ResolvedRefs);
+    assert_eq!(reason, Holds::False(Reason::RefNotPermitted));
     let granted = resolved(&format!("{yaml}{grant}"));
     assert_eq!(answer_to(&granted, "/"), "shop/x/80");
     assert_eq!(
-        said(granted.route_conditions("r"), ConditionType::ResolvedRefs),
-        Said::True
+        holds(granted.route_conditions("r"), ConditionType::ResolvedRefs),
+        Holds::True
     );
 }
 
@@ -186,19 +186,19 @@ fn bad_rules_are_dropped_and_harm_no_sibling() {
         assert_eq!(answer_to(&resolution, "/good"), "web/b/80", "{bad}");
         assert_eq!(answer_to(&resolution, "/a"), "404", "{bad}");
         let conditions = resolution.route_conditions("r");
-        assert_eq!(said(conditions, ConditionType::Accepted), Said::True, "{bad}");
+        assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True, "{bad}");
         let partial = &conditions[2];
         assert_eq!(partial.type_, ConditionType::PartiallyInvalid, "{bad}");
         assert!(partial.message.starts_with("Dropped Rule: rules[1]"), "{}", partial.message);
         assert_eq!(partial.observed_generation, 3);
 
         let alone = with_rules(&format!("- {bad}"));
-        let Said::False(reason) = said(alone.route_conditions("r"), ConditionType::Accepted) else {
+        let Holds::False(reason) = holds(alone.route_conditions("r"), ConditionType::Accepted) else {
             panic!("{bad} is accepted");
         };
         assert!(matches!(reason, Reason::UnsupportedValue | Reason::IncompatibleFilters), "{bad}");
         assert_eq!(alone.attached("http"), 0, "{bad}");
-        assert_eq!(said(alone.route_conditions("r"), ConditionType::PartiallyInvalid), Said::Absent);
+        assert_eq!(holds(alone.route_conditions("r"), ConditionType::PartiallyInvalid), Holds::Absent);
     }
 }
 
@@ -210,10 +210,10 @@ fn a_filter_that_is_not_supported_is_never_skipped() {
     let resolution = with_rules(&format!("- {{{extension}, {backend}}}"));
     assert_eq!(answer_to(&resolution, "/"), "500");
     let conditions = resolution.route_conditions("r");
-    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
     assert_eq!(
-        said(conditions, ConditionType::ResolvedRefs),
-        Said::False(Reason::InvalidKind)
+        holds(conditions, ConditionType::ResolvedRefs),
+        Holds::False(Reason::InvalidKind)
     );
 
     let good = "- {matches: [{path: {value: /good}}], backendRefs: [{name: b, port: 80}]}";
@@ -226,15 +226,15 @@ fn a_filter_that_is_not_supported_is_never_skipped() {
         assert_eq!(answer_to(&resolution, "/"), "500", "{filter}");
         assert_eq!(answer_to(&resolution, "/good"), "web/b/80", "{filter}");
         assert_eq!(
-            said(
+            holds(
                 resolution.route_conditions("r"),
                 ConditionType::PartiallyInvalid
             ),
-            Said::True
+            Holds::True
         );
         let alone = with_rules(&rule);
-        let accepted = said(alone.route_conditions("r"), ConditionType::Accepted);
-        assert_eq!(accepted, Said::False(Reason::UnsupportedValue), "{filter}");
+        let accepted = holds(alone.route_conditions("r"), ConditionType::Accepted);
+        assert_eq!(accepted, Holds::False(Reason::UnsupportedValue), "{filter}");
         assert_eq!(answer_to(&alone, "/"), "404", "{filter}");
     }
 }
@@ -267,11 +267,11 @@ fn mirrors_have_shares_and_bad_ones_are_dropped() {
             ("Service/web/c/80".to_owned(), 1, 3)
         ]
     );
-    let resolved_refs = said(
+    let resolved_refs = holds(
         resolution.route_conditions("r"),
         ConditionType::ResolvedRefs,
     );
-    assert_eq!(resolved_refs, Said::False(Reason::BackendNotFound));
+    assert_eq!(resolved_refs, Holds::False(Reason::BackendNotFound));
     assert_eq!(resolution.gateways[0].snapshot.backends.len(), 3);
 }
 
@@ -299,15 +299,15 @@ fn application_protocols() {
                 .map(sesame_proto::schema::Backend::protocol),
             expected
         );
-        let resolved_refs = said(
+        let resolved_refs = holds(
             resolution.route_conditions("r"),
             ConditionType::ResolvedRefs,
         );
-        let unsupported = Said::False(Reason::UnsupportedProtocol);
+        let unsupported = Holds::False(Reason::UnsupportedProtocol);
         assert_eq!(
             resolved_refs,
             if expected.is_some() {
-                Said::True
+                Holds::True
             } else {
                 unsupported
             }
@@ -405,8 +405,8 @@ fn expressions_that_would_stall_a_worker_are_refused() {
     let resolution = with_rules(&rules);
     let conditions = resolution.route_conditions("r");
     assert_eq!(
-        said(conditions, ConditionType::Accepted),
-        Said::False(Reason::UnsupportedValue)
+        holds(conditions, ConditionType::Accepted),
+        Holds::False(Reason::UnsupportedValue)
     );
     let message = &conditions[0].message;
     assert!(message.contains("116736 instructions"), "{message}");
@@ -443,8 +443,8 @@ fn the_largest_set_of_expressions_that_is_taken_is_bounded() {
         );
     }
     // The oldest have room, and the others are told.
-    let told = |name: &str| said(resolution.route_conditions(name), ConditionType::Displaced);
-    assert_eq!((told("r00"), told("r01")), (Said::Absent, Said::Absent));
-    assert_eq!((told("r02"), told("r49")), (Said::True, Said::True));
+    let told = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
+    assert_eq!((told("r00"), told("r01")), (Holds::Absent, Holds::Absent));
+    assert_eq!((told("r02"), told("r49")), (Holds::True, Holds::True));
     assert_eq!(resolution.problems.len(), 48);
 }

@@ -1,6 +1,6 @@
 //! Statuses of classes, Gateways, listeners and routes.
 
-use super::{HTTP, Said, gateway, resolved, route, said};
+use super::{HTTP, Holds, gateway, holds, resolved, route};
 use crate::status::{ConditionType, Reason};
 
 const R: &str = "rules: [{backendRefs: [{name: a, port: 80}]}]";
@@ -12,9 +12,9 @@ fn a_good_gateway_waits_for_an_agent() {
         resolution.gateway_conditions(),
         resolution.listener_conditions("http"),
     ] {
-        assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
-        assert_eq!(said(conditions, ConditionType::Programmed), Said::Unknown);
-        assert_eq!(said(conditions, ConditionType::ResolvedRefs), Said::True);
+        assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
+        assert_eq!(holds(conditions, ConditionType::Programmed), Holds::Unknown);
+        assert_eq!(holds(conditions, ConditionType::ResolvedRefs), Holds::True);
         assert!(
             conditions
                 .iter()
@@ -27,10 +27,13 @@ fn a_good_gateway_waits_for_an_agent() {
         .values()
         .next()
         .expect("a class");
-    assert_eq!(said(&class.conditions, ConditionType::Accepted), Said::True);
     assert_eq!(
-        said(&class.conditions, ConditionType::SupportedVersion),
-        Said::True
+        holds(&class.conditions, ConditionType::Accepted),
+        Holds::True
+    );
+    assert_eq!(
+        holds(&class.conditions, ConditionType::SupportedVersion),
+        Holds::True
     );
     let route = resolution.statuses.routes.values().next().expect("a route");
     assert_eq!(route.parents[0].parent_ref.name, "gw");
@@ -43,8 +46,8 @@ fn a_name_may_be_longer_than_a_dns_label() {
     for (name, accepted) in [(&long, true), (&too_long, false)] {
         let resolution = resolved(&(gateway(HTTP) + &route(name, R)));
         let conditions = resolution.route_conditions(name);
-        let condition = said(conditions, ConditionType::Accepted);
-        assert_eq!(condition == Said::True, accepted, "{}", name.len());
+        let condition = holds(conditions, ConditionType::Accepted);
+        assert_eq!(condition == Holds::True, accepted, "{}", name.len());
     }
 }
 
@@ -99,13 +102,13 @@ fn why_a_route_is_not_accepted() {
         let resolution = resolved(&(gateway(listeners) + &route("r", &format!("{spec}\n{R}"))));
         let conditions = resolution.route_conditions("r");
         assert_eq!(
-            said(conditions, ConditionType::Accepted),
-            Said::False(reason),
+            holds(conditions, ConditionType::Accepted),
+            Holds::False(reason),
             "{spec}"
         );
         assert_eq!(
-            said(conditions, ConditionType::ResolvedRefs),
-            Said::True,
+            holds(conditions, ConditionType::ResolvedRefs),
+            Holds::True,
             "{spec}"
         );
         for listener in ["http", "sel", "kind"] {
@@ -116,8 +119,8 @@ fn why_a_route_is_not_accepted() {
     let resolution =
         resolved(&(gateway(listeners) + &route("r", &format!("hostnames: [a.com]\n{R}"))));
     assert_eq!(
-        said(resolution.route_conditions("r"), ConditionType::Accepted),
-        Said::True
+        holds(resolution.route_conditions("r"), ConditionType::Accepted),
+        Holds::True
     );
     let labelled = "---\nkind: Namespace\nmetadata: {name: web, labels: {team: x}}\n";
     let resolution = resolved(&(gateway(listeners) + &route("r", R) + labelled));
@@ -187,21 +190,21 @@ fn why_a_listener_is_not_accepted_and_the_gateway_goes_on_without_it() {
         let resolution = resolved(&gateway(&format!("{HTTP}\n- {bad}")));
         let conditions = resolution.listener_conditions("bad");
         assert_eq!(
-            said(conditions, ConditionType::Accepted),
-            Said::False(reason),
+            holds(conditions, ConditionType::Accepted),
+            Holds::False(reason),
             "{bad}"
         );
         assert_eq!(
-            said(conditions, ConditionType::Programmed),
-            Said::False(Reason::Invalid),
+            holds(conditions, ConditionType::Programmed),
+            Holds::False(Reason::Invalid),
             "{bad}"
         );
         assert_eq!(
-            said(
+            holds(
                 resolution.listener_conditions("http"),
                 ConditionType::Accepted
             ),
-            Said::True
+            Holds::True
         );
         let accepted = &resolution.gateway_conditions()[0];
         assert_eq!(
@@ -219,8 +222,8 @@ fn why_a_listener_is_not_accepted_and_the_gateway_goes_on_without_it() {
 
         let alone = resolved(&gateway(&format!("- {bad}")));
         assert!(alone.gateways.is_empty(), "{bad}");
-        let accepted = said(alone.gateway_conditions(), ConditionType::Accepted);
-        assert_eq!(accepted, Said::False(Reason::ListenersNotValid), "{bad}");
+        let accepted = holds(alone.gateway_conditions(), ConditionType::Accepted);
+        assert_eq!(accepted, Holds::False(Reason::ListenersNotValid), "{bad}");
     }
 }
 
@@ -232,17 +235,17 @@ fn conflicting_listeners_are_all_refused_but_still_count_routes() {
     let resolution = resolved(&(gateway(&listeners) + &route("r", R)));
     for name in ["x", "w"] {
         let conditions = resolution.listener_conditions(name);
-        let refused = Said::False(Reason::HostnameConflict);
-        assert_eq!(said(conditions, ConditionType::Conflicted), Said::True);
-        assert_eq!(said(conditions, ConditionType::Accepted), refused);
-        assert_eq!(said(conditions, ConditionType::Programmed), refused);
+        let refused = Holds::False(Reason::HostnameConflict);
+        assert_eq!(holds(conditions, ConditionType::Conflicted), Holds::True);
+        assert_eq!(holds(conditions, ConditionType::Accepted), refused);
+        assert_eq!(holds(conditions, ConditionType::Programmed), refused);
         assert_eq!(resolution.attached(name), 1);
     }
-    let conflicted = said(
+    let conflicted = holds(
         resolution.listener_conditions("http"),
         ConditionType::Conflicted,
     );
-    assert_eq!(conflicted, Said::False(Reason::NoConflicts));
+    assert_eq!(conflicted, Holds::False(Reason::NoConflicts));
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 }
 
@@ -251,9 +254,9 @@ fn unknown_route_kinds_are_told_and_known_ones_still_serve() {
     let listeners = "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: HTTPRoute}, {kind: FooRoute}]}}";
     let resolution = resolved(&(gateway(listeners) + &route("r", R)));
     let conditions = resolution.listener_conditions("http");
-    let refused = Said::False(Reason::InvalidRouteKinds);
-    assert_eq!(said(conditions, ConditionType::ResolvedRefs), refused);
-    assert_eq!(said(conditions, ConditionType::Accepted), Said::True);
+    let refused = Holds::False(Reason::InvalidRouteKinds);
+    assert_eq!(holds(conditions, ConditionType::ResolvedRefs), refused);
+    assert_eq!(holds(conditions, ConditionType::Accepted), Holds::True);
     let status = resolution
         .statuses
         .gateways
@@ -269,42 +272,42 @@ fn addresses_and_parameters() {
     for (spec, accepted, addresses) in [
         (
             "addresses: [{value: 192.0.2.1}, {type: IPAddress, value: '2001:DB8::1'}]",
-            Said::True,
+            Holds::True,
             vec!["192.0.2.1", "2001:db8::1"],
         ),
         (
             "addresses: [{type: IPAddress, value: ''}]",
-            Said::True,
+            Holds::True,
             vec![],
         ),
         (
             "addresses: [{type: Hostname, value: a.com}]",
-            Said::False(Reason::UnsupportedAddress),
+            Holds::False(Reason::UnsupportedAddress),
             vec![],
         ),
         (
             "addresses: [{value: nonsense}, {value: 192.0.2.1}]",
-            Said::True,
+            Holds::True,
             vec!["192.0.2.1"],
         ),
         (
             "infrastructure: {parametersRef: {group: x, kind: K, name: z}}",
-            Said::False(Reason::InvalidParameters),
+            Holds::False(Reason::InvalidParameters),
             vec![],
         ),
     ] {
         let resolution = resolved(&format!("{}  {spec}\n", gateway(HTTP)));
         let conditions = resolution.gateway_conditions();
         assert_eq!(
-            said(conditions, ConditionType::Accepted),
+            holds(conditions, ConditionType::Accepted),
             accepted,
             "{spec}"
         );
         match resolution.gateways.first() {
             Some(gateway) => assert_eq!(gateway.snapshot.addresses, addresses, "{spec}"),
             None => assert_eq!(
-                said(conditions, ConditionType::Programmed),
-                Said::False(Reason::Invalid)
+                holds(conditions, ConditionType::Programmed),
+                Holds::False(Reason::Invalid)
             ),
         }
     }
@@ -314,17 +317,17 @@ fn addresses_and_parameters() {
 fn names_that_could_pass_for_the_provenance_of_others_are_refused() {
     let yaml = gateway(HTTP) + &route("x/rules/0", R);
     let resolution = resolved(&yaml);
-    let accepted = said(
+    let accepted = holds(
         resolution.route_conditions("x/rules/0"),
         ConditionType::Accepted,
     );
-    assert_eq!(accepted, Said::False(Reason::UnsupportedValue));
+    assert_eq!(accepted, Holds::False(Reason::UnsupportedValue));
     assert!(resolution.gateways[0].snapshot.backends.is_empty());
 
     let yaml = gateway(HTTP).replace("name: gw", "name: gw/listeners");
     let resolution = resolved(&yaml);
-    let accepted = said(resolution.gateway_conditions(), ConditionType::Accepted);
-    assert_eq!(accepted, Said::False(Reason::Invalid));
+    let accepted = holds(resolution.gateway_conditions(), ConditionType::Accepted);
+    assert_eq!(accepted, Holds::False(Reason::Invalid));
     assert!(resolution.gateways.is_empty());
 }
 

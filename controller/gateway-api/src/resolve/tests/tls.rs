@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::router::{GET, Request, answer};
-use super::{Said, gateway, indent, resolved, route, said};
+use super::{Holds, gateway, holds, indent, resolved, route};
 use crate::resolve::{Options, Resolver};
 use crate::status::{ConditionType, Reason};
 
@@ -248,31 +248,35 @@ fn why_a_certificate_is_not_used() {
         let resolution = resolved(&yaml);
         let conditions = resolution.listener_conditions("x");
         assert_eq!(
-            said(conditions, ConditionType::ResolvedRefs),
-            Said::False(reason),
+            holds(conditions, ConditionType::ResolvedRefs),
+            Holds::False(reason),
             "{why}"
         );
         assert_eq!(
-            said(conditions, ConditionType::Accepted),
-            Said::True,
+            holds(conditions, ConditionType::Accepted),
+            Holds::True,
             "{why}"
         );
         assert_eq!(
-            said(conditions, ConditionType::Programmed),
-            Said::False(Reason::Invalid),
+            holds(conditions, ConditionType::Programmed),
+            Holds::False(Reason::Invalid),
             "{why}"
         );
         assert_eq!(resolution.attached("x"), 1, "{why}");
         let gateway = resolution.gateway_conditions();
-        assert_eq!(said(gateway, ConditionType::Accepted), Said::True, "{why}");
         assert_eq!(
-            said(gateway, ConditionType::Programmed),
-            Said::False(Reason::Invalid),
+            holds(gateway, ConditionType::Accepted),
+            Holds::True,
             "{why}"
         );
         assert_eq!(
-            said(gateway, ConditionType::ResolvedRefs),
-            Said::False(Reason::ListenersNotResolved),
+            holds(gateway, ConditionType::Programmed),
+            Holds::False(Reason::Invalid),
+            "{why}"
+        );
+        assert_eq!(
+            holds(gateway, ConditionType::ResolvedRefs),
+            Holds::False(Reason::ListenersNotResolved),
             "{why}"
         );
         assert!(resolution.gateways[0].snapshot.ports.is_empty(), "{why}");
@@ -282,10 +286,10 @@ fn why_a_certificate_is_not_used() {
     let resolution = resolved(&yaml);
     let conditions = resolution.listener_conditions("x");
     assert_eq!(
-        said(conditions, ConditionType::ResolvedRefs),
-        Said::False(invalid)
+        holds(conditions, ConditionType::ResolvedRefs),
+        Holds::False(invalid)
     );
-    assert_eq!(said(conditions, ConditionType::Programmed), Said::Unknown);
+    assert_eq!(holds(conditions, ConditionType::Programmed), Holds::Unknown);
     assert_eq!(resolution.gateways[0].keys.len(), 1);
 }
 
@@ -296,11 +300,11 @@ fn a_certificate_for_another_name_is_a_problem_but_serves() {
     assert_eq!(resolution.problems.len(), 1);
     assert!(resolution.problems[0].message.contains("example.com"));
     assert_eq!(
-        said(
+        holds(
             resolution.listener_conditions("x"),
             ConditionType::ResolvedRefs
         ),
-        Said::True
+        Holds::True
     );
 }
 
@@ -310,9 +314,9 @@ fn overlapping_hostnames_are_told_on_both_sides_only() {
         + &https("b", "foo.example.org", "{name: s}")
         + &https("c", "*.example.com", "{name: s}");
     let resolution = resolved(&(gateway(&listeners) + &good_secret("s")));
-    for (name, expected) in [("a", Said::True), ("b", Said::Absent), ("c", Said::True)] {
+    for (name, expected) in [("a", Holds::True), ("b", Holds::Absent), ("c", Holds::True)] {
         assert_eq!(
-            said(
+            holds(
                 resolution.listener_conditions(name),
                 ConditionType::OverlappingTlsConfig
             ),
@@ -361,42 +365,45 @@ fn clients_are_validated_by_default_or_by_port() {
         gateway(&listeners) + &frontend + &map("ca", "web") + &map("ca", "far") + &good_secret("s");
     let resolution = resolved(&yaml);
     for (name, resolved_refs, accepted) in [
-        ("ok", Said::True, Said::True),
+        ("ok", Holds::True, Holds::True),
         (
             "none",
-            Said::False(Reason::InvalidCaCertificateRef),
-            Said::False(Reason::NoValidCaCertificate),
+            Holds::False(Reason::InvalidCaCertificateRef),
+            Holds::False(Reason::NoValidCaCertificate),
         ),
         (
             "kind",
-            Said::False(Reason::InvalidCaCertificateKind),
-            Said::False(Reason::NoValidCaCertificate),
+            Holds::False(Reason::InvalidCaCertificateKind),
+            Holds::False(Reason::NoValidCaCertificate),
         ),
         (
             "grant",
-            Said::False(Reason::RefNotPermitted),
-            Said::False(Reason::NoValidCaCertificate),
+            Holds::False(Reason::RefNotPermitted),
+            Holds::False(Reason::NoValidCaCertificate),
         ),
         (
             "loose",
-            Said::False(Reason::InvalidCaCertificateRef),
-            Said::True,
+            Holds::False(Reason::InvalidCaCertificateRef),
+            Holds::True,
         ),
     ] {
         let conditions = resolution.listener_conditions(name);
         assert_eq!(
-            said(conditions, ConditionType::ResolvedRefs),
+            holds(conditions, ConditionType::ResolvedRefs),
             resolved_refs,
             "{name}"
         );
         assert_eq!(
-            said(conditions, ConditionType::Accepted),
+            holds(conditions, ConditionType::Accepted),
             accepted,
             "{name}"
         );
     }
     let insecure = ConditionType::InsecureFrontendValidationMode;
-    assert_eq!(said(resolution.gateway_conditions(), insecure), Said::True);
+    assert_eq!(
+        holds(resolution.gateway_conditions(), insecure),
+        Holds::True
+    );
     let snapshot = &resolution.gateways[0].snapshot;
     let validated: Vec<(u32, &str, bool)> = snapshot
         .ports

@@ -10,15 +10,20 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use crate::api::{ConfigMap, NamespacedName, ObjectRef};
 use crate::resolve::context::Context;
-use crate::resolve::grants::{Referent, Referrer};
-use crate::resolve::syntax::names;
-use crate::status::Reason;
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::context::references::Expected;
+use crate::status::{Grounds, Reason};
+
+/// The objects that references to CA certificates name.
+const CONFIG_MAPS: Expected = Expected {
+    kind: "ConfigMap",
+    default: "",
+    wrong_kind: Reason::InvalidCaCertificateKind,
+    wrong_name: Reason::InvalidCaCertificateRef,
+};
 
 /// The certificates, each as canonical PEM, or the fault of the ConfigMap.
 type ParsedConfigMap = Result<Arc<[String]>, String>;
-
-/// The source of the certificates, and the certificates; or the fault of the reference.
-type FoundCertificates = Result<(String, Arc<[String]>), (Reason, String)>;
 
 /// The bundle of several references together.
 #[derive(Debug, Default)]
@@ -26,7 +31,7 @@ pub(crate) struct Combined {
     /// None if no reference is valid.
     pub(crate) bundle: Option<TrustBundle>,
     /// Faults of the references that are not valid; each message starts with the reference, as `caCertificateRefs[0]: `.
-    pub(crate) faults: Vec<(Reason, String)>,
+    pub(crate) faults: Vec<Grounds>,
 }
 
 /// The namespaces that references may reach.
@@ -98,36 +103,9 @@ impl<'w> CaBundles<'w> {
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
         cx: &Context<'w, '_>,
-    ) -> FoundCertificates {
-        let ObjectRef {
-            group,
-            kind,
-            name,
-            namespace,
-        } = reference;
-        let group = group.as_deref().unwrap_or_default();
-        let kind = kind.as_deref().unwrap_or_default();
-        if !group.is_empty() || kind != "ConfigMap" {
-            return Err((
-                Reason::InvalidCaCertificateKind,
-                format!(
-                    "{} {name:?} is not supported; expected a ConfigMap of the core group",
-                    names::group_kind(group, kind)
-                ),
-            ));
-        }
-        let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
-        let target = Referent {
-            group: "",
-            kind: "ConfigMap",
-            namespace,
-            name,
-        };
-        cx.grants
-            .check(referrer, target)
-            .map_err(|why| (Reason::RefNotPermitted, why))?;
+    ) -> Result<(String, Arc<[String]>), Grounds> {
+        let (namespace, name) = CONFIG_MAPS.find(reference.into(), referrer, &cx.grants)?;
         let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
-        names::check_object(namespace, name).map_err(invalid)?;
         let key = NamespacedName::new(namespace, name);
         let Some(map) = cx.world.config_maps.get(namespace, name) else {
             return Err(invalid(format!("ConfigMap {key} does not exist")));

@@ -16,11 +16,19 @@ use super::pem;
 use super::private_keys::{self, PrivateKey};
 use crate::api::{NamespacedName, ObjectRef, Secret};
 use crate::resolve::context::Context;
-use crate::resolve::grants::{Referent, Referrer};
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::hostnames::Hostname;
-use crate::resolve::syntax::names;
+use crate::status::{Grounds, Reason};
 use crate::world::LastGoodKeys;
 
+/// The objects that references to key pairs name.
+const SECRETS: Expected = Expected {
+    kind: "Secret",
+    default: "Secret",
+    wrong_kind: Reason::InvalidCertificateRef,
+    wrong_name: Reason::InvalidCertificateRef,
+};
 /// The type of a Secret with a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
@@ -54,14 +62,7 @@ impl Certificate {
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
     /// The fault of the Secret, where this is the last good key pair of it.
-    pub(crate) fault: Option<KeyPairFault>,
-}
-
-/// The fault of a reference to a key pair.
-#[derive(Clone, Debug)]
-pub(crate) struct KeyPairFault {
-    pub(crate) not_permitted: bool,
-    pub(crate) message: String,
+    pub(crate) fault: Option<Grounds>,
 }
 
 type ParsedSecret = Result<Arc<Certificate>, String>;
@@ -99,39 +100,9 @@ impl<'w, 'c> Certificates<'w, 'c> {
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
         cx: &Context<'w, '_>,
-    ) -> Result<Usable, KeyPairFault> {
-        let ObjectRef {
-            group,
-            kind,
-            name,
-            namespace,
-        } = reference;
-        let invalid = |message: String| KeyPairFault {
-            not_permitted: false,
-            message,
-        };
-        let group = group.as_deref().unwrap_or_default();
-        let kind = kind.as_deref().unwrap_or("Secret");
-        if !group.is_empty() || kind != "Secret" {
-            return Err(invalid(format!(
-                "{} {name:?} is not supported; expected a Secret of the core group",
-                names::group_kind(group, kind)
-            )));
-        }
-        let namespace = namespace.as_deref().unwrap_or(referrer.namespace);
-        let target = Referent {
-            group: "",
-            kind: "Secret",
-            namespace,
-            name,
-        };
-        cx.grants
-            .check(referrer, target)
-            .map_err(|message| KeyPairFault {
-                not_permitted: true,
-                message,
-            })?;
-        names::check_object(namespace, name).map_err(invalid)?;
+    ) -> Result<Usable, Grounds> {
+        let (namespace, name) = SECRETS.find(reference.into(), referrer, &cx.grants)?;
+        let invalid = |why: String| (Reason::InvalidCertificateRef, why);
         let key = NamespacedName::new(namespace, name);
         let why = match cx.world.secrets.get(namespace, name) {
             Some(secret) => match self.parse(&key, secret) {
@@ -171,10 +142,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
             let certificate = check(key, &pair.certificate_chain, &pair.private_key).ok()?;
             Some(Arc::new(certificate))
         });
-        if let Some(certificate) = &kept {
-            self.by_name
-                .insert(certificate.key.name.clone(), Arc::clone(certificate));
-        }
+        self.name(kept.as_ref());
         self.kept.insert(key.clone(), kept.clone());
         kept
     }
@@ -193,15 +161,17 @@ impl<'w, 'c> Certificates<'w, 'c> {
                 .map(Arc::new)
                 .map_err(|why| format!("Secret {key} {why}")),
         };
-        if let Ok(certificate) = &parsed {
-            self.by_name
-                .insert(certificate.key.name.clone(), Arc::clone(certificate));
-        }
+        self.name(parsed.as_ref().ok());
         self.cache
             .entries
             .insert(key.clone(), (Arc::clone(secret), parsed.clone()));
         self.seen.insert(name, parsed.clone());
         parsed
+    }
+
+    fn name(&mut self, certificate: Option<&Arc<Certificate>>) {
+        let named = certificate.map(|it| (it.key.name.clone(), Arc::clone(it)));
+        self.by_name.extend(named);
     }
 
     /// Returns a key pair that [`Self::get`] returned, by the name of its `KeyRef`.

@@ -12,8 +12,9 @@ use crate::api::{
     FrontendTls, FrontendTlsConfig, FrontendTlsPort, FrontendTlsValidation, FrontendValidationMode,
 };
 use crate::resolve::context::Context;
-use crate::resolve::grants::Referrer;
-use crate::status::{Reason, Verdict};
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::syntax::limits;
+use crate::status::{Grounds, Reason, Verdict};
 
 /// The validation on each port.
 #[derive(Debug, Default)]
@@ -28,7 +29,7 @@ pub(crate) struct FrontendValidation {
 #[derive(Debug, Default)]
 struct PortValidation {
     unsupported: Option<String>,
-    faults: Vec<(Reason, String)>,
+    faults: Vec<Grounds>,
     /// None if clients are not validated, or if no reference is valid.
     bundle: Option<TrustBundle>,
     wanted: bool,
@@ -151,11 +152,10 @@ impl PortValidation {
                 ));
             }
         }
-        let count = ca_certificate_refs.len();
-        if !(1..=16).contains(&count) {
-            outcome.unsupported = Some(format!(
-                "{at}.validation.caCertificateRefs has {count} entries; 1 to 16 are allowed"
-            ));
+        let at = format!("{at}.validation");
+        let field = format!("{at}.caCertificateRefs");
+        if let Err(why) = limits::entries(&field, ca_certificate_refs.len(), 1..=16) {
+            outcome.unsupported = Some(why);
             return outcome;
         }
         let Combined { bundle, faults } =
@@ -163,7 +163,7 @@ impl PortValidation {
         outcome.bundle = bundle;
         outcome.faults = faults
             .into_iter()
-            .map(|(reason, why)| (reason, format!("{at}.validation.{why}")))
+            .map(|(reason, why)| (reason, format!("{at}.{why}")))
             .collect();
         outcome
     }

@@ -1,0 +1,154 @@
+//! The bootstrap, which Envoy starts with: paths of its files, its admin socket, its limits.
+//!
+//! Nothing here can change without a restart, so nothing of a snapshot is here.
+
+mod overload;
+pub(crate) mod static_bootstrap;
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::config::bootstrap::v3::{
+    Admin, Bootstrap, LayeredRuntime, RuntimeLayer,
+    bootstrap::DynamicResources,
+    runtime_layer::{LayerSpecifier, RtdsLayer},
+};
+use envoy_types::pb::envoy::config::core::v3::{Address, Node, Pipe, address};
+use envoy_types::pb::envoy::config::metrics::v3::{StatsConfig, StatsMatcher, stats_matcher};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    ListStringMatcher, string_matcher::MatchPattern,
+};
+use envoy_types::pb::google::protobuf::{Struct, Value, value};
+use prost::Message as _;
+
+use crate::clusters::shares::LAYER;
+use crate::context::RenderOptions;
+use crate::layout::XdsLayout;
+use crate::{config_sources, wrappers};
+
+/// Instructions of one expression, by RE2's own measure: more than all origins of a route or its longest prefix take.
+const MOST_OF_RE2: f64 = 20_000.0;
+
+/// Returns the bootstrap of an Envoy that reads everything else from files. Write it as `.pb`.
+pub fn bootstrap(options: &RenderOptions) -> Bytes {
+    let RenderOptions {
+        addresses: _,
+        port_map: _,
+        subscription_budget: _,
+        endpoints: _,
+        limits,
+        layout,
+        admin_socket,
+        trusted_hops: _,
+        system_ca: _,
+    } = options;
+    Bootstrap {
+        node: Some(node()),
+        admin: Some(Admin {
+            address: Some(Address {
+                address: Some(address::Address::Pipe(Pipe {
+                    path: admin_socket.to_string_lossy().into_owned(),
+                    mode: 0o660,
+                })),
+            }),
+            // The agent must get through when clients no longer do.
+            ignore_global_conn_limit: true,
+            ..Default::default()
+        }),
+        dynamic_resources: Some(DynamicResources {
+            lds_config: Some(config_sources::file(&layout.lds())),
+            cds_config: Some(config_sources::file(&layout.cds())),
+            ..Default::default()
+        }),
+        layered_runtime: Some(LayeredRuntime {
+            layers: vec![settings(), shares(layout)],
+        }),
+        stats_config: Some(statistics()),
+        overload_manager: Some(overload::manager(limits)),
+        ..Default::default()
+    }
+    .encode_to_vec()
+    .into()
+}
+
+/// Envoy wants one; nobody reads it.
+fn node() -> Node {
+    Node {
+        id: "sesame".to_owned(),
+        cluster: "sesame".to_owned(),
+        ..Default::default()
+    }
+}
+
+/// Returns the runtime that holds wherever a configuration is judged.
+fn runtime() -> LayeredRuntime {
+    LayeredRuntime {
+        layers: vec![settings()],
+    }
+}
+
+/// Follows the file of the shares.
+fn shares(layout: &XdsLayout) -> RuntimeLayer {
+    RuntimeLayer {
+        name: LAYER.to_owned(),
+        layer_specifier: Some(LayerSpecifier::RtdsLayer(RtdsLayer {
+            name: LAYER.to_owned(),
+            rtds_config: Some(config_sources::file(&layout.rtds())),
+        })),
+    }
+}
+
+/// A layer with one key: prost writes more than one in random order.
+fn settings() -> RuntimeLayer {
+    // What is rendered is bounded already, by a measure that never counts less than RE2 does. This is for what it has
+    // overlooked, and above it all: a larger expression costs the whole route table. Envoy's own limit of 100 refuses
+    // ordinary ones.
+    let fields = HashMap::from([(
+        "re2.max_program_size.error_level".to_owned(),
+        Value {
+            kind: Some(value::Kind::NumberValue(MOST_OF_RE2)),
+        },
+    )]);
+    RuntimeLayer {
+        name: "sesame".to_owned(),
+        layer_specifier: Some(LayerSpecifier::StaticLayer(Struct { fields })),
+    }
+}
+
+/// Few statistics, whatever the number of clusters: what the agent needs to verify an update, and what
+/// says how the host is. Everything of a single cluster but its version is left out, because five thousand
+/// clusters of a hundred series each are more than Envoy's own memory.
+fn statistics() -> StatsConfig {
+    let patterns = [
+        // Proof of an update.
+        MatchPattern::Suffix(".version_text".to_owned()),
+        MatchPattern::Suffix(".update_rejected".to_owned()),
+        // Not of clusters: Envoy has it even for those that are not updated, one series each.
+        MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
+        MatchPattern::Prefix("listener_manager.".to_owned()),
+        MatchPattern::Prefix("cluster_manager.".to_owned()),
+        // The host.
+        MatchPattern::Prefix("server.".to_owned()),
+        MatchPattern::Prefix("overload.".to_owned()),
+        MatchPattern::Prefix("runtime.".to_owned()),
+        // Traffic, by port; of all workers together.
+        MatchPattern::SafeRegex(wrappers::regex(
+            r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
+        )),
+        MatchPattern::SafeRegex(wrappers::regex(
+            r"(http|tcp)\.[^.]+\.downstream_(rq_([1-5]xx|total|active|time|timeout)|cx_(total|active|[rt]x_bytes_total))",
+        )),
+        MatchPattern::SafeRegex(wrappers::regex(
+            r"udp\.[^.]+\.downstream_(sess_(total|active)|sess_[rt]x_(datagrams|bytes))",
+        )),
+    ];
+    let list = ListStringMatcher {
+        patterns: patterns.map(wrappers::string).to_vec(),
+    };
+    StatsConfig {
+        stats_matcher: Some(StatsMatcher {
+            stats_matcher: Some(stats_matcher::StatsMatcher::InclusionList(list)),
+        }),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,147 @@
+//! The same configuration without files, for `envoy --mode validate`, which reads none of them.
+//!
+//! Works on any subset of what was rendered, so that a culprit can be looked for by halves. Keys are
+//! inline: the caller writes the file 0600.
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
+use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_connection_manager::RouteSpecifier,
+};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CommonTlsContext, DownstreamTlsContext, Secret, UpstreamTlsContext,
+    common_tls_context::ValidationContextType,
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+use prost::{DecodeError, Message, Name};
+
+use crate::rendered::{Rendered, Resource, find};
+
+/// Returns the rendered resources as one static bootstrap. Fails only on bytes that `render` did not write.
+pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
+    let Rendered {
+        listeners,
+        route_tables,
+        clusters,
+        endpoints,
+        secrets,
+        // The binary does not need to know how much there is of anything to judge what uses it.
+        shares: _,
+        problems: _,
+    } = rendered;
+    let listeners = listeners.iter().map(|it| listener(it, route_tables));
+    let clusters = clusters.iter().map(|it| cluster(it, endpoints));
+    let secrets = secrets.iter().map(|it| Secret::decode(&*it.bytes));
+    let bootstrap = Bootstrap {
+        node: Some(super::node()),
+        layered_runtime: Some(super::runtime()),
+        static_resources: Some(StaticResources {
+            listeners: listeners.collect::<Result<_, _>>()?,
+            clusters: clusters.collect::<Result<_, _>>()?,
+            secrets: secrets.collect::<Result<_, _>>()?,
+        }),
+        ..Default::default()
+    };
+    Ok(bootstrap.encode_to_vec().into())
+}
+
+/// Returns a listener with its route tables inline.
+fn listener(resource: &Resource, tables: &[Resource]) -> Result<Listener, DecodeError> {
+    let mut listener = Listener::decode(&*resource.bytes)?;
+    for chain in &mut listener.filter_chains {
+        for filter in &mut chain.filters {
+            if let Some(filter::ConfigType::TypedConfig(config)) = &mut filter.config_type {
+                change(config, |manager: &mut HttpConnectionManager| {
+                    let Some(RouteSpecifier::Rds(rds)) = &manager.route_specifier else {
+                        return Ok(());
+                    };
+                    let name = rds.route_config_name.as_str();
+                    // Not among this subset: a table without routes takes its place.
+                    let table = match find(tables, name) {
+                        Some(table) => RouteConfiguration::decode(&*table.bytes)?,
+                        None => RouteConfiguration {
+                            name: name.to_owned(),
+                            ..Default::default()
+                        },
+                    };
+                    manager.route_specifier = Some(RouteSpecifier::RouteConfig(table));
+                    Ok(())
+                })?;
+            }
+        }
+        static_secrets(chain.transport_socket.as_mut())?;
+    }
+    Ok(listener)
+}
+
+/// Returns a cluster with its endpoints inline.
+fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, DecodeError> {
+    let mut cluster = Cluster::decode(&*resource.bytes)?;
+    if let Some(eds) = cluster.eds_cluster_config.take() {
+        let mut assignment = match find(endpoints, &eds.service_name) {
+            Some(resource) => ClusterLoadAssignment::decode(&*resource.bytes)?,
+            None => ClusterLoadAssignment::default(),
+        };
+        assignment.cluster_name.clone_from(&cluster.name);
+        cluster.load_assignment = Some(assignment);
+        cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
+            cluster::DiscoveryType::Static.into(),
+        ));
+    }
+    static_secrets(cluster.transport_socket.as_mut())?;
+    Ok(cluster)
+}
+
+/// Takes the files out of a TLS context: a secret without a source is a static one.
+fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeError> {
+    let Some(transport_socket::ConfigType::TypedConfig(config)) =
+        socket.and_then(|socket| socket.config_type.as_mut())
+    else {
+        return Ok(());
+    };
+    let without_files = |context: &mut Option<CommonTlsContext>| {
+        let Some(context) = context else {
+            return Ok(());
+        };
+        for secret in &mut context.tls_certificate_sds_secret_configs {
+            secret.sds_config = None;
+        }
+        let validation = match &mut context.validation_context_type {
+            Some(ValidationContextType::ValidationContextSdsSecretConfig(secret)) => Some(secret),
+            Some(ValidationContextType::CombinedValidationContext(combined)) => {
+                combined.validation_context_sds_secret_config.as_mut()
+            }
+            _ => None,
+        };
+        if let Some(secret) = validation {
+            secret.sds_config = None;
+        }
+        Ok(())
+    };
+    change(config, |tls: &mut DownstreamTlsContext| {
+        without_files(&mut tls.common_tls_context)
+    })?;
+    change(config, |tls: &mut UpstreamTlsContext| {
+        without_files(&mut tls.common_tls_context)
+    })
+}
+
+/// Changes the message inside if it is of this type.
+fn change<M: Message + Name + Default>(
+    config: &mut Any,
+    change: impl FnOnce(&mut M) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    if config.type_url != M::type_url() {
+        return Ok(());
+    }
+    let mut message = M::decode(config.value.as_slice())?;
+    change(&mut message)?;
+    *config = pack_any(message);
+    Ok(())
+}

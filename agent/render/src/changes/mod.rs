@@ -1,0 +1,99 @@
+//! Rendering of a change: what it leaves alone is taken over from the rendering before, and shared with it.
+//!
+//! It must never give another outcome than a whole rendering would; where that is not certain, it gives none.
+
+mod route_table_patch;
+
+use std::sync::Arc;
+
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{Backend, EndpointSet, Snapshot};
+
+use crate::budget::Subscriptions;
+use crate::clusters::{self, endpoints};
+use crate::context::{RenderContext, RenderOptions};
+use crate::rendered::{Problems, Rendered, Resource};
+use crate::tls::secrets;
+
+/// Takes over everything but route tables, and of those the virtual hosts that are the same, of a Gateway that differs
+/// from the rendered one in nothing else. None where more might differ for it; otherwise the outcome is that of
+/// [`render`](crate::render).
+pub fn routes_after(
+    rendered: &Rendered,
+    before: &EncodedSnapshot,
+    now: &EncodedSnapshot,
+    options: &RenderOptions,
+) -> Option<Rendered> {
+    // With problems something was left out, and a route may look different for it.
+    if !rendered.problems.is_empty() {
+        return None;
+    }
+    let context = RenderContext {
+        options,
+        edge: now.edge(),
+        subscriptions: Subscriptions::default(),
+        secrets: &[],
+        clusters: &rendered.clusters,
+        route_tables: &[],
+    };
+    let (before, now) = (before.route_tables()?, now.route_tables()?);
+    Some(Rendered {
+        route_tables: route_table_patch::render(&rendered.route_tables, &before, &now, &context)?,
+        ..rendered.clone()
+    })
+}
+
+/// Takes over everything but what says endpoints that are not as they were `before`, of a snapshot that differs from the
+/// rendered one in nothing else. Its route tables are not looked at. None where more might differ for it; otherwise the
+/// outcome is that of [`render`](crate::render).
+pub fn endpoints_after(
+    rendered: &Rendered,
+    before: &[EndpointSet],
+    snapshot: &Snapshot,
+    keys: &[KeyPair],
+    options: &RenderOptions,
+) -> Option<Rendered> {
+    // With problems something was left out, and something else may look different for it.
+    if !rendered.problems.is_empty() {
+        return None;
+    }
+    let mut problems = Problems::default();
+    let secrets = secrets::render(&snapshot.keys, keys, &snapshot.trust_bundles, &mut problems);
+    let mut context = RenderContext::new(snapshot, &secrets, options);
+    endpoints::check(&snapshot.endpoints, &options.endpoints, &mut problems);
+    let (before, now) = (
+        endpoints::sets(before),
+        endpoints::sets(&snapshot.endpoints),
+    );
+    let changed = |backend: &&Backend| {
+        let set = backend.endpoints.as_str();
+        before.get(set) != now.get(set)
+    };
+    let changed: Vec<&Backend> = snapshot.backends.iter().filter(changed).collect();
+    let clusters = clusters::render(&changed, &now, &context, &mut problems);
+    context.clusters = &clusters;
+    let endpoints = endpoints::render(&changed, &now, &context);
+    if !problems.is_empty() {
+        return None;
+    }
+    Some(Rendered {
+        endpoints: replaced(&rendered.endpoints, endpoints)?,
+        clusters: replaced(&rendered.clusters, clusters)?,
+        ..rendered.clone()
+    })
+}
+
+/// Returns a list by name with these in the places of those of their names; none if one is not among them. A list that
+/// does not change is shared.
+fn replaced(list: &Arc<[Resource]>, others: Vec<Resource>) -> Option<Arc<[Resource]>> {
+    let mut list = Arc::clone(list);
+    for other in others {
+        let place = list.binary_search_by(|known| known.name.cmp(&other.name));
+        let place = place.ok()?;
+        if *list.get(place)? != other {
+            *Arc::make_mut(&mut list).get_mut(place)? = other;
+        }
+    }
+    Some(list)
+}

@@ -1,0 +1,86 @@
+//! Route tables in which most virtual hosts have not changed: those are taken over as they were rendered.
+//!
+//! A table of thousands changes by a host or two, and decoding and rendering the rest would be most of the work. So
+//! virtual hosts are compared as they are encoded. It must never guess: where anything is not as expected there is no
+//! outcome, and the caller renders the whole.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use prost::Message as _;
+use sesame_proto::encoded::EncodedTable;
+use sesame_proto::schema::VirtualHost;
+use sesame_proto::wire::{append, contents};
+
+use crate::context::RenderContext;
+use crate::http::route_tables::{self, VIRTUAL_HOSTS, check_domain};
+use crate::rendered::{Problems, Resource};
+
+/// Renders the tables of `new`, given those that were rendered of `old` without a problem.
+pub(super) fn render(
+    rendered: &[Resource],
+    old: &[EncodedTable<'_>],
+    new: &[EncodedTable<'_>],
+    context: &RenderContext<'_>,
+) -> Option<Arc<[Resource]>> {
+    if old.len() != rendered.len() || old.len() != new.len() {
+        return None;
+    }
+    let tables = old.iter().zip(new).zip(rendered);
+    let table = |((old, new), rendered): ((&EncodedTable<'_>, &EncodedTable<'_>), &Resource)| {
+        if old.name != new.name || old.name != rendered.name {
+            None
+        } else if old.hosts == new.hosts {
+            Some(rendered.clone())
+        } else {
+            let bytes = table(rendered, old, new, context)?.into();
+            let name = rendered.name.clone();
+            Some(Resource { name, bytes })
+        }
+    };
+    tables.map(table).collect()
+}
+
+fn table(
+    rendered: &Resource,
+    old: &EncodedTable<'_>,
+    new: &EncodedTable<'_>,
+    context: &RenderContext<'_>,
+) -> Option<Vec<u8>> {
+    let mut bytes = route_tables::head(new.name);
+    let hosts = rendered.bytes.strip_prefix(bytes.as_slice())?;
+    let kept = contents(hosts, VIRTUAL_HOSTS)?;
+    if kept.len() != old.hosts.len() {
+        return None;
+    }
+    // Most changes leave all domains in their places, where they were found good.
+    let in_place = old.domains().eq(new.domains());
+    let places: HashMap<&str, usize> = if in_place {
+        HashMap::new()
+    } else {
+        old.domains().zip(0..).collect()
+    };
+    // With room for a host that grows: growing the whole would copy it again.
+    bytes.reserve(rendered.bytes.len() + rendered.bytes.len() / 64);
+    let mut seen = BTreeSet::new();
+    let mut problems = Problems::default();
+    let mut host = Vec::new();
+    for (place, new) in new.hosts.iter().enumerate() {
+        let place = if in_place {
+            Some(place)
+        } else {
+            check_domain(new.domain, &mut seen).ok()?;
+            places.get(new.domain).copied()
+        };
+        match place.and_then(|place| Some((old.hosts.get(place)?, kept.get(place)?))) {
+            Some((old, kept)) if old == new => append(VIRTUAL_HOSTS, kept, &mut bytes),
+            _ => {
+                host.clear();
+                let virtual_host = VirtualHost::decode(new.bytes).ok()?;
+                route_tables::render_host(&virtual_host, context, &mut problems, &mut host);
+                append(VIRTUAL_HOSTS, &host, &mut bytes);
+            }
+        }
+    }
+    problems.is_empty().then_some(bytes)
+}

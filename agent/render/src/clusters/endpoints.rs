@@ -1,0 +1,215 @@
+//! Endpoint sets: an EDS file each, or inline in their cluster.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use envoy_types::pb::envoy::config::core::v3::socket_address::Protocol;
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint as EnvoyEndpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint,
+};
+use prost::Message as _;
+use sesame_proto::addresses::{self, Refused};
+use sesame_proto::schema::{AppProtocol, Backend, Endpoint, EndpointSet};
+
+use crate::context::{EndpointRules, RenderContext};
+use crate::http::sessions;
+use crate::rendered::{Problems, Resource};
+use crate::wrappers;
+
+/// Endpoint sets by name.
+pub(crate) type Sets<'a> = BTreeMap<&'a str, &'a EndpointSet>;
+
+pub(crate) fn sets(endpoints: &[EndpointSet]) -> Sets<'_> {
+    endpoints.iter().map(|s| (s.name.as_str(), s)).collect()
+}
+
+/// Returns the endpoint sets of which at least one cluster reads a file, by name.
+pub(crate) fn render(
+    backends: &[&Backend],
+    sets: &Sets<'_>,
+    context: &RenderContext<'_>,
+) -> Vec<Resource> {
+    // By name, so that the clusters that share a set share its file.
+    let mut read: BTreeMap<&str, (&Backend, &[u8])> = BTreeMap::new();
+    for backend in backends.iter().filter(|b| {
+        context.subscriptions.endpoints.contains(b.name.as_str()) && context.has_cluster(&b.name)
+    }) {
+        let (last, session_key) = read
+            .entry(backend.endpoints.as_str())
+            .or_insert((backend, &[]));
+        *last = backend;
+        if !backend.session_key.is_empty() {
+            *session_key = &backend.session_key;
+        }
+    }
+    let rules = &context.options.endpoints;
+    read.into_iter()
+        .map(|(name, (backend, session_key))| {
+            let set = sets.get(name).copied();
+            let assignment = assignment(name, set, backend.protocol(), session_key, rules);
+            Resource {
+                name: name.to_owned(),
+                bytes: assignment.encode_to_vec().into(),
+            }
+        })
+        .collect()
+}
+
+/// Notes the endpoints that are left out: those that are none, for which Envoy would refuse the whole set, and those that no
+/// request may go to.
+pub(crate) fn check(endpoints: &[EndpointSet], rules: &EndpointRules, problems: &mut Problems) {
+    for EndpointSet { name, endpoints } in endpoints {
+        let mut refused = endpoints
+            .iter()
+            .filter_map(|endpoint| socket(endpoint, rules).err());
+        let Some(first) = refused.next() else {
+            continue;
+        };
+        let what = match refused.count() {
+            0 => format!("{first}; it is left out"),
+            more => format!("{first}; it and {more} more are left out"),
+        };
+        problems.add(name, what);
+    }
+}
+
+fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), String> {
+    let Endpoint { address, port } = endpoint;
+    let number = u16::try_from(*port).ok().filter(|number| *number > 0);
+    let number =
+        number.ok_or_else(|| format!("endpoint {address:?}: port {port} is not 1 to 65535"))?;
+    let Ok(ip) = address.parse::<IpAddr>() else {
+        return Err(format!("endpoint {address:?} is not an IP address"));
+    };
+    if rules.local {
+        return Ok((ip, *port));
+    }
+    if let Some(Refused { network, what, .. }) = addresses::refused(ip) {
+        return Err(format!(
+            "endpoint {ip} is refused: {what} ({network}); --allow-local-endpoints allows it"
+        ));
+    }
+    if rules
+        .own
+        .contains(&SocketAddr::new(ip.to_canonical(), number))
+    {
+        return Err(format!(
+            "endpoint {ip} port {port} is refused: this host itself listens there, so requests would go round"
+        ));
+    }
+    Ok((ip, *port))
+}
+
+/// Returns a set in Envoy's words; without endpoints where the snapshot has none. Each endpoint says what stands for it in
+/// sessions, unless the key is empty.
+pub(super) fn assignment(
+    name: &str,
+    set: Option<&EndpointSet>,
+    protocol: AppProtocol,
+    session_key: &[u8],
+    rules: &EndpointRules,
+) -> ClusterLoadAssignment {
+    let protocol = match protocol {
+        AppProtocol::UdpDatagrams => Protocol::Udp,
+        AppProtocol::Http1
+        | AppProtocol::Http2
+        | AppProtocol::Websocket
+        | AppProtocol::TcpBytes => Protocol::Tcp,
+    };
+    let lb_endpoints: Vec<_> = set
+        .into_iter()
+        .flat_map(|set| &set.endpoints)
+        .filter_map(|endpoint| socket(endpoint, rules).ok())
+        .map(|(address, port)| LbEndpoint {
+            host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(EnvoyEndpoint {
+                address: Some(wrappers::socket(address, port, protocol)),
+                ..Default::default()
+            })),
+            metadata: (!session_key.is_empty())
+                .then(|| sessions::metadata(session_key, address, port)),
+            ..Default::default()
+        })
+        .collect();
+    ClusterLoadAssignment {
+        cluster_name: name.to_owned(),
+        endpoints: if lb_endpoints.is_empty() {
+            Vec::new()
+        } else {
+            vec![LocalityLbEndpoints {
+                lb_endpoints,
+                ..Default::default()
+            }]
+        },
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn set(endpoints: &[(&str, u32)]) -> EndpointSet {
+        EndpointSet {
+            name: "Service/default/web/80".to_owned(),
+            endpoints: endpoints
+                .iter()
+                .map(|(address, port)| Endpoint {
+                    address: (*address).to_owned(),
+                    port: *port,
+                })
+                .collect(),
+        }
+    }
+
+    /// Returns the number of endpoints that are served of a set, and the problems.
+    fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
+        let mut problems = Problems::default();
+        check(std::slice::from_ref(set), rules, &mut problems);
+        let assignment = assignment(&set.name, Some(set), AppProtocol::Http1, &[], rules);
+        let served = assignment.endpoints.iter().map(|l| l.lb_endpoints.len());
+        let problems = problems.distinct();
+        let said = problems.iter().map(ToString::to_string).collect();
+        (served.sum(), said)
+    }
+
+    #[test]
+    fn a_snapshot_sends_nobody_to_the_host_itself_and_its_other_endpoints_go_on() {
+        let own = "192.0.2.7:8080".parse().unwrap();
+        let rules = EndpointRules {
+            own: BTreeSet::from([own]),
+            ..EndpointRules::default()
+        };
+        let hostile = set(&[
+            ("127.0.0.1", 9901),
+            ("169.254.169.254", 80),
+            ("64:ff9b::a9fe:a9fe", 80),
+            ("192.0.2.7", 8080),
+            ("::ffff:192.0.2.7", 8080),
+            ("localhost", 80),
+            ("192.0.2.8", 0),
+            ("192.0.2.7", 8081),
+            ("192.0.2.8", 8080),
+        ]);
+        let (count, said) = served(&hostile, &rules);
+        assert_eq!(count, 2);
+        assert_eq!(
+            said,
+            [
+                "Service/default/web/80: endpoint 127.0.0.1 is refused: loopback (127.0.0.0/8); \
+              --allow-local-endpoints allows it; it and 6 more are left out"
+            ]
+        );
+        let (count, said) = served(&set(&[("192.0.2.7", 8080)]), &rules);
+        assert_eq!(count, 0);
+        assert!(said[0].contains("requests would go round"), "{said:?}");
+
+        let allowed = EndpointRules {
+            local: true,
+            ..rules
+        };
+        let (count, said) = served(&hostile, &allowed);
+        assert_eq!((count, said.len()), (7, 1), "{said:?}");
+    }
+}

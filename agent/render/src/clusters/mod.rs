@@ -1,0 +1,173 @@
+//! One cluster for each backend.
+//!
+//! A backend that cannot be reached as the snapshot says (a trust bundle that is missing, no name to
+//! verify) has no cluster at all: its share of requests is refused, never sent unverified.
+
+pub(crate) mod endpoints;
+pub(crate) mod shares;
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::cluster::v3::{
+    CircuitBreakers, Cluster, UpstreamConnectionOptions, circuit_breakers::Thresholds, cluster,
+};
+use envoy_types::pb::envoy::config::core::v3::{Http2ProtocolOptions, TcpKeepalive};
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
+    HttpProtocolOptions,
+    http_protocol_options::{
+        ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
+    },
+};
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+use prost::Message as _;
+use sesame_proto::schema::{AppProtocol, Backend};
+
+use self::endpoints::Sets;
+use crate::context::RenderContext;
+use crate::http::sessions;
+use crate::limits::{CONNECTION_BUFFER, Limits};
+use crate::rendered::{Problems, Resource, by_name};
+use crate::{config_sources, tls, wrappers};
+
+/// Seconds that a connection to an endpoint may take to open.
+const CONNECT_TIMEOUT: u32 = 5;
+/// Envoy's default of 1,024 requests a cluster turns into 503 under load. Those that wait are limited by the heap, and
+/// connections by the backend's share (`shares`); until that is read, by Envoy's default.
+const MOST_IN_FLIGHT: u32 = 100_000;
+/// Envoy's default of 3 retries at once turns a rolling restart into errors.
+const MOST_RETRIES: u32 = 1_024;
+
+/// Returns the clusters of backends, by name.
+pub(crate) fn render(
+    backends: &[&Backend],
+    sets: &Sets<'_>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
+) -> Vec<Resource> {
+    let mut clusters = Vec::with_capacity(backends.len());
+    for backend in backends {
+        let cluster = cluster(backend, sets, context);
+        let refused = "its share of requests is refused";
+        let Some(cluster) = problems.value(&backend.name, cluster, refused) else {
+            continue;
+        };
+        if !backend.session_key.is_empty() {
+            clusters.extend(sessions::clusters(&cluster).map(encode));
+        }
+        clusters.push(encode(cluster));
+    }
+    by_name(clusters, problems)
+}
+
+fn encode(cluster: Cluster) -> Resource {
+    Resource {
+        bytes: cluster.encode_to_vec().into(),
+        name: cluster.name,
+    }
+}
+
+fn cluster(
+    backend: &Backend,
+    sets: &Sets<'_>,
+    context: &RenderContext<'_>,
+) -> Result<Cluster, String> {
+    let Backend {
+        name,
+        endpoints,
+        protocol: _,
+        tls: backend_tls,
+        session_key,
+    } = backend;
+    let protocol = backend.protocol();
+    if name.is_empty() {
+        return Err("a backend has no name".to_owned());
+    }
+    let transport_socket = backend_tls
+        .as_ref()
+        .map(|tls| tls::upstream(tls, protocol, context))
+        .transpose()?;
+    let mut cluster = Cluster {
+        name: name.clone(),
+        connect_timeout: wrappers::seconds(CONNECT_TIMEOUT),
+        per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
+        circuit_breakers: Some(circuit_breakers(&context.options.limits)),
+        typed_extension_protocol_options: http_options(protocol),
+        transport_socket,
+        ..Default::default()
+    };
+    if protocol != AppProtocol::UdpDatagrams {
+        cluster.upstream_connection_options = Some(keepalive());
+    }
+    // The lists are ordered, but a snapshot from elsewhere may name an endpoint set that it lacks: that is
+    // a backend without endpoints (503), not an error.
+    if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
+        cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
+            cluster::DiscoveryType::Eds.into(),
+        ));
+        cluster.eds_cluster_config = Some(cluster::EdsClusterConfig {
+            eds_config: Some(config_sources::file(&context.options.layout.eds(endpoints))),
+            service_name: endpoints.clone(),
+        });
+    } else {
+        let set = sets.get(endpoints.as_str()).copied();
+        // STATIC is the type where none is named.
+        cluster.load_assignment = Some(endpoints::assignment(
+            name,
+            set,
+            protocol,
+            session_key,
+            &context.options.endpoints,
+        ));
+    }
+    Ok(cluster)
+}
+
+/// HTTP/1.1 is what Envoy speaks where nothing is said.
+fn http_options(protocol: AppProtocol) -> HashMap<String, Any> {
+    match protocol {
+        AppProtocol::Http2 => {
+            let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
+            let explicit = ExplicitHttpConfig {
+                protocol_config: Some(http2),
+            };
+            let options = HttpProtocolOptions {
+                upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
+                    explicit,
+                )),
+                ..Default::default()
+            };
+            let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+            // The only entry: prost writes more than one in random order.
+            HashMap::from([(name.to_owned(), pack_any(options))])
+        }
+        AppProtocol::Http1
+        | AppProtocol::Websocket
+        | AppProtocol::TcpBytes
+        | AppProtocol::UdpDatagrams => HashMap::new(),
+    }
+}
+
+fn circuit_breakers(limits: &Limits) -> CircuitBreakers {
+    CircuitBreakers {
+        thresholds: vec![Thresholds {
+            max_pending_requests: wrappers::uint32(limits.waiting()),
+            max_requests: wrappers::uint32(MOST_IN_FLIGHT),
+            max_retries: wrappers::uint32(MOST_RETRIES),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+/// Finds endpoints that vanished without a word (a node that lost power) within about 90 s.
+fn keepalive() -> UpstreamConnectionOptions {
+    UpstreamConnectionOptions {
+        tcp_keepalive: Some(TcpKeepalive {
+            keepalive_probes: wrappers::uint32(3),
+            keepalive_time: wrappers::uint32(60),
+            keepalive_interval: wrappers::uint32(10),
+        }),
+        ..Default::default()
+    }
+}

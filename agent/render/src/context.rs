@@ -1,0 +1,83 @@
+//! The host's options, and the context of a rendering: the facts that one translator may know of the others' work.
+//!
+//! It must never translate anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use sesame_proto::schema::{Edge, Snapshot};
+
+use crate::budget::{self, Subscriptions};
+use crate::layout::XdsLayout;
+use crate::limits::Limits;
+use crate::rendered::{Resource, find};
+
+/// Options that the host decides, beside the snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderOptions {
+    /// The addresses to listen on, each listener on all of them.
+    pub addresses: Vec<IpAddr>,
+    /// Outside port → port to bind; identity where absent.
+    pub port_map: BTreeMap<u32, u32>,
+    /// Number of file subscriptions (inotify instances) that Envoy may open in all.
+    pub subscription_budget: usize,
+    /// Limits of all that it may use.
+    pub limits: Limits,
+    /// The files that Envoy watches; paths as Envoy sees them.
+    pub layout: XdsLayout,
+    /// The admin socket.
+    pub admin_socket: PathBuf,
+    /// Number of proxies before Envoy whose forwarding headers it trusts.
+    pub trusted_hops: u32,
+    /// The system's certificate authorities, one PEM file; a path as Envoy sees it.
+    pub system_ca: PathBuf,
+    /// Rules that say which endpoints are served.
+    pub endpoints: EndpointRules,
+}
+
+/// Rules that say which endpoints this host serves. A snapshot's word is not taken for it: who may write an endpoint shard
+/// could send requests to the host itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointRules {
+    /// Addresses of the host itself, of its link and of its cloud's metadata, too.
+    pub local: bool,
+    /// Sockets on which Envoy and the agent listen: requests would go round.
+    pub own: BTreeSet<SocketAddr>,
+}
+
+/// The parts of the snapshot that any translator may ask about, as far as they are rendered. Lists are by name.
+pub(crate) struct RenderContext<'a> {
+    pub(crate) options: &'a RenderOptions,
+    /// The settings for clients.
+    pub(crate) edge: Edge,
+    pub(crate) subscriptions: Subscriptions<'a>,
+    /// The key pairs and trust bundles, also those that are to be inline.
+    pub(crate) secrets: &'a [Resource],
+    pub(crate) clusters: &'a [Resource],
+    /// The route tables, also those that are to be inline.
+    pub(crate) route_tables: &'a [Resource],
+}
+
+impl<'a> RenderContext<'a> {
+    /// Makes a context in which nothing is rendered but secrets.
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        secrets: &'a [Resource],
+        options: &'a RenderOptions,
+    ) -> Self {
+        let budget = options.subscription_budget;
+        Self {
+            options,
+            edge: snapshot.edge.unwrap_or_default(),
+            subscriptions: budget::plan(&snapshot.ports, &snapshot.backends, secrets, budget),
+            secrets,
+            clusters: &[],
+            route_tables: &[],
+        }
+    }
+
+    pub(crate) fn has_cluster(&self, name: &str) -> bool {
+        find(self.clusters, name).is_some()
+    }
+}

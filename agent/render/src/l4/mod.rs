@@ -1,0 +1,64 @@
+//! Routes of connections.
+
+pub(crate) mod udp;
+pub(crate) mod weights;
+
+use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy,
+    tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
+};
+use envoy_types::util::pack_any;
+use sesame_proto::schema::L4Route;
+
+use self::weights::REFUSED_CLUSTER;
+use crate::context::RenderContext;
+use crate::rendered::Problems;
+
+/// Sends connections to the route's backends; closes them without a route.
+pub(crate) fn tcp_proxy(
+    protocol: &str,
+    port: u32,
+    route: Option<&L4Route>,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
+) -> Filter {
+    let shares = route.map_or_else(Vec::new, |route| {
+        weights::shares(&route.name, &route.backends, context, problems)
+    });
+    let specifier = match shares.as_slice() {
+        [] => ClusterSpecifier::Cluster(REFUSED_CLUSTER.to_owned()),
+        [only] => ClusterSpecifier::Cluster(only.cluster.to_owned()),
+        several => ClusterSpecifier::WeightedClusters(WeightedCluster {
+            clusters: several
+                .iter()
+                .map(|share| ClusterWeight {
+                    name: share.cluster.to_owned(),
+                    weight: share.weight,
+                    ..Default::default()
+                })
+                .collect(),
+        }),
+    };
+    filter(protocol, port, specifier)
+}
+
+/// Closes every connection.
+pub(crate) fn refuse(protocol: &str, port: u32) -> Filter {
+    filter(
+        protocol,
+        port,
+        ClusterSpecifier::Cluster(REFUSED_CLUSTER.to_owned()),
+    )
+}
+
+fn filter(protocol: &str, port: u32, specifier: ClusterSpecifier) -> Filter {
+    Filter {
+        name: "envoy.filters.network.tcp_proxy".to_owned(),
+        config_type: Some(filter::ConfigType::TypedConfig(pack_any(TcpProxy {
+            stat_prefix: format!("{protocol}-{port}"),
+            cluster_specifier: Some(specifier),
+            ..Default::default()
+        }))),
+    }
+}

@@ -1,0 +1,122 @@
+//! Routes of datagrams.
+//!
+//! A session is a client's address and port. Envoy's UDP proxy knows no weights, so a session is given its
+//! share by a hash of the client's port: sessions of one client spread as weighted, and each stays where it is. A
+//! client that always sends from the same port always has the same share.
+
+use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
+    Route, UdpProxyConfig, udp_proxy_config::RouteSpecifier,
+};
+use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::SourcePortInput;
+use envoy_types::pb::envoy::extensions::matching::input_matchers::consistent_hashing::v3::ConsistentHashing;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig;
+use envoy_types::pb::xds::r#type::matcher::v3::{
+    Matcher,
+    matcher::{
+        MatcherList, MatcherType, OnMatch,
+        matcher_list::{
+            FieldMatcher, Predicate,
+            predicate::{
+                MatchType, SinglePredicate, single_predicate::Matcher as PredicateMatcher,
+            },
+        },
+        on_match,
+    },
+};
+use envoy_types::util::pack_any;
+use prost::{Message, Name};
+use sesame_proto::schema::Port;
+
+use super::weights::{self, REFUSED_CLUSTER, Share};
+use crate::context::RenderContext;
+use crate::rendered::Problems;
+use crate::wrappers;
+
+/// Milliseconds for which nothing of a session may move: each is a socket.
+const SESSION_MS: u64 = 30_000;
+
+/// Sends datagrams to the backends of the first route; drops them without one.
+pub(crate) fn proxy(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> Any {
+    let route = port.listeners.iter().find_map(|l| l.l4_routes.first());
+    let shares = route.map_or_else(Vec::new, |route| {
+        weights::shares(&route.name, &route.backends, context, problems)
+    });
+    pack_any(UdpProxyConfig {
+        stat_prefix: format!("udp-{}", port.port),
+        route_specifier: Some(to_shares(&shares)),
+        idle_timeout: wrappers::milliseconds(
+            context
+                .edge
+                .udp_session_timeout_ms
+                .unwrap_or(SESSION_MS)
+                .max(1),
+        ),
+        ..Default::default()
+    })
+}
+
+/// Envoy calls its matcher of datagrams a work in progress that its threat model does not cover. So it is used only
+/// where there are shares to choose from; the other way is deprecated, and covered.
+fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
+    #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
+    let cluster = RouteSpecifier::Cluster;
+    match shares {
+        [] => cluster(REFUSED_CLUSTER.to_owned()),
+        [only] => cluster(only.cluster.to_owned()),
+        [others @ .., last] => RouteSpecifier::Matcher(matcher(others, last)),
+    }
+}
+
+/// Returns a matcher by which the first backend takes the highest hashes, the next those below, and the last takes the rest.
+fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
+    let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
+    let mut threshold = modulo;
+    let matchers = others.iter().map(|share| {
+        threshold -= share.weight;
+        FieldMatcher {
+            predicate: Some(hash_is_at_least(threshold, modulo)),
+            on_match: Some(to(share.cluster)),
+        }
+    });
+    Matcher {
+        matcher_type: Some(MatcherType::MatcherList(MatcherList {
+            matchers: matchers.collect(),
+        })),
+        on_no_match: Some(Box::new(to(last.cluster))),
+    }
+}
+
+fn hash_is_at_least(threshold: u32, modulo: u32) -> Predicate {
+    Predicate {
+        match_type: Some(MatchType::SinglePredicate(SinglePredicate {
+            input: Some(extension("source_port", SourcePortInput::default())),
+            matcher: Some(PredicateMatcher::CustomMatch(extension(
+                "consistent_hashing",
+                ConsistentHashing {
+                    threshold,
+                    modulo,
+                    seed: 0,
+                },
+            ))),
+        })),
+    }
+}
+
+fn to(cluster: &str) -> OnMatch {
+    let cluster = cluster.to_owned();
+    OnMatch {
+        on_match: Some(on_match::OnMatch::Action(extension(
+            "route",
+            Route { cluster },
+        ))),
+        ..Default::default()
+    }
+}
+
+fn extension(name: &str, config: impl Message + Name) -> TypedExtensionConfig {
+    TypedExtensionConfig {
+        name: name.to_owned(),
+        typed_config: Some(pack_any(config)),
+    }
+}

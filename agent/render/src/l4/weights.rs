@@ -1,0 +1,57 @@
+//! Shares of traffic among backends.
+
+use sesame_proto::schema::WeightedBackend;
+
+use crate::context::RenderContext;
+use crate::rendered::Problems;
+
+/// The cluster that is never there. A share of requests sent to it is answered with 500, a share of
+/// connections is closed.
+pub const REFUSED_CLUSTER: &str = "refused";
+
+/// One backend's part.
+pub(crate) struct Share<'a> {
+    /// A cluster of the snapshot, or [`REFUSED_CLUSTER`].
+    pub(crate) cluster: &'a str,
+    /// At least 1.
+    pub(crate) weight: u32,
+    pub(crate) backend: &'a WeightedBackend,
+}
+
+/// Returns the backends of positive weight, in their order. Their sum fits 32 bits, as Envoy demands.
+pub(crate) fn shares<'a>(
+    object: &str,
+    backends: &'a [WeightedBackend],
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
+) -> Vec<Share<'a>> {
+    let total: u64 = backends.iter().map(|b| u64::from(b.weight)).sum();
+    let divisor = u32::try_from(total.div_ceil(u64::from(MAX_TOTAL_WEIGHT)))
+        .unwrap_or(u32::MAX)
+        .max(1);
+    let mut shares = Vec::with_capacity(backends.len());
+    for backend in backends.iter().filter(|b| b.weight > 0) {
+        let name = backend.backend.as_str();
+        let cluster = if context.has_cluster(name) {
+            name
+        } else {
+            if !name.is_empty() {
+                problems.add(
+                    object,
+                    format!("backend `{name}` has no cluster; its share is refused"),
+                );
+            }
+            REFUSED_CLUSTER
+        };
+        shares.push(Share {
+            cluster,
+            // Down, but never to nothing: a share that is asked for is seen.
+            weight: (backend.weight / divisor).max(1),
+            backend,
+        });
+    }
+    shares
+}
+
+/// Leaves room for shares that are rounded up to 1.
+const MAX_TOTAL_WEIGHT: u32 = u32::MAX / 2;

@@ -1,0 +1,230 @@
+//! Filter chains: the ways of a TCP port with a connection, by its server name.
+//!
+//! HTTP listeners of a port share one chain and one route table. Each HTTPS listener has its own, and each
+//! TLS route; a TLS listener's server names that no route of it has are refused, rather than left to a wider
+//! listener. A chain's name is the listener's, so that Envoy recognises it in an update and leaves its
+//! connections alone.
+
+use std::collections::BTreeSet;
+use std::slice;
+
+use envoy_types::pb::envoy::config::core::v3::TransportSocket;
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
+use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
+
+use crate::context::RenderContext;
+use crate::http::hcm::{self, Table};
+use crate::rendered::{Problems, find};
+use crate::{l4, tls, wrappers};
+
+/// Protocols that are offered to clients of HTTPS, best first.
+const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
+/// Milliseconds that a client has to agree on TLS: one who stops after the first message would stay for ever.
+const HANDSHAKE_MS: u64 = 10_000;
+
+pub(super) fn render(
+    port: &Port,
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
+) -> Vec<FilterChain> {
+    let Port {
+        transport: _,
+        port,
+        listeners,
+    } = port;
+    let mut chains = Chains::default();
+    for listener in listeners {
+        let added = chains.add(listener, *port, context, problems);
+        problems.value(&listener.name, added, "the listener is left out");
+    }
+    chains.finish()
+}
+
+/// Returns a route table that is there, in the place where it may be.
+fn usable<'t>(route_table: &'t str, context: &RenderContext<'t>) -> Result<Table<'t>, String> {
+    let table = find(context.route_tables, route_table)
+        .ok_or_else(|| format!("its route table `{route_table}` is not in the snapshot"))?;
+    Ok(
+        if context.subscriptions.route_tables.is_inline(route_table) {
+            Table::Inline(&table.bytes)
+        } else {
+            Table::File(route_table)
+        },
+    )
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ChainKind {
+    Plain,
+    Tls,
+}
+
+/// The chains of a port. Envoy refuses a whole listener for two chains that match alike, or share a name.
+#[derive(Default)]
+struct Chains {
+    ready: Vec<(ChainKind, FilterChain)>,
+    matched: BTreeSet<(ChainKind, String)>,
+}
+
+impl Chains {
+    /// Adds the chains of a listener.
+    fn add(
+        &mut self,
+        listener: &Listener,
+        port: u32,
+        context: &RenderContext<'_>,
+        problems: &mut Problems,
+    ) -> Result<(), String> {
+        let Listener {
+            name,
+            protocol: _,
+            hostname,
+            route_table,
+            tls,
+            l4_routes,
+        } = listener;
+        match listener.protocol() {
+            Protocol::Http => {
+                let table = usable(route_table, context)?;
+                // The table is shared by the port's HTTP listeners, which come and go without touching the chain.
+                if self.matched.insert((ChainKind::Plain, String::new())) {
+                    let chain = chain(route_table, hcm::render("http", port, table, context));
+                    self.ready.push((ChainKind::Plain, chain));
+                }
+                Ok(())
+            }
+            Protocol::Https => {
+                let tls = tls
+                    .as_ref()
+                    .ok_or("the listener is HTTPS but says nothing of TLS")?;
+                let table = usable(route_table, context)?;
+                let chain = chain(name, hcm::render("https", port, table, context));
+                let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
+                let chain = over_tls(chain, socket, context);
+                self.push(ChainKind::Tls, slice::from_ref(hostname), chain)
+            }
+            Protocol::Tls => {
+                let socket = tls
+                    .as_ref()
+                    .map(|tls| tls::downstream(tls, &[], context))
+                    .transpose()?;
+                for route in l4_routes {
+                    let proxy = l4::tcp_proxy("tls", port, Some(route), context, problems);
+                    let L4Route {
+                        name: of_route,
+                        hostnames,
+                        backends: _,
+                    } = route;
+                    let mut chain = chain(&format!("{name}/{of_route}"), proxy);
+                    if let Some(socket) = &socket {
+                        chain = over_tls(chain, socket.clone(), context);
+                    }
+                    let added = match hostnames.as_slice() {
+                        [] => self.push(ChainKind::Tls, slice::from_ref(hostname), chain),
+                        hostnames => self.push(ChainKind::Tls, hostnames, chain),
+                    };
+                    let consequence = format!("the route is left out of {name}");
+                    problems.value(of_route, added, &consequence);
+                }
+                let rest = (ChainKind::Tls, hostname.to_ascii_lowercase());
+                if self.matched.contains(&rest) {
+                    return Ok(());
+                }
+                let refused = chain(name, l4::refuse("tls", port));
+                self.push(ChainKind::Tls, slice::from_ref(hostname), refused)
+            }
+            Protocol::RawTcp => {
+                let proxy = l4::tcp_proxy("tcp", port, l4_routes.first(), context, problems);
+                self.push(ChainKind::Plain, &[String::new()], chain(name, proxy))
+            }
+            Protocol::RawUdp => Err("the listener is UDP on a TCP port".to_owned()),
+        }
+    }
+
+    /// Adds a chain for these server names; `*` and nothing stand for every other.
+    fn push(
+        &mut self,
+        kind: ChainKind,
+        hostnames: &[String],
+        mut chain: FilterChain,
+    ) -> Result<(), String> {
+        let mut server_names = Vec::new();
+        let mut taken = None;
+        for hostname in hostnames {
+            let hostname = if hostname == "*" { "" } else { hostname }.to_ascii_lowercase();
+            if hostname
+                .strip_prefix("*.")
+                .unwrap_or(&hostname)
+                .contains('*')
+            {
+                return Err(format!(
+                    "server name `{hostname}`: `*` may only stand first"
+                ));
+            }
+            if self.matched.insert((kind, hostname.clone())) {
+                server_names.push(hostname);
+            } else {
+                taken = Some(hostname);
+            }
+        }
+        if server_names.is_empty() {
+            return Err(format!(
+                "the port's server name `{}` is already taken by another",
+                taken.unwrap_or_default()
+            ));
+        }
+        // All others: said by matching nothing.
+        if !server_names.iter().any(String::is_empty) {
+            chain.filter_chain_match = Some(FilterChainMatch {
+                server_names,
+                ..Default::default()
+            });
+        }
+        self.ready.push((kind, chain));
+        Ok(())
+    }
+
+    /// Returns the chains. If plain text and TLS share a port, plain text says so: both may match everything else.
+    fn finish(self) -> Vec<FilterChain> {
+        let mixed = self.ready.iter().any(|(kind, _)| *kind == ChainKind::Tls);
+        self.ready
+            .into_iter()
+            .map(|(kind, mut chain)| {
+                if mixed && kind == ChainKind::Plain {
+                    chain.filter_chain_match = Some(FilterChainMatch {
+                        transport_protocol: "raw_buffer".to_owned(),
+                        ..Default::default()
+                    });
+                }
+                chain
+            })
+            .collect()
+    }
+}
+
+/// Returns a chain of one filter for every connection.
+pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {
+    FilterChain {
+        name: name.to_owned(),
+        filters: vec![filter],
+        ..Default::default()
+    }
+}
+
+/// Returns the chain for connections whose TLS ends here, with the time that a client has to agree on it.
+fn over_tls(
+    chain: FilterChain,
+    socket: TransportSocket,
+    context: &RenderContext<'_>,
+) -> FilterChain {
+    let timeout = context.edge.tls_handshake_timeout_ms;
+    FilterChain {
+        transport_socket: Some(socket),
+        transport_socket_connect_timeout: match timeout.unwrap_or(HANDSHAKE_MS) {
+            // For ever.
+            0 => None,
+            time => wrappers::milliseconds(time),
+        },
+        ..chain
+    }
+}

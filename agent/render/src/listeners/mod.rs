@@ -1,0 +1,119 @@
+//! One Envoy listener for each port, address and transport.
+//!
+//! The name holds all three, because ports cannot be swapped between names in one update, and one listener
+//! an address (not one with `additional_addresses`) because a listener that is new under another name may
+//! not share an address with one that is still there. The copies cost no subscription: Envoy shares the
+//! route table and the secrets of equal sources.
+//!
+//! Nothing of a route or tenant is in here: changing a listener drains connections.
+
+mod filter_chains;
+
+use std::net::IpAddr;
+
+use envoy_types::pb::envoy::config::core::v3::socket_address::Protocol as Transport;
+use envoy_types::pb::envoy::config::listener::v3::{
+    Listener as EnvoyListener, ListenerFilter, UdpListenerConfig, listener_filter,
+};
+use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::util::pack_any;
+use prost::Message as _;
+use sesame_proto::schema::{self, Port};
+
+use crate::context::RenderContext;
+use crate::l4::{self, udp};
+use crate::limits::CONNECTION_BUFFER;
+use crate::rendered::{Problems, Resource, by_name};
+use crate::wrappers;
+
+/// Returns the listeners of all ports, by name.
+pub(crate) fn render(
+    ports: &[Port],
+    context: &RenderContext<'_>,
+    problems: &mut Problems,
+) -> Vec<Resource> {
+    let mut listeners = Vec::new();
+    for port in ports {
+        let bind = context.options.port_map.get(&port.port);
+        let bind = *bind.unwrap_or(&port.port);
+        if !(1..=65_535).contains(&bind) {
+            let reason = format!(
+                "port {bind} cannot be bound; expected 1 to 65535; the listener is left out"
+            );
+            for listener in &port.listeners {
+                problems.add(&listener.name, &*reason);
+            }
+            continue;
+        }
+        let template = match port.transport() {
+            schema::Transport::Tcp => tcp(port, context, problems),
+            schema::Transport::Udp => udp(port, context, problems),
+        };
+        let addresses = &context.options.addresses;
+        listeners.extend(addresses.iter().map(|ip| at(&template, port, *ip, bind)));
+    }
+    by_name(listeners, problems)
+}
+
+fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> EnvoyListener {
+    let mut filter_chains = filter_chains::render(port, context, problems);
+    if filter_chains.is_empty() {
+        // Bound, so that clients see the same whether or not a route is there; every connection is closed.
+        let name = format!("refused/{}", port.port);
+        filter_chains.push(filter_chains::chain(&name, l4::refuse("tcp", port.port)));
+    }
+    let inspects_tls = filter_chains
+        .iter()
+        .any(|chain| chain.filter_chain_match.is_some() || chain.transport_socket.is_some());
+    EnvoyListener {
+        filter_chains,
+        listener_filters: if inspects_tls {
+            vec![listener_filter(
+                "envoy.filters.listener.tls_inspector",
+                pack_any(TlsInspector::default()),
+            )]
+        } else {
+            Vec::new()
+        },
+        per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
+        ..Default::default()
+    }
+}
+
+fn udp(port: &Port, context: &RenderContext<'_>, problems: &mut Problems) -> EnvoyListener {
+    EnvoyListener {
+        listener_filters: vec![listener_filter(
+            "envoy.filters.udp_listener.udp_proxy",
+            udp::proxy(port, context, problems),
+        )],
+        udp_listener_config: Some(UdpListenerConfig::default()),
+        ..Default::default()
+    }
+}
+
+/// Returns the listener of a port at one address.
+fn at(template: &EnvoyListener, port: &Port, address: IpAddr, bind: u32) -> Resource {
+    let (word, protocol) = match port.transport() {
+        schema::Transport::Tcp => ("tcp", Transport::Tcp),
+        schema::Transport::Udp => ("udp", Transport::Udp),
+    };
+    let name = format!("{word}/{address}/{bind}");
+    let listener = EnvoyListener {
+        name: name.clone(),
+        address: Some(wrappers::socket(address, bind, protocol)),
+        ..template.clone()
+    };
+    Resource {
+        name,
+        bytes: listener.encode_to_vec().into(),
+    }
+}
+
+fn listener_filter(name: &str, config: Any) -> ListenerFilter {
+    ListenerFilter {
+        name: name.to_owned(),
+        config_type: Some(listener_filter::ConfigType::TypedConfig(config)),
+        ..Default::default()
+    }
+}

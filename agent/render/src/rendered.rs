@@ -1,0 +1,122 @@
+//! The outcome of rendering: encoded resources by name, and the parts of the snapshot that were left out.
+//!
+//! It must never print the content of a resource, which may be a private key.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// One encoded resource.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Resource {
+    /// The resource's own name.
+    pub name: String,
+    /// The encoded message, without `Any`.
+    pub bytes: Bytes,
+}
+
+// By hand, because the bytes of a secret hold a private key.
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resource")
+            .field("name", &self.name)
+            .field("bytes", &self.bytes.len())
+            .finish()
+    }
+}
+
+/// Everything that Envoy gets, each list by name. Renderings share the lists in which they do not differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// LDS, one file.
+    pub listeners: Arc<[Resource]>,
+    /// RDS, a file each.
+    pub route_tables: Arc<[Resource]>,
+    /// CDS, one file.
+    pub clusters: Arc<[Resource]>,
+    /// EDS, a file each; only of the clusters that the subscription budget gives a file.
+    pub endpoints: Arc<[Resource]>,
+    /// SDS, a file each, 0600: key pairs and trust bundles.
+    pub secrets: Arc<[Resource]>,
+    /// RTDS, one file: the number of connections that each listener and backend may open, a `Runtime`.
+    pub shares: Bytes,
+    /// The parts that could not be said to Envoy, in the snapshot's order.
+    pub problems: Vec<RenderProblem>,
+}
+
+/// Something of the snapshot that was left out, and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RenderProblem {
+    /// The snapshot's name of it: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    pub object: String,
+    /// The field, its value, what was expected, and what happens instead.
+    pub message: String,
+}
+
+impl fmt::Display for RenderProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.message)
+    }
+}
+
+/// Collector of problems.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<RenderProblem>);
+
+impl Problems {
+    pub(crate) fn add(&mut self, object: &str, message: impl Into<String>) {
+        self.0.push(RenderProblem {
+            object: object.to_owned(),
+            message: message.into(),
+        });
+    }
+
+    /// Returns the value; or none, with a problem that says the reason and the consequence.
+    pub(crate) fn value<T>(
+        &mut self,
+        object: &str,
+        result: Result<T, impl fmt::Display>,
+        consequence: &str,
+    ) -> Option<T> {
+        result
+            .map_err(|reason| self.add(object, format!("{reason}; {consequence}")))
+            .ok()
+    }
+
+    pub(crate) fn append(&mut self, mut later: Self) {
+        self.0.append(&mut later.0);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns each problem once: a route may be in several tables, and wrong in each.
+    pub(crate) fn distinct(mut self) -> Vec<RenderProblem> {
+        let mut seen = BTreeSet::new();
+        self.0.retain(|problem| seen.insert(problem.clone()));
+        self.0
+    }
+}
+
+/// Sorts resources by name; of those that share one, the first is left.
+pub(crate) fn by_name(mut resources: Vec<Resource>, problems: &mut Problems) -> Vec<Resource> {
+    resources.sort_by(|a, b| a.name.cmp(&b.name));
+    resources.dedup_by(|later, first| {
+        let same = later.name == first.name;
+        if same {
+            let message = "two have this name; the first is used, the other is left out";
+            problems.add(&later.name, message);
+        }
+        same
+    });
+    resources
+}
+
+/// Returns the resource of this name in a list by name.
+pub(crate) fn find<'r>(by_name: &'r [Resource], name: &str) -> Option<&'r Resource> {
+    let place = by_name.binary_search_by(|resource| resource.name.as_str().cmp(name));
+    by_name.get(place.ok()?)
+}

@@ -1,0 +1,126 @@
+//! Rendering of a change: the outcome is that of a whole rendering.
+
+use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{RouteTable, Snapshot, VirtualHost};
+
+use super::everything::everything;
+use super::parts::options;
+use crate::{RenderOptions, endpoints_after, render, routes_after};
+
+/// [`everything`] without what is wrong in it.
+fn everything_right() -> (Snapshot, Vec<KeyPair>) {
+    let (mut snapshot, keys) = everything();
+    let found = render(&snapshot, &keys, &options()).problems;
+    let wrong = |name: &str| found.iter().any(|problem| problem.object == name);
+    snapshot.backends.retain(|backend| !wrong(&backend.name));
+    snapshot.endpoints.retain(|set| !wrong(&set.name));
+    for host in snapshot
+        .route_tables
+        .iter_mut()
+        .flat_map(|table| &mut table.virtual_hosts)
+    {
+        host.routes.retain(|route| !wrong(&route.name));
+    }
+    (snapshot, keys)
+}
+
+fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
+    EncodedSnapshot::new(snapshot, keys.to_vec())
+}
+
+/// A change of a table; true if its outcome can be told from the rendering before.
+type TableChange = (bool, fn(&mut RouteTable));
+
+#[test]
+fn virtual_hosts_that_are_taken_over_are_what_would_be_rendered() {
+    let (mut old, keys) = everything_right();
+    let table = &mut old.route_tables[0];
+    for index in 0..200 {
+        let mut host = table.virtual_hosts[0].clone();
+        host.domain = format!("more{index:03}.example.com");
+        table.virtual_hosts.push(host);
+    }
+    let wide = RenderOptions {
+        subscription_budget: 1000,
+        ..options()
+    };
+    let before = render(&old, &keys, &wide);
+    assert!(before.problems.is_empty(), "{:?}", before.problems);
+    assert!(!before.route_tables.is_empty());
+    let changes: [TableChange; 7] = [
+        (true, |table| {
+            table.virtual_hosts.remove(0);
+        }),
+        (true, |table| {
+            let host = VirtualHost {
+                domain: "another.example.com".to_owned(),
+                ..table.virtual_hosts[0].clone()
+            };
+            table.virtual_hosts.insert(3, host);
+        }),
+        (true, |table| table.virtual_hosts[1].routes.clear()),
+        (true, |table| table.virtual_hosts.swap(5, 50)),
+        (false, |table| {
+            table.virtual_hosts[9].domain = "a*b*".to_owned();
+        }),
+        (false, |table| {
+            let again = table.virtual_hosts[7].clone();
+            table.virtual_hosts.push(again);
+        }),
+        (false, |table| table.name = "another".to_owned()),
+    ];
+    for (told, change) in changes {
+        let mut new = old.clone();
+        change(&mut new.route_tables[0]);
+        let (then, now) = (encoded(&old, &keys), encoded(&new, &keys));
+        assert!(now.unchanged_since(&then).only_route_tables_changed());
+        let after = routes_after(&before, &then, &now, &wide);
+        assert_eq!(after.is_some(), told);
+        assert!(after.is_none_or(|after| after == render(&new, &keys, &wide)));
+    }
+    // Tables that are part of their listeners are not told apart.
+    let narrow = RenderOptions {
+        subscription_budget: 0,
+        ..wide
+    };
+    let before = render(&old, &keys, &narrow);
+    let then = encoded(&old, &keys);
+    old.route_tables[0].virtual_hosts.truncate(1);
+    assert!(routes_after(&before, &then, &encoded(&old, &keys), &narrow).is_none());
+}
+
+#[test]
+fn what_endpoints_leave_alone_is_what_would_be_rendered() {
+    // Without problems, or nothing is taken over.
+    let (mut old, keys) = everything_right();
+    let some = old
+        .endpoints
+        .iter()
+        .position(|set| !set.endpoints.is_empty());
+    old.endpoints.swap(0, some.unwrap());
+    let changes: [fn(&mut Snapshot); 3] = [
+        |new| new.endpoints[0].endpoints.clear(),
+        |new| new.endpoints.truncate(1),
+        |new| new.endpoints[0].endpoints[0].address = "not an IP".to_owned(),
+    ];
+    for budget in [0, options().subscription_budget, 1000] {
+        let options = RenderOptions {
+            subscription_budget: budget,
+            ..options()
+        };
+        let before = render(&old, &keys, &options);
+        for change in changes {
+            let mut new = old.clone();
+            change(&mut new);
+            let whole = render(&new, &keys, &options);
+            let encoded = encoded(&new, &keys);
+            let now = encoded.without_route_tables();
+            let after = endpoints_after(&before, &old.endpoints, &now, &keys, &options);
+            let clean = before.problems.is_empty() && whole.problems.is_empty();
+            assert_eq!(after.is_some(), clean, "{:?}", before.problems);
+            assert!(after.is_none_or(|after| after == whole));
+        }
+        assert!(before.problems.is_empty(), "{:?}", before.problems);
+    }
+}

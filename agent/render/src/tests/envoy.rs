@@ -1,0 +1,37 @@
+//! A real Envoy, asked to validate.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Returns `ENVOY`, or `envoy` on the path.
+pub(crate) fn envoy() -> Option<PathBuf> {
+    std::env::var_os("ENVOY").map(Into::into).or_else(|| {
+        std::env::split_paths(&std::env::var_os("PATH")?)
+            .map(|directory| directory.join("envoy"))
+            .find(|path| path.is_file())
+    })
+}
+
+/// Returns Envoy's words if it refuses.
+pub(crate) fn validate(envoy: &Path, suffix: &str, bootstrap: &[u8]) -> Result<(), String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(format!("bootstrap.{suffix}"));
+    std::fs::write(&file, bootstrap).unwrap();
+    let output = Command::new(envoy)
+        .args([
+            "--mode",
+            "validate",
+            "--disable-hot-restart",
+            "-l",
+            "warn",
+            "-c",
+        ])
+        .arg(&file)
+        .output()
+        .unwrap();
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}

@@ -1,0 +1,186 @@
+//! Routes that use every field.
+
+use sesame_proto::schema::{
+    Cors, CorsOrigin, DirectResponse, Forward, HeaderModifier, Mirror, PathMatch, PathModifier,
+    Redirect, Retry, Route, SessionPersistence, StringMatch, UrlRewrite, WeightedBackend,
+    cors_origin, path_match, path_modifier, route::Action, session_persistence, string_match,
+};
+
+use super::parts::{API, WEB, forward, header, route, to};
+
+pub(super) fn every_route() -> Vec<Route> {
+    let exact = |value: &str| Some(string_match::Kind::Exact(value.into()));
+    let regex = |value: &str| Some(string_match::Kind::Regex(value.into()));
+    let modifier = |value: &str| {
+        Some(HeaderModifier {
+            set: vec![header("x-set", value)],
+            add: vec![header("x-add", value)],
+            remove: vec!["x-remove".into()],
+        })
+    };
+    let path = |kind| Some(PathModifier { kind: Some(kind) });
+    let redirect = |scheme: &str, host: &str, port, path, status| {
+        Action::Redirect(Redirect {
+            scheme: scheme.into(),
+            host: host.into(),
+            port,
+            path,
+            status,
+            implied_port: 443,
+        })
+    };
+    let cors = |credentials| Cors {
+        allow_origins: vec![
+            CorsOrigin {
+                kind: Some(cors_origin::Kind::Exact("https://www.foo.com".into())),
+            },
+            CorsOrigin {
+                kind: Some(cors_origin::Kind::Regex(r"https://.*\.bar\.com".into())),
+            },
+        ],
+        allow_credentials: credentials,
+        allow_methods: vec!["GET".into(), "OPTIONS".into()],
+        allow_headers: vec!["x-header-1".into()],
+        expose_headers: vec!["x-header-2".into()],
+        max_age_seconds: 3600,
+    };
+    vec![
+        Route {
+            name: "GRPCRoute/ns/grpc/rules/0/matches/0".into(),
+            path: Some(PathMatch {
+                kind: Some(path_match::Kind::Exact("/shop.Cart/Add".into())),
+            }),
+            action: Some(Action::Forward(forward(&[to(API, 1), to("", 1)]))),
+            grpc: true,
+            ..Default::default()
+        },
+        Route {
+            name: "HTTPRoute/ns/matches/rules/0/matches/0".into(),
+            path: Some(PathMatch {
+                kind: Some(path_match::Kind::Regex("/v[0-9]+/.*".into())),
+            }),
+            method: "GET".into(),
+            headers: vec![
+                StringMatch {
+                    name: "x-exact".into(),
+                    kind: exact("a"),
+                },
+                StringMatch {
+                    name: "x-regex".into(),
+                    kind: regex("a.*"),
+                },
+            ],
+            query_params: vec![
+                StringMatch {
+                    name: "q".into(),
+                    kind: exact("1"),
+                },
+                StringMatch {
+                    name: "r".into(),
+                    kind: regex("[0-9]"),
+                },
+            ],
+            action: Some(Action::Forward(forward(&[to(WEB, 1)]))),
+            request_headers: modifier("100%"),
+            response_headers: modifier(""),
+            cors: Some(cors(true)),
+            grpc: false,
+        },
+        Route {
+            path: Some(PathMatch {
+                kind: Some(path_match::Kind::Exact("/exact".into())),
+            }),
+            ..route(
+                "exact",
+                "",
+                Action::DirectResponse(DirectResponse { status: 421 }),
+            )
+        },
+        Route {
+            cors: Some(cors(false)),
+            ..route(
+                "weights",
+                "/weights",
+                Action::Forward(Forward {
+                    backends: vec![
+                        WeightedBackend {
+                            request_headers: modifier("web"),
+                            response_headers: modifier("web"),
+                            ..to(WEB, 3)
+                        },
+                        to(API, u32::MAX),
+                        to("", 2),
+                        to(WEB, 0),
+                    ],
+                    rewrite: Some(UrlRewrite {
+                        host: "other.example.com".into(),
+                        path: path(path_modifier::Kind::Prefix("/".into())),
+                    }),
+                    mirrors: vec![
+                        Mirror {
+                            backend: WEB.into(),
+                            numerator: 1,
+                            denominator: 3,
+                        },
+                        Mirror {
+                            backend: API.into(),
+                            numerator: 100,
+                            denominator: 100,
+                        },
+                    ],
+                    request_timeout_ms: 600_500,
+                    request_timeout_disabled: false,
+                    backend_timeout_ms: 250,
+                    retry: Some(Retry {
+                        statuses: vec![500, 503],
+                        attempts: 3,
+                        backoff_ms: 25,
+                    }),
+                    session: Some(SessionPersistence {
+                        kind: Some(session_persistence::Kind::Cookie("session".into())),
+                        cookie_max_age_seconds: 60,
+                    }),
+                }),
+            )
+        },
+        route(
+            "full",
+            "/full",
+            Action::Forward(Forward {
+                rewrite: Some(UrlRewrite {
+                    host: String::new(),
+                    path: path(path_modifier::Kind::Full("/one".into())),
+                }),
+                session: Some(SessionPersistence {
+                    kind: Some(session_persistence::Kind::Header("x-session".into())),
+                    cookie_max_age_seconds: 0,
+                }),
+                ..forward(&[to(WEB, 1)])
+            }),
+        ),
+        route("https", "/https", redirect("https", "", 0, None, 301)),
+        route(
+            "elsewhere",
+            "/elsewhere",
+            redirect(
+                "",
+                "example.org",
+                8443,
+                path(path_modifier::Kind::Prefix("/there".into())),
+                308,
+            ),
+        ),
+        route(
+            "shorter",
+            "/shorter",
+            redirect(
+                "",
+                "",
+                0,
+                path(path_modifier::Kind::Prefix(String::new())),
+                303,
+            ),
+        ),
+        route("all", "", Action::Forward(forward(&[to(API, 1)]))),
+    ]
+}

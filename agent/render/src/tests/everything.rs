@@ -1,0 +1,229 @@
+//! A snapshot that uses every field.
+
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{
+    AppProtocol, Backend, BackendTls, Endpoint, EndpointSet, KeyRef, L4Route, Listener, Port,
+    Protocol, Route, RouteTable, Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost,
+    WeightedBackend,
+};
+
+use super::every_route::every_route;
+use super::parts::{API, WEB, key_pair, pem, to};
+
+/// A snapshot that uses every field, and the keys that it names.
+pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
+    let keys = vec![
+        key_pair("Secret/ns/a", "a.example.com"),
+        key_pair("Secret/ns/b", "*.example.com"),
+    ];
+    let bundle = "ConfigMap/ns/ca";
+    let routes = every_route();
+    let table = |name: &str, routes: &[Route]| RouteTable {
+        name: name.into(),
+        virtual_hosts: ["example.com", "*.example.com", "*"]
+            .map(|domain| VirtualHost {
+                domain: domain.into(),
+                routes: routes.to_vec(),
+            })
+            .to_vec(),
+    };
+    let tls = |keys: &[&str], bundle: &str, fallback| {
+        Some(TlsTermination {
+            keys: keys.iter().map(|&k| k.to_owned()).collect(),
+            client_trust_bundle: bundle.into(),
+            client_insecure_fallback: fallback,
+        })
+    };
+    let listener = |name: &str, protocol: Protocol, hostname: &str| Listener {
+        name: format!("Gateway/ns/gw/listeners/{name}"),
+        protocol: protocol.into(),
+        hostname: hostname.into(),
+        ..Default::default()
+    };
+    let https = |name: &str, hostname: &str, tls| Listener {
+        route_table: format!("https/443/Gateway/ns/gw/listeners/{name}"),
+        tls,
+        ..listener(name, Protocol::Https, hostname)
+    };
+    let l4 = |name: &str, hostnames: &[&str], backends: &[WeightedBackend]| L4Route {
+        name: name.into(),
+        hostnames: hostnames.iter().map(|&h| h.to_owned()).collect(),
+        backends: backends.to_vec(),
+    };
+    let port = |transport: Transport, port, listeners: Vec<Listener>| Port {
+        transport: transport.into(),
+        port,
+        listeners,
+    };
+    let http = |name: &str, hostname: &str| Listener {
+        route_table: "http/80".into(),
+        ..listener(name, Protocol::Http, hostname)
+    };
+    let backend = |name: &str, endpoints: &str, protocol: AppProtocol| Backend {
+        name: name.into(),
+        endpoints: endpoints.into(),
+        protocol: protocol.into(),
+        tls: None,
+        session_key: if matches!(name, WEB | API) {
+            b"key".to_vec()
+        } else {
+            Vec::new()
+        },
+    };
+    let snapshot = Snapshot {
+        gateway: "Gateway/ns/gw".into(),
+        addresses: vec![],
+        ports: vec![
+            port(
+                Transport::Tcp,
+                80,
+                vec![http("one", "example.com"), http("two", "")],
+            ),
+            port(
+                Transport::Tcp,
+                443,
+                vec![
+                    https(
+                        "a",
+                        "a.example.com",
+                        tls(&["Secret/ns/a", "Secret/ns/b"], "", false),
+                    ),
+                    https("b", "*.example.com", tls(&["Secret/ns/b"], bundle, false)),
+                    https("c", "", tls(&["Secret/ns/b"], bundle, true)),
+                    Listener {
+                        l4_routes: vec![l4(
+                            "TLSRoute/ns/pass/rules/0",
+                            &["pass.example.com", "*.pass.example.com"],
+                            &[to(WEB, 1)],
+                        )],
+                        ..listener("pass", Protocol::Tls, "*.example.com")
+                    },
+                    Listener {
+                        tls: tls(&["Secret/ns/b"], "", false),
+                        l4_routes: vec![l4(
+                            "TLSRoute/ns/end/rules/0",
+                            &["end.example.com"],
+                            &[to(WEB, 1), to("", 1)],
+                        )],
+                        ..listener("end", Protocol::Tls, "end.example.com")
+                    },
+                ],
+            ),
+            port(
+                Transport::Tcp,
+                9000,
+                vec![Listener {
+                    l4_routes: vec![l4(
+                        "TCPRoute/ns/tcp/rules/0",
+                        &[],
+                        &[to("Service/ns/tcp/9000", 1)],
+                    )],
+                    ..listener("tcp", Protocol::RawTcp, "")
+                }],
+            ),
+            port(
+                Transport::Tcp,
+                9001,
+                vec![listener("empty", Protocol::RawTcp, "")],
+            ),
+            port(
+                Transport::Udp,
+                9000,
+                vec![Listener {
+                    l4_routes: vec![l4(
+                        "UDPRoute/ns/udp/rules/0",
+                        &[],
+                        &[
+                            to("Service/ns/udp/53", 7),
+                            to("", 2),
+                            to("Service/ns/udp/53", 1),
+                        ],
+                    )],
+                    ..listener("udp", Protocol::RawUdp, "")
+                }],
+            ),
+        ],
+        route_tables: vec![
+            table("http/80", &routes),
+            table("https/443/Gateway/ns/gw/listeners/a", &routes),
+            table("https/443/Gateway/ns/gw/listeners/b", &routes),
+            table("https/443/Gateway/ns/gw/listeners/c", &[]),
+        ],
+        backends: vec![
+            Backend {
+                tls: Some(BackendTls {
+                    sni: "api.internal".into(),
+                    trust_bundle: bundle.into(),
+                    dns_names: vec!["api.internal".into()],
+                    uris: vec!["spiffe://cluster.local/ns/ns/sa/api".into()],
+                    client_key: "Secret/ns/a".into(),
+                }),
+                ..backend(API, "Service/ns/api/80", AppProtocol::Http2)
+            },
+            Backend {
+                tls: Some(BackendTls {
+                    sni: "public.example.org".into(),
+                    dns_names: vec!["public.example.org".into()],
+                    ..Default::default()
+                }),
+                ..backend(
+                    "Service/ns/public/443/aa",
+                    "Service/ns/api/80",
+                    AppProtocol::Http1,
+                )
+            },
+            backend(
+                "Service/ns/tcp/9000",
+                "Service/ns/web/80",
+                AppProtocol::TcpBytes,
+            ),
+            backend(
+                "Service/ns/udp/53",
+                "Service/ns/udp/53",
+                AppProtocol::UdpDatagrams,
+            ),
+            backend(WEB, WEB, AppProtocol::Http1),
+            backend("Service/ns/ws/80", WEB, AppProtocol::Websocket),
+        ],
+        endpoints: vec![
+            EndpointSet {
+                name: "Service/ns/api/80".into(),
+                endpoints: vec![],
+            },
+            EndpointSet {
+                name: "Service/ns/udp/53".into(),
+                endpoints: vec![Endpoint {
+                    address: "10.0.0.9".into(),
+                    port: 5353,
+                }],
+            },
+            EndpointSet {
+                name: WEB.into(),
+                endpoints: vec![
+                    Endpoint {
+                        address: "10.0.0.1".into(),
+                        port: 8080,
+                    },
+                    Endpoint {
+                        address: "fd00::1".into(),
+                        port: 8080,
+                    },
+                ],
+            },
+        ],
+        keys: keys
+            .iter()
+            .map(|pair| KeyRef {
+                name: pair.name.clone(),
+                digest: pair.digest(),
+                ..Default::default()
+            })
+            .collect(),
+        trust_bundles: vec![TrustBundle {
+            name: bundle.into(),
+            pem: pem(&keys[0]),
+        }],
+        edge: None,
+    };
+    (snapshot, keys)
+}

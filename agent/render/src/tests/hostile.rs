@@ -1,0 +1,380 @@
+//! Snapshots of strings that nobody should write: nothing panics, and Envoy takes what comes out.
+//!
+//! Regular expressions are left out of what is made up: whether RE2 takes one is the controller's to check, and Envoy's.
+//! Their cost is bounded here.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use sesame_proto::schema::{
+    AppProtocol, Backend, Cors, CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet, Forward,
+    Header, HeaderModifier, L4Route, Listener, Mirror, PathMatch, PathModifier, Port, Redirect,
+    Retry, Route, RouteTable, SessionPersistence, Snapshot, StringMatch, UrlRewrite, VirtualHost,
+    WeightedBackend, cors_origin, path_match, path_modifier, route::Action, session_persistence,
+    string_match,
+};
+
+use super::envoy::{envoy, validate};
+use super::parts::options;
+use crate::{render, static_bootstrap};
+
+/// Mostly short, of characters that mean something somewhere.
+fn text() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec![
+        "a", "B", "/", "//", "*", ".", "%", "\\", "\\1", "?", "#", ":", "_", "-", " ", "\n", "\0",
+        "é", "{", "$", "host", "..", "%%", "@", "\u{7f}", "'", "\"",
+    ]);
+    prop_oneof![
+        4 => prop::collection::vec(part, 0..5).prop_map(|parts| parts.concat()),
+        1 => Just("a".repeat(20_000)),
+        1 => Just("x-ok".to_owned()),
+        1 => Just("/ok".to_owned()),
+    ]
+}
+
+fn string_match() -> impl Strategy<Value = StringMatch> {
+    (text(), text()).prop_map(|(name, value)| StringMatch {
+        name,
+        kind: Some(string_match::Kind::Exact(value)),
+    })
+}
+
+/// Names of headers, some of which nobody but the proxy may write.
+fn field_name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => text(),
+        1 => prop::sample::select(FRAMING.to_vec()).prop_map(str::to_owned),
+    ]
+}
+
+const FRAMING: &[&str] = &[
+    "Content-Length",
+    "transfer-encoding",
+    "KEEP-ALIVE",
+    "content_length",
+];
+
+fn modifier() -> impl Strategy<Value = HeaderModifier> {
+    let header = || (field_name(), text()).prop_map(|(name, value)| Header { name, value });
+    (header(), header(), field_name()).prop_map(|(set, add, remove)| HeaderModifier {
+        set: vec![set],
+        add: vec![add],
+        remove: vec![remove],
+    })
+}
+
+fn path_modifier() -> impl Strategy<Value = Option<PathModifier>> {
+    let kind = prop_oneof![
+        text().prop_map(path_modifier::Kind::Full),
+        text().prop_map(path_modifier::Kind::Prefix),
+    ];
+    prop::option::of(kind).prop_map(|kind| Some(PathModifier { kind }))
+}
+
+fn weighted(names: Vec<String>) -> impl Strategy<Value = WeightedBackend> {
+    (
+        prop::sample::select(names),
+        any::<u32>(),
+        prop::option::of(modifier()),
+    )
+        .prop_map(|(backend, weight, headers)| WeightedBackend {
+            backend,
+            weight,
+            request_headers: headers.clone(),
+            response_headers: headers,
+        })
+}
+
+fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
+    (
+        prop::collection::vec(weighted(names.clone()), 0..4),
+        (text(), path_modifier()),
+        (prop::sample::select(names), any::<u32>(), any::<u32>()),
+        (any::<u64>(), any::<u64>(), any::<u32>(), any::<u64>()),
+        prop::collection::vec(any::<u32>(), 0..3),
+        (field_name(), any::<bool>(), any::<u64>()),
+    )
+        .prop_map(
+            |(
+                backends,
+                (host, path),
+                (backend, numerator, denominator),
+                times,
+                statuses,
+                session,
+            )| {
+                let (request_timeout_ms, backend_timeout_ms, attempts, backoff_ms) = times;
+                let (name, cookie, cookie_max_age_seconds) = session;
+                Forward {
+                    backends,
+                    rewrite: Some(UrlRewrite { host, path }),
+                    mirrors: vec![Mirror {
+                        backend,
+                        numerator,
+                        denominator,
+                    }],
+                    request_timeout_ms,
+                    request_timeout_disabled: cookie,
+                    backend_timeout_ms,
+                    retry: Some(Retry {
+                        statuses,
+                        attempts,
+                        backoff_ms,
+                    }),
+                    session: Some(SessionPersistence {
+                        kind: Some(if cookie {
+                            session_persistence::Kind::Cookie(name)
+                        } else {
+                            session_persistence::Kind::Header(name)
+                        }),
+                        cookie_max_age_seconds,
+                    }),
+                }
+            },
+        )
+}
+
+fn action(names: Vec<String>) -> impl Strategy<Value = Option<Action>> {
+    let redirect = (
+        prop::sample::select(vec!["", "http", "https", "ftp"]),
+        text(),
+        any::<u32>(),
+        path_modifier(),
+        300_u32..310,
+    );
+    prop_oneof![
+        3 => forward(names).prop_map(|forward| Some(Action::Forward(forward))),
+        2 => redirect.prop_map(|(scheme, host, port, path, status)| {
+            let implied_port = (port >> 16) % 70_000;
+            Some(Action::Redirect(Redirect {
+                scheme: scheme.into(),
+                host,
+                port: port % 70_000,
+                path,
+                status,
+                implied_port,
+            }))
+        }),
+        1 => any::<u32>().prop_map(|status| Some(Action::DirectResponse(DirectResponse { status }))),
+        1 => Just(None),
+    ]
+}
+
+fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
+    let path = prop_oneof![
+        text().prop_map(path_match::Kind::Exact),
+        text().prop_map(path_match::Kind::Prefix),
+        text().prop_map(|text| path_match::Kind::Prefix(format!("/{text}"))),
+    ];
+    let cors =
+        (text(), text(), any::<bool>(), any::<u32>()).prop_map(|(a, b, credentials, age)| Cors {
+            allow_origins: vec![CorsOrigin {
+                kind: Some(cors_origin::Kind::Exact(a.clone())),
+            }],
+            allow_credentials: credentials,
+            allow_methods: vec![b.clone()],
+            allow_headers: vec![a.clone(), b],
+            expose_headers: vec![a],
+            max_age_seconds: age,
+        });
+    (
+        text(),
+        prop::option::of(path),
+        text(),
+        (string_match(), string_match()),
+        action(names),
+        prop::option::of(modifier()),
+        prop::option::of(cors),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(name, path, method, (header, query), action, headers, cors, grpc)| Route {
+                name,
+                path: path.map(|kind| PathMatch { kind: Some(kind) }),
+                method,
+                headers: vec![header],
+                query_params: vec![query],
+                action,
+                request_headers: headers.clone(),
+                response_headers: headers,
+                cors,
+                grpc,
+            },
+        )
+}
+
+fn snapshot() -> impl Strategy<Value = Snapshot> {
+    prop::collection::vec(text(), 1..4).prop_flat_map(|names| {
+        let listener = (
+            text(),
+            text(),
+            0..5_i32,
+            prop::collection::vec(text(), 0..3),
+            text(),
+        );
+        (
+            prop::collection::vec((0..2_i32, any::<u32>(), listener), 0..4),
+            prop::collection::vec(
+                (text(), prop::collection::vec(route(names.clone()), 0..3)),
+                0..3,
+            ),
+            prop::collection::vec((text(), any::<u32>()), 0..3),
+            Just(names),
+        )
+            .prop_map(|(ports, hosts, endpoints, names)| Snapshot {
+                ports: ports
+                    .into_iter()
+                    .chain([(
+                        0,
+                        80,
+                        ("http".into(), String::new(), 0, vec![], "http".into()),
+                    )])
+                    .map(
+                        |(transport, port, (name, hostname, protocol, hostnames, route))| Port {
+                            transport,
+                            port: port % 70_000,
+                            listeners: vec![Listener {
+                                name: name.clone(),
+                                protocol,
+                                hostname,
+                                route_table: "table".into(),
+                                tls: None,
+                                l4_routes: vec![L4Route {
+                                    name: route,
+                                    hostnames,
+                                    backends: names
+                                        .iter()
+                                        .map(|backend| WeightedBackend {
+                                            backend: backend.clone(),
+                                            weight: port,
+                                            ..Default::default()
+                                        })
+                                        .collect(),
+                                }],
+                            }],
+                        },
+                    )
+                    .collect(),
+                route_tables: vec![RouteTable {
+                    name: "table".into(),
+                    virtual_hosts: hosts
+                        .into_iter()
+                        .map(|(domain, routes)| VirtualHost { domain, routes })
+                        .collect(),
+                }],
+                backends: names
+                    .iter()
+                    .map(|name| Backend {
+                        name: name.clone(),
+                        endpoints: name.clone(),
+                        protocol: AppProtocol::Http1.into(),
+                        tls: None,
+                        session_key: b"key".to_vec(),
+                    })
+                    .collect(),
+                endpoints: names
+                    .iter()
+                    .map(|name| EndpointSet {
+                        name: name.clone(),
+                        endpoints: endpoints
+                            .iter()
+                            .map(|(address, port)| Endpoint {
+                                address: address.clone(),
+                                port: *port,
+                            })
+                            .collect(),
+                    })
+                    .collect(),
+                edge: Some(Edge {
+                    escaped_slashes: 77,
+                    header_underscores: -1,
+                    request_timeout_ms: Some(u64::MAX),
+                    stream_idle_timeout_ms: Some(u64::MAX),
+                    tls_handshake_timeout_ms: Some(u64::MAX),
+                    udp_session_timeout_ms: Some(0),
+                    max_request_headers_kib: Some(u32::MAX),
+                    max_request_headers: Some(0),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            })
+    })
+}
+
+fn has_cookies(snapshot: &Snapshot) -> bool {
+    let tables = snapshot.route_tables.iter();
+    let routes = tables.flat_map(|table| table.virtual_hosts.iter().flat_map(|host| &host.routes));
+    let mut sessions = routes.filter_map(|route| match &route.action {
+        Some(Action::Forward(forward)) => forward.session.as_ref(),
+        _ => None,
+    });
+    sessions.any(|session| matches!(session.kind, Some(session_persistence::Kind::Cookie(_))))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(24),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn nothing_that_is_rendered_writes_what_frames_a_message(snapshot in snapshot()) {
+        let rendered = render(&snapshot, &[], &options());
+        for table in rendered.route_tables.iter() {
+            // A cookie may be called anything.
+            for name in FRAMING.iter().filter(|_| !has_cookies(&snapshot)) {
+                let found = table.bytes.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name.as_bytes()));
+                prop_assert!(!found, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_the_snapshot_says_envoy_takes_what_is_rendered(snapshot in snapshot()) {
+        let rendered = render(&snapshot, &[], &options());
+        let bootstrap = static_bootstrap(&rendered).unwrap();
+        if let Some(envoy) = envoy()
+            && let Err(reason) = validate(&envoy, "pb", &bootstrap)
+        {
+            let last = reason.lines().last().unwrap_or_default().to_owned();
+            return Err(TestCaseError::fail(last));
+        }
+    }
+}
+
+/// 1,000 routes with an expression that RE2 cannot remember the states of, and one that is too large by itself.
+#[test]
+fn no_virtual_host_looks_at_more_expressions_than_it_may() {
+    let route = |i: usize, pattern: &str| Route {
+        name: format!("route-{i}"),
+        path: Some(PathMatch {
+            kind: Some(path_match::Kind::Regex(pattern.to_owned())),
+        }),
+        action: Some(Action::DirectResponse(DirectResponse { status: 200 })),
+        ..Route::default()
+    };
+    let mut routes = vec![route(0, "[ab]*a[ab]{2000}c")];
+    routes.extend((1..=1000).map(|i| route(i, "[ab]*a[ab]{900}c")));
+    routes.push(route(1001, "/cheap"));
+    let snapshot = Snapshot {
+        route_tables: vec![RouteTable {
+            name: "table".to_owned(),
+            virtual_hosts: vec![VirtualHost {
+                domain: "*".to_owned(),
+                routes,
+            }],
+        }],
+        ..Snapshot::default()
+    };
+    let rendered = render(&snapshot, &[], &options());
+    let left_out: BTreeSet<&str> = rendered
+        .problems
+        .iter()
+        .map(|it| it.object.as_str())
+        .collect();
+    // The first six fit, and so does one that costs nearly nothing.
+    assert_eq!(left_out.len(), 995);
+    assert!(left_out.contains("route-0") && left_out.contains("route-7"));
+    assert!(!left_out.contains("route-6") && !left_out.contains("route-1001"));
+}

@@ -1,0 +1,234 @@
+//! TLS on both sides: the certificates that clients are shown, and those that backends must show.
+
+pub(crate) mod secrets;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, TransportSocket, data_source::Specifier, transport_socket,
+};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret,
+    SubjectAltNameMatcher, TlsCertificate, TlsParameters, UpstreamTlsContext,
+    certificate_validation_context::TrustChainVerification,
+    common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
+    secret::Type,
+    subject_alt_name_matcher::SanType,
+    tls_parameters::TlsProtocol,
+};
+use envoy_types::util::pack_any;
+use prost::{Message, Name};
+use sesame_proto::schema::{AppProtocol, BackendTls, TlsTermination};
+
+use crate::context::RenderContext;
+use crate::rendered::find;
+use crate::{config_sources, wrappers};
+
+/// Terminates TLS. `alpn` are the protocols that are offered to clients, best first.
+pub(crate) fn downstream(
+    tls: &TlsTermination,
+    alpn: &[&str],
+    context: &RenderContext<'_>,
+) -> Result<TransportSocket, String> {
+    let TlsTermination {
+        keys,
+        client_trust_bundle,
+        client_insecure_fallback,
+    } = tls;
+    let certificates = OwnCertificates::of(keys, context)?;
+    let asks = !client_trust_bundle.is_empty();
+    let validation = asks
+        .then(|| {
+            // Without the bundle, nobody could be validated: closed, not open.
+            let mut how = CertificateValidationContext::default();
+            if *client_insecure_fallback {
+                // Asks, and takes whatever comes, or nothing.
+                how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
+            }
+            validated(how, client_trust_bundle, context)
+        })
+        .transpose()?;
+    Ok(socket(DownstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_params: Some(parameters()),
+            tls_certificates: certificates.inline,
+            tls_certificate_sds_secret_configs: certificates.in_files,
+            alpn_protocols: alpn.iter().map(|&p| p.to_owned()).collect(),
+            validation_context_type: validation,
+            ..Default::default()
+        }),
+        // Said where a client is asked: Envoy's default is about to change.
+        require_client_certificate: wrappers::boolean(!client_insecure_fallback).filter(|_| asks),
+        ..Default::default()
+    }))
+}
+
+/// Speaks TLS to a backend, and verifies it.
+pub(crate) fn upstream(
+    tls: &BackendTls,
+    protocol: AppProtocol,
+    context: &RenderContext<'_>,
+) -> Result<TransportSocket, String> {
+    let BackendTls {
+        sni,
+        trust_bundle,
+        dns_names,
+        uris,
+        client_key,
+    } = tls;
+    let names = |kind: SanType, names: &[String]| {
+        names
+            .iter()
+            .map(|name| SubjectAltNameMatcher {
+                san_type: kind.into(),
+                matcher: Some(wrappers::exact(name)),
+                ..Default::default()
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut expected = names(SanType::Dns, dns_names);
+    expected.extend(names(SanType::Uri, uris));
+    if expected.is_empty() {
+        // Without a name, any certificate of the authority would do.
+        return Err(
+            "TLS to the backend has neither dns_names nor uris to verify; at least one is needed"
+                .to_owned(),
+        );
+    }
+    let mut validation = CertificateValidationContext {
+        match_typed_subject_alt_names: expected,
+        ..Default::default()
+    };
+    let validation = if trust_bundle.is_empty() {
+        // Not `system_root_certs`: Envoy refuses to verify names with it.
+        validation.trusted_ca = Some(DataSource {
+            specifier: Some(Specifier::Filename(
+                context.options.system_ca.to_string_lossy().into_owned(),
+            )),
+            ..Default::default()
+        });
+        ValidationContextType::ValidationContext(validation)
+    } else {
+        validated(validation, trust_bundle, context)?
+    };
+    let client_key = match client_key.as_str() {
+        "" => OwnCertificates::default(),
+        _ => OwnCertificates::of(std::slice::from_ref(client_key), context)?,
+    };
+    Ok(socket(UpstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_params: Some(parameters()),
+            tls_certificates: client_key.inline,
+            tls_certificate_sds_secret_configs: client_key.in_files,
+            // Nothing for HTTP/1.1: servers that know no ALPN then have nothing to refuse.
+            alpn_protocols: match protocol {
+                AppProtocol::Http2 => vec!["h2".to_owned()],
+                AppProtocol::Http1
+                | AppProtocol::Websocket
+                | AppProtocol::TcpBytes
+                | AppProtocol::UdpDatagrams => Vec::new(),
+            },
+            validation_context_type: Some(validation),
+            ..Default::default()
+        }),
+        sni: sni.clone(),
+        ..Default::default()
+    }))
+}
+
+fn parameters() -> TlsParameters {
+    TlsParameters {
+        tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),
+        ..Default::default()
+    }
+}
+
+/// Own certificates with their keys: all in files, or all inline, because Envoy takes no mixture.
+#[derive(Default)]
+struct OwnCertificates {
+    in_files: Vec<SdsSecretConfig>,
+    inline: Vec<TlsCertificate>,
+}
+
+impl OwnCertificates {
+    /// Returns those of `names` that are there; an error if that is none.
+    fn of(names: &[String], context: &RenderContext<'_>) -> Result<Self, String> {
+        let there = names
+            .iter()
+            .filter(|name| find(context.secrets, name).is_some());
+        let there: Vec<&String> = there.collect();
+        let mut certificates = Self::default();
+        let granted = &context.subscriptions.secrets;
+        if there.iter().any(|name| granted.is_inline(name)) {
+            for name in there {
+                if let Some(Type::TlsCertificate(certificate)) = inline(name, context)? {
+                    certificates.inline.push(certificate);
+                }
+            }
+        } else {
+            certificates.in_files = there.iter().map(|name| in_file(name, context)).collect();
+        }
+        if certificates.inline.is_empty() && certificates.in_files.is_empty() {
+            return Err(match names {
+                [] => "the listener terminates TLS but names no key pair".to_owned(),
+                [first, ..] => not_here(first),
+            });
+        }
+        Ok(certificates)
+    }
+}
+
+/// Returns how certificates of the other side are verified: as `how` says, by the authorities of the bundle.
+fn validated(
+    how: CertificateValidationContext,
+    bundle: &str,
+    context: &RenderContext<'_>,
+) -> Result<ValidationContextType, String> {
+    if context.subscriptions.secrets.is_inline(bundle)
+        && let Some(Type::ValidationContext(authorities)) = inline(bundle, context)?
+    {
+        return Ok(ValidationContextType::ValidationContext(
+            CertificateValidationContext {
+                trusted_ca: authorities.trusted_ca,
+                ..how
+            },
+        ));
+    }
+    find(context.secrets, bundle).ok_or_else(|| not_here(bundle))?;
+    let bundle = in_file(bundle, context);
+    if how == CertificateValidationContext::default() {
+        return Ok(ValidationContextType::ValidationContextSdsSecretConfig(
+            bundle,
+        ));
+    }
+    Ok(ValidationContextType::CombinedValidationContext(
+        CombinedCertificateValidationContext {
+            default_validation_context: Some(how),
+            validation_context_sds_secret_config: Some(bundle),
+            ..Default::default()
+        },
+    ))
+}
+
+/// Returns the content of a secret.
+fn inline(name: &str, context: &RenderContext<'_>) -> Result<Option<Type>, String> {
+    let secret = find(context.secrets, name).ok_or_else(|| not_here(name))?;
+    let secret = Secret::decode(&*secret.bytes).map_err(|_| format!("`{name}` is not a secret"))?;
+    Ok(secret.r#type)
+}
+
+fn not_here(name: &str) -> String {
+    format!("`{name}` is not on this host")
+}
+
+fn in_file(name: &str, context: &RenderContext<'_>) -> SdsSecretConfig {
+    SdsSecretConfig {
+        name: name.to_owned(),
+        sds_config: Some(config_sources::file(&context.options.layout.sds(name))),
+    }
+}
+
+fn socket(context: impl Message + Name) -> TransportSocket {
+    TransportSocket {
+        name: "envoy.transport_sockets.tls".to_owned(),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(pack_any(context))),
+    }
+}

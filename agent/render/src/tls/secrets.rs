@@ -1,0 +1,94 @@
+//! Key pairs and trust bundles as SDS resources, their bytes inline.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, Secret, TlsCertificate, secret,
+};
+use prost::Message as _;
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{KeyRef, TrustBundle};
+
+use crate::rendered::{Problems, Resource, by_name};
+
+/// Returns one secret for each key that the snapshot names and the host has, and for each trust bundle, by name.
+pub(crate) fn render(
+    key_refs: &[KeyRef],
+    keys: &[KeyPair],
+    trust_bundles: &[TrustBundle],
+    problems: &mut Problems,
+) -> Vec<Resource> {
+    let pairs: BTreeMap<&str, &KeyPair> = keys.iter().map(|k| (k.name.as_str(), k)).collect();
+    let mut names = BTreeSet::new();
+    let mut secrets = Vec::new();
+    for KeyRef {
+        name,
+        digest,
+        serial: _,
+        not_after: _,
+    } in key_refs
+    {
+        let Some(pair) = pairs.get(name.as_str()) else {
+            problems.add(
+                name,
+                "the key pair is named by the snapshot but is not on this host; what needs it is left out",
+            );
+            continue;
+        };
+        // Rotation reaches the host in two steps. The pair that is here is newer or older, and serves.
+        let found = pair.digest();
+        if !digest.is_empty() && found != *digest {
+            problems.add(
+                name,
+                format!("the key pair on this host has digest {found}, the snapshot names {digest}; it is used all the same"),
+            );
+        }
+        if names.insert(name) {
+            let KeyPair {
+                name: _,
+                certificate_chain,
+                private_key,
+            } = pair;
+            let pair = TlsCertificate {
+                certificate_chain: Some(inline(certificate_chain)),
+                private_key: Some(inline(private_key)),
+                ..Default::default()
+            };
+            secrets.push(encode(name, secret::Type::TlsCertificate(pair)));
+        }
+    }
+    for TrustBundle { name, pem } in trust_bundles {
+        if !names.insert(name) {
+            problems.add(
+                name,
+                "a trust bundle has the name of another secret; it is left out",
+            );
+            continue;
+        }
+        let bundle = CertificateValidationContext {
+            trusted_ca: Some(inline(pem.as_bytes())),
+            ..Default::default()
+        };
+        secrets.push(encode(name, secret::Type::ValidationContext(bundle)));
+    }
+    by_name(secrets, problems)
+}
+
+fn inline(bytes: &[u8]) -> DataSource {
+    DataSource {
+        specifier: Some(Specifier::InlineBytes(bytes.to_vec())),
+        ..Default::default()
+    }
+}
+
+fn encode(name: &str, secret: secret::Type) -> Resource {
+    let secret = Secret {
+        name: name.to_owned(),
+        r#type: Some(secret),
+    };
+    Resource {
+        name: name.to_owned(),
+        bytes: secret.encode_to_vec().into(),
+    }
+}

@@ -1,0 +1,67 @@
+//! Rendering of a whole snapshot, in the order in which its parts need each other: secrets, clusters, route tables,
+//! listeners.
+//!
+//! It must never give different bytes for the same snapshot.
+
+use std::sync::Arc;
+
+use sesame_proto::keys::KeyPair;
+use sesame_proto::schema::{Backend, Snapshot};
+
+use crate::budget::Granted;
+use crate::clusters::{self, endpoints, shares};
+use crate::context::{RenderContext, RenderOptions};
+use crate::http::route_tables;
+use crate::listeners;
+use crate::rendered::{Problems, Rendered, Resource, by_name};
+use crate::tls::secrets;
+
+/// Renders a snapshot with its keys.
+pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) -> Rendered {
+    // `addresses` are what was asked for; the host says in `options` what it listens on. `edge` is in the context.
+    let Snapshot {
+        gateway: _,
+        addresses: _,
+        ports,
+        route_tables,
+        backends,
+        endpoints,
+        keys: key_refs,
+        trust_bundles,
+        edge: _,
+    } = snapshot;
+    let mut problems = Problems::default();
+    let secrets = secrets::render(key_refs, keys, trust_bundles, &mut problems);
+    let mut context = RenderContext::new(snapshot, &secrets, options);
+    endpoints::check(endpoints, &options.endpoints, &mut problems);
+    let backends: Vec<&Backend> = backends.iter().collect();
+    let sets = endpoints::sets(endpoints);
+    let clusters = clusters::render(&backends, &sets, &context, &mut problems);
+    context.clusters = &clusters;
+    let endpoints = endpoints::render(&backends, &sets, &context);
+    let mut of_routes = Problems::default();
+    let tables = route_tables
+        .iter()
+        .map(|table| route_tables::render(table, &context, &mut of_routes))
+        .collect();
+    let tables = by_name(tables, &mut of_routes);
+    context.route_tables = &tables;
+    let listeners = listeners::render(ports, &context, &mut problems);
+    problems.append(of_routes);
+    let granted = &context.subscriptions;
+    Rendered {
+        shares: shares::render(&options.limits, &listeners, &clusters, &backends),
+        listeners: listeners.into(),
+        route_tables: in_files(&tables, &granted.route_tables),
+        endpoints: endpoints.into(),
+        secrets: in_files(&secrets, &granted.secrets),
+        clusters: clusters.into(),
+        problems: problems.distinct(),
+    }
+}
+
+/// Returns the resources that are not inline where they are used.
+fn in_files(resources: &[Resource], granted: &Granted<'_>) -> Arc<[Resource]> {
+    let in_files = resources.iter().filter(|it| !granted.is_inline(&it.name));
+    in_files.cloned().collect()
+}

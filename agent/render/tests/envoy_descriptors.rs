@@ -1,0 +1,212 @@
+//! Derives `data/envoy-api.binpb.zst`, the descriptors with which Envoy resources are printed, and compares.
+//!
+//! The crate `envoy-types` ships the descriptors of the whole Envoy API with every comment. Kept are the files that the
+//! messages we render need, without comments, options, services and unused imports. After an update of that crate, or with
+//! another message in `ROOTS`, `SESAME_SET_DESCRIPTORS=1 cargo test -p sesame-render --test envoy_descriptors` writes the
+//! file anew.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it reads and writes a file of this crate"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use envoy_types::pb::google::protobuf::{
+    DescriptorProto, FileDescriptorProto, FileDescriptorSet, MessageOptions,
+};
+use prost::Message as _;
+
+/// The messages that are rendered, or packed into one that is.
+const ROOTS: [&str; 24] = [
+    ".envoy.config.bootstrap.v3.Bootstrap",
+    ".envoy.config.cluster.v3.Cluster",
+    ".envoy.config.endpoint.v3.ClusterLoadAssignment",
+    ".envoy.config.listener.v3.Listener",
+    ".envoy.config.route.v3.RouteConfiguration",
+    ".envoy.extensions.clusters.composite.v3.ClusterConfig",
+    ".envoy.extensions.filters.http.cors.v3.Cors",
+    ".envoy.extensions.filters.http.cors.v3.CorsPolicy",
+    ".envoy.extensions.filters.http.header_to_metadata.v3.Config",
+    ".envoy.extensions.filters.http.router.v3.Router",
+    ".envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
+    ".envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+    ".envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+    ".envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig",
+    ".envoy.extensions.filters.udp.udp_proxy.v3.Route",
+    ".envoy.extensions.matching.common_inputs.network.v3.SourcePortInput",
+    ".envoy.extensions.matching.input_matchers.consistent_hashing.v3.ConsistentHashing",
+    ".envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+    ".envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
+    ".envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+    ".envoy.extensions.transport_sockets.tls.v3.Secret",
+    ".envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+    ".envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+    ".envoy.service.discovery.v3.DiscoveryResponse",
+];
+
+#[test]
+fn the_descriptors_are_those_of_the_envoy_types_that_we_build_with() -> Result<(), Box<dyn Error>> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/envoy-api.binpb.zst");
+    let derived = derive()?;
+    if std::env::var_os("SESAME_SET_DESCRIPTORS").is_some() {
+        std::fs::write(&file, zstd::encode_all(&*derived, 19)?)?;
+    }
+    let kept = zstd::decode_all(&*std::fs::read(&file)?)?;
+    assert!(
+        kept == derived,
+        "run it again with SESAME_SET_DESCRIPTORS=1"
+    );
+    Ok(())
+}
+
+/// Returns the pruned descriptors, encoded.
+fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
+    let all = FileDescriptorSet::decode(&*std::fs::read(source()?)?)?;
+    let files: BTreeMap<&str, &FileDescriptorProto> =
+        all.file.iter().map(|file| (file.name(), file)).collect();
+    let mut home = BTreeMap::new();
+    for file in files.values() {
+        let scope = match file.package() {
+            "" => String::new(),
+            package => format!(".{package}"),
+        };
+        for message in &file.message_type {
+            define(&scope, message, file.name(), &mut home);
+        }
+        for kind in &file.enum_type {
+            home.insert(format!("{scope}.{}", kind.name()), file.name());
+        }
+    }
+    let mut wanted = BTreeSet::new();
+    let mut open: Vec<&str> = ROOTS
+        .iter()
+        .map(|root| home.get(*root).copied().ok_or(format!("{root} is gone")))
+        .collect::<Result<_, _>>()?;
+    let mut imports = BTreeMap::new();
+    while let Some(name) = open.pop() {
+        if !wanted.insert(name) {
+            continue;
+        }
+        let file = files.get(name).ok_or(format!("{name} is gone"))?;
+        let mut types = BTreeSet::new();
+        for message in &file.message_type {
+            references(message, &mut types);
+        }
+        let needed: BTreeSet<&str> = types
+            .iter()
+            .filter_map(|name| home.get(*name).copied())
+            .filter(|other| *other != name)
+            .collect();
+        open.extend(&needed);
+        imports.insert(name, needed);
+    }
+    // In the order of the source, where imports come first.
+    let file = all
+        .file
+        .iter()
+        .filter_map(|file| Some((file, imports.get(file.name())?)))
+        .map(|(file, imports)| FileDescriptorProto {
+            name: file.name.clone(),
+            package: file.package.clone(),
+            syntax: file.syntax.clone(),
+            dependency: imports.iter().map(|&import| import.to_owned()).collect(),
+            message_type: file.message_type.iter().map(plain).collect(),
+            enum_type: file
+                .enum_type
+                .clone()
+                .into_iter()
+                .map(|mut kind| {
+                    kind.options = None;
+                    for value in &mut kind.value {
+                        value.options = None;
+                    }
+                    kind
+                })
+                .collect(),
+            ..Default::default()
+        })
+        .collect();
+    Ok(FileDescriptorSet { file }.encode_to_vec())
+}
+
+/// Returns the path of `types.bin` of the `envoy-types` that we build with.
+fn source() -> Result<PathBuf, Box<dyn Error>> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let manifest = metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|package| package["name"] == "envoy-types")
+        .and_then(|package| package["manifest_path"].as_str())
+        .ok_or("cargo metadata does not name envoy-types")?;
+    Ok(Path::new(manifest).with_file_name("src/generated/types.bin"))
+}
+
+fn define<'a>(
+    scope: &str,
+    message: &DescriptorProto,
+    file: &'a str,
+    home: &mut BTreeMap<String, &'a str>,
+) {
+    let name = format!("{scope}.{}", message.name());
+    for nested in &message.nested_type {
+        define(&name, nested, file, home);
+    }
+    for kind in &message.enum_type {
+        home.insert(format!("{name}.{}", kind.name()), file);
+    }
+    home.insert(name, file);
+}
+
+fn references<'a>(message: &'a DescriptorProto, types: &mut BTreeSet<&'a str>) {
+    types.extend(
+        message
+            .field
+            .iter()
+            .filter_map(|field| field.type_name.as_deref()),
+    );
+    for nested in &message.nested_type {
+        references(nested, types);
+    }
+}
+
+fn plain(message: &DescriptorProto) -> DescriptorProto {
+    let mut message = message.clone();
+    // What makes a map a map.
+    message.options = message
+        .options
+        .and_then(|options| options.map_entry)
+        .map(|map_entry| MessageOptions {
+            map_entry: Some(map_entry),
+            ..Default::default()
+        });
+    message.reserved_range.clear();
+    message.reserved_name.clear();
+    for field in &mut message.field {
+        field.options = None;
+        // Derived from the name.
+        field.json_name = None;
+    }
+    for oneof in &mut message.oneof_decl {
+        oneof.options = None;
+    }
+    for kind in &mut message.enum_type {
+        kind.options = None;
+        kind.reserved_range.clear();
+        kind.reserved_name.clear();
+        for value in &mut kind.value {
+            value.options = None;
+        }
+    }
+    message.nested_type = message.nested_type.iter().map(plain).collect();
+    message
+}

@@ -1,0 +1,71 @@
+//! Credentials that the service manager hands to this process: files in a directory that no other user can read.
+//!
+//! A path that begins with `%d/`, as in a unit, is in that directory.
+
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+/// Variable that names the directory.
+const DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
+const PREFIX: &str = "%d";
+
+/// Reason for which a path stands for no credential.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CredentialError {
+    /// There is no directory of credentials.
+    #[error(
+        "{0}: this process was given no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or name the file itself", name = .0.trim_start_matches("%d/")
+    )]
+    None(String),
+    /// It is no name in the directory.
+    #[error("{0}: expected the name of a credential after %d/")]
+    Name(String),
+}
+
+/// Returns the file that a path of an option stands for.
+pub(crate) fn resolve(path: PathBuf) -> Result<PathBuf, CredentialError> {
+    below(std::env::var_os(DIRECTORY).as_deref(), path)
+}
+
+fn below(directory: Option<&OsStr>, path: PathBuf) -> Result<PathBuf, CredentialError> {
+    let Ok(name) = path.strip_prefix(PREFIX) else {
+        return Ok(path);
+    };
+    let named = || path.display().to_string();
+    let mut parts = name.components();
+    let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else {
+        return Err(CredentialError::Name(named()));
+    };
+    match directory {
+        Some(directory) if !directory.is_empty() => Ok(Path::new(directory).join(name)),
+        _ => Err(CredentialError::None(named())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(directory: Option<&str>, path: &str) -> Result<PathBuf, CredentialError> {
+        below(directory.map(OsStr::new), path.into())
+    }
+
+    #[test]
+    fn only_a_path_that_begins_so_is_in_the_directory() {
+        let directory = Some("/run/credentials/x");
+        let found = resolved(directory, "%d/token");
+        assert_eq!(found, Ok("/run/credentials/x/token".into()));
+        assert_eq!(resolved(directory, "/etc/%d/a"), Ok("/etc/%d/a".into()));
+        assert_eq!(resolved(None, "%data"), Ok("%data".into()));
+    }
+
+    #[test]
+    fn what_is_no_credential_is_refused() {
+        for path in ["%d", "%d/", "%d/a/b", "%d/../shadow"] {
+            let refused = resolved(Some("/run/credentials/x"), path);
+            assert!(matches!(refused, Err(CredentialError::Name(_))), "{path}");
+        }
+        let error = resolved(None, "%d/token").unwrap_err().to_string();
+        assert!(error.contains("LoadCredential=token:FILE"), "{error}");
+    }
+}

@@ -1,0 +1,264 @@
+//! The agent as a unit of a service manager: says when it is ready, what it serves, and that its loops go on.
+//!
+//! Ready is what `/readyz` says. A host that has nothing to serve yet, or cannot reach its source, is a unit all the same:
+//! after a while it counts as started, and its status says what is missing. The watchdog is fed by the agent's own loop, and
+//! only while the engine and every instance either wait for something or have not worked on one thing for too long.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use sesame_gateway_api::api::NamespacedName;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::engine::Known;
+use super::observed::Observed;
+use super::report::Report;
+use super::report::health::unready;
+use crate::host::service_manager;
+
+/// Time after which a host that is not ready counts as started.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two looks: until it is ready, and later.
+const SOON: Duration = Duration::from_millis(100);
+const LATER: Duration = Duration::from_secs(5);
+/// Time that the engine may work on one change. The largest worlds take seconds.
+const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
+/// Time that an instance may work on one thing, besides drains. A search for what Envoy refuses among thousands of objects
+/// takes minutes.
+const LONGEST_WORK: Duration = Duration::from_secs(900);
+/// Number of characters of a status, which is one line on a screen.
+const STATUS_CHARS: usize = 200;
+
+/// What the service manager has been told.
+pub(super) struct Unit {
+    started: Instant,
+    ready: bool,
+    status: String,
+    looks: Interval,
+    /// Time that connections have when Envoys are ended.
+    drain: Duration,
+}
+
+impl Unit {
+    /// Returns the unit of an agent that starts now, and needs so long to drain its Envoys.
+    pub(super) fn new(drain: Duration) -> Self {
+        Self {
+            started: Instant::now(),
+            ready: false,
+            status: String::new(),
+            looks: looks(SOON),
+            drain,
+        }
+    }
+
+    /// Waits until it is time to look; for ever where there is no service manager. May be cancelled.
+    pub(super) async fn due(&mut self) {
+        if !service_manager::is_there() {
+            std::future::pending::<()>().await;
+        }
+        self.looks.tick().await;
+    }
+
+    /// Tells the manager what has changed.
+    pub(super) fn tell(
+        &mut self,
+        report: &Report,
+        known: &Known,
+        observed: &BTreeMap<NamespacedName, Observed>,
+    ) {
+        let status = status(report);
+        if !self.ready && is_started(report, self.started.elapsed()) {
+            service_manager::ready(&status);
+            self.ready = true;
+            let watchdog = service_manager::watchdog().map(|longest| longest / 4);
+            self.looks = looks(watchdog.unwrap_or(LATER).min(LATER));
+        } else if self.status != status {
+            service_manager::status(&status);
+        }
+        self.status = status;
+        match stuck(known, observed, Instant::now(), self.drain) {
+            None => service_manager::alive(),
+            Some(why) => tracing::error!("no sign of life for the service manager: {why}"),
+        }
+    }
+}
+
+fn looks(period: Duration) -> Interval {
+    let mut looks = interval(period);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
+}
+
+/// Returns whether a unit counts as started.
+fn is_started(report: &Report, since: Duration) -> bool {
+    since >= PATIENCE || unready(report).is_empty()
+}
+
+/// Returns which loop has worked on one thing for too long.
+fn stuck(
+    known: &Known,
+    observed: &BTreeMap<NamespacedName, Observed>,
+    now: Instant,
+    drain: Duration,
+) -> Option<String> {
+    let too_long = |since: Option<Instant>, longest: Duration| {
+        since
+            .map(|since| now.saturating_duration_since(since))
+            .filter(|spent| *spent > longest)
+    };
+    if let Some(spent) = too_long(known.busy_since, LONGEST_RESOLUTION) {
+        return Some(format!("the engine has worked on one change for {spent:?}"));
+    }
+    observed.iter().find_map(|(gateway, observed)| {
+        let spent = too_long(observed.busy_since, LONGEST_WORK + drain)?;
+        Some(format!(
+            "the instance of Gateway {gateway} has worked on one thing for {spent:?}"
+        ))
+    })
+}
+
+/// Returns one line on what is served, or on why the host is not ready.
+fn status(report: &Report) -> String {
+    let reasons = unready(report);
+    let text = if !reasons.is_empty() {
+        format!("not ready: {}", reasons.join("; "))
+    } else if report.gateways.is_empty() {
+        format!("{} hold no Gateway for this host", report.source.title())
+    } else {
+        let gateways = report.gateways.iter().map(|gateway| {
+            let revision = if gateway.applied_revision.is_empty() {
+                &gateway.applied
+            } else {
+                &gateway.applied_revision
+            };
+            let mut revision: String = revision.chars().take(12).collect();
+            if revision.is_empty() {
+                "what was accepted last".clone_into(&mut revision);
+            }
+            format!("{} {} with {revision}", gateway.gateway, gateway.state)
+        });
+        gateways.collect::<Vec<_>>().join("; ")
+    };
+    let line = text.replace(char::is_control, " ");
+    match line.char_indices().nth(STATUS_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::report::{AgentReport, EnvoyReport, GatewayReport, SourceReport};
+    use jiff::Timestamp;
+    use sesame_gateway_api::status::AgentState;
+
+    fn report(serves: Option<bool>) -> Report {
+        let gateway = |serves| GatewayReport {
+            gateway: "default/edge".to_owned(),
+            state: AgentState::Serving,
+            message: "as ever".to_owned(),
+            addresses: Vec::new(),
+            wanted: String::new(),
+            applied: "0123456789abcdef".to_owned(),
+            wanted_revision: String::new(),
+            applied_revision: String::new(),
+            applied_at: None,
+            refused: Vec::new(),
+            refusal: Vec::new(),
+            draining: None,
+            envoy: EnvoyReport {
+                serves,
+                ..EnvoyReport::default()
+            },
+        };
+        Report {
+            healthy: true,
+            reasons: Vec::new(),
+            hints: Vec::new(),
+            warnings: Vec::new(),
+            starting: Vec::new(),
+            agent: AgentReport {
+                version: String::new(),
+                pid: 1,
+                started: Timestamp::UNIX_EPOCH,
+                stopping: false,
+            },
+            source: SourceReport {
+                available: true,
+                manifests: Some("/etc/m".into()),
+                ..SourceReport::default()
+            },
+            gateways: serves.map(gateway).into_iter().collect(),
+            objects: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn ready_is_what_serves_or_has_nothing_to_serve() {
+        assert!(is_started(&report(Some(true)), Duration::ZERO));
+        assert!(!is_started(&report(Some(false)), Duration::ZERO));
+        assert!(is_started(&report(None), Duration::ZERO));
+        let mut starting = report(None);
+        starting.starting.push("default/edge".to_owned());
+        assert!(!is_started(&starting, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_ready_starts_all_the_same() {
+        let mut away = report(None);
+        away.source.available = false;
+        assert!(!is_started(&away, PATIENCE / 2));
+        assert!(is_started(&away, PATIENCE));
+        assert_eq!(status(&away), "not ready: the source has not been read yet");
+    }
+
+    #[test]
+    fn the_status_names_the_generation() {
+        assert_eq!(
+            status(&report(Some(true))),
+            "default/edge Serving with 0123456789ab"
+        );
+        assert_eq!(
+            status(&report(None)),
+            "the manifests in /etc/m hold no Gateway for this host"
+        );
+        let mut long = report(Some(true));
+        long.gateways[0].gateway = "x\n".repeat(STATUS_CHARS);
+        let line = status(&long);
+        assert_eq!(line.chars().count(), STATUS_CHARS + 1);
+        assert!(!line.contains('\n'));
+    }
+
+    #[test]
+    fn a_loop_that_works_on_one_thing_for_too_long_is_stuck() {
+        let begun = Instant::now();
+        let drain = Duration::from_secs(30);
+        let mut known = Known {
+            busy_since: Some(begun),
+            ..Known::default()
+        };
+        let mut observed = BTreeMap::new();
+        assert_eq!(
+            stuck(&known, &observed, begun + LONGEST_RESOLUTION, drain),
+            None
+        );
+        let late = begun + LONGEST_RESOLUTION + SOON;
+        let why = stuck(&known, &observed, late, drain).unwrap();
+        assert!(why.starts_with("the engine"), "{why}");
+
+        known.busy_since = None;
+        let instance = Observed {
+            busy_since: Some(begun),
+            ..Observed::default()
+        };
+        observed.insert(NamespacedName::new("default", "edge"), instance);
+        assert_eq!(
+            stuck(&known, &observed, begun + LONGEST_WORK + drain, drain),
+            None
+        );
+        let late = begun + LONGEST_WORK + drain + SOON;
+        let why = stuck(&known, &observed, late, drain).unwrap();
+        assert!(why.contains("default/edge"), "{why}");
+    }
+}

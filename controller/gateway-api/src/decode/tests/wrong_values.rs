@@ -1,0 +1,236 @@
+//! A wrong value in any field of any kind is told with object, path, value, what is expected, and its line.
+
+use serde_json::{Value as Json, json};
+
+use super::super::*;
+use super::nulls::{MAPS, objects, places};
+
+/// The object as block YAML, and the line on which the value at `place` starts.
+fn text(value: &Json, place: &str) -> (String, usize) {
+    let mut lines = Vec::new();
+    let mut at = 0;
+    write(value, "", "", place, &mut lines, &mut at);
+    (lines.join("\n") + "\n", at)
+}
+
+fn write(
+    value: &Json,
+    lead: &str,
+    here: &str,
+    place: &str,
+    lines: &mut Vec<String>,
+    at: &mut usize,
+) {
+    // A value that has lines of its own starts on the first of these.
+    let below: Vec<(String, String, &Json)> = match value {
+        Json::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| {
+                let step = key.replace('/', "~1");
+                (format!("{}:", json!(key)), format!("{here}/{step}"), value)
+            })
+            .collect(),
+        Json::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(index, value)| ("-".to_owned(), format!("{here}/{index}"), value))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let indent = " ".repeat(lead.len());
+    for (start, there, value) in below {
+        let is_block = |value: &Json| match value {
+            Json::Object(fields) => !fields.is_empty(),
+            Json::Array(items) => !items.is_empty(),
+            _ => false,
+        };
+        if is_block(value) {
+            lines.push(format!("{indent}{start}"));
+        } else {
+            lines.push(format!("{indent}{start} {value}"));
+        }
+        if there == place {
+            *at = lines.len() + usize::from(is_block(value));
+        }
+        write(value, &format!("{indent}  "), &there, place, lines, at);
+    }
+}
+
+/// `spec.rules[0].name` of `/spec/rules/0/name`, up to the first key that is a value itself.
+fn path(place: &str, is_secret: bool) -> String {
+    let mut path = String::new();
+    let mut is_map = false;
+    for step in place.trim_start_matches('/').split('/') {
+        if is_map && is_secret {
+            break;
+        }
+        let is_index = step.bytes().all(|byte| byte.is_ascii_digit());
+        if is_index {
+            path.extend(["[", step, "]"]);
+        } else {
+            let dot = if path.is_empty() { "" } else { "." };
+            path.extend([dot, &step.replace("~1", "/")]);
+        }
+        is_map = MAPS.contains(&step);
+    }
+    path
+}
+
+#[test]
+fn a_wrong_value_is_told_with_object_path_value_expectation_and_line() {
+    let mut told = 0;
+    for object in objects() {
+        let kind = object["kind"].as_str().expect("a kind").to_owned();
+        let mut all = Vec::new();
+        places(&object, "", &mut all);
+        for place in all {
+            // Without these there is no object to tell of; an unknown field of `metadata` is not looked at.
+            let is_head = ["/kind", "/apiVersion", "/metadata"].contains(&place.as_str());
+            if is_head || place == "/metadata/name" {
+                continue;
+            }
+            let mut wrong = object.clone();
+            let value = wrong.pointer_mut(&place).expect("is there");
+            let (instead, shown, expected) = match value {
+                Json::String(_) => (
+                    json!(7),
+                    "7",
+                    &[
+                        "is not text; put it in quotes",
+                        "is not one of ",
+                        "is not base64",
+                        "is not a",
+                    ][..],
+                ),
+                Json::Number(_) => (json!("nine"), "\"nine\"", &["is not an integer"][..]),
+                Json::Bool(_) => (json!("maybe"), "\"maybe\"", &["is not true or false"][..]),
+                Json::Array(_) => (json!("seven"), "\"seven\"", &["is not a list"][..]),
+                Json::Object(_) => (
+                    json!("seven"),
+                    "\"seven\"",
+                    &["is not a mapping of fields"][..],
+                ),
+                Json::Null => unreachable!("there is none"),
+            };
+            *value = instead;
+            let is_secret = kind == "Secret";
+            let (text, line) = text(&wrong, &place);
+            let error = decode(&text, &Limits::default())
+                .remove(0)
+                .expect_err(&text);
+            let Reason::Field { field, value, why } = error.reason.as_ref() else {
+                panic!("{kind} {place}: {error}")
+            };
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            assert_eq!(
+                error.object.as_ref().map(|key| key.name.name.as_str()),
+                Some(name)
+            );
+            assert_eq!(*field, path(&place, is_secret), "{kind}");
+            let shown = if is_secret {
+                "the value (which is not shown)"
+            } else {
+                shown
+            };
+            assert_eq!(value, shown, "{kind} {place}");
+            assert!(
+                expected.iter().any(|words| why.starts_with(words)),
+                "{kind} {place}: {why}"
+            );
+            assert_eq!(error.line, line, "{kind} {place}: {error}\n{text}");
+            let is_limited = why != "is not an integer" || kind == "GatewayClass";
+            assert!(is_limited, "{kind} {place}: no limits in `expected`");
+            told += 1;
+        }
+    }
+    assert!(told > 250, "only {told} fields");
+}
+
+#[test]
+fn a_misspelt_field_is_told_with_the_one_that_was_meant() {
+    let mut told = 0;
+    for object in objects() {
+        let version = object["apiVersion"].as_str().expect("a version");
+        if !version.starts_with("gateway.networking.k8s.io/") {
+            continue;
+        }
+        let mut all = Vec::new();
+        places(&object["spec"], "/spec", &mut all);
+        for place in all {
+            let (parent, key) = place.rsplit_once('/').expect("starts with a slash");
+            let in_map = parent
+                .rsplit('/')
+                .next()
+                .is_some_and(|of| MAPS.contains(&of));
+            if in_map || key.len() < 4 {
+                continue;
+            }
+            let mut wrong = object.clone();
+            let fields = wrong.pointer_mut(parent).and_then(Json::as_object_mut);
+            let Some(fields) = fields else { continue };
+            let value = fields.remove(key).expect("is there");
+            let misspelt = &key[..key.len() - 1];
+            fields.insert(misspelt.to_owned(), value);
+            let place = format!("{parent}/{misspelt}");
+            let (text, line) = text(&wrong, &place);
+            match decode(&text, &Limits::default()).remove(0) {
+                Ok(decoded) => {
+                    let [(at, field)] = decoded.unknown_fields.as_slice() else {
+                        panic!("{place}: {:?}", decoded.unknown_fields)
+                    };
+                    assert_eq!(field.path.to_string(), path(&place, false));
+                    assert_eq!(field.similar, Some(key), "{place}");
+                    let is_block = line - at;
+                    assert!(is_block <= 1, "{place}: {at} is not {line}");
+                }
+                // It must be there: then that is said.
+                Err(error) => assert!(error.reason.to_string().contains(key), "{place}: {error}"),
+            }
+            told += 1;
+        }
+    }
+    assert!(told > 150, "only {told} fields");
+}
+
+#[test]
+fn the_words_of_some() {
+    let route = |rule: &str| {
+        let text = format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: demo}}\nspec:\n  rules:\n  {rule}\n"
+        );
+        decode(&text, &Limits::default())
+            .remove(0)
+            .expect_err(rule)
+            .to_string()
+    };
+    for (rule, words) in [
+        (
+            "- backendRefs:\n    - {name: a, weight: nine}",
+            "line 7: spec.rules[0].backendRefs[0].weight: \"nine\" is not an integer from 0 to 1000000",
+        ),
+        (
+            "- backendRefs: [{name: a, port: 99999999999}]",
+            "line 6: spec.rules[0].backendRefs[0].port: 99999999999 is not an integer from 1 to 65535",
+        ),
+        (
+            "- backendRefs: [{name: 12}]",
+            "line 6: spec.rules[0].backendRefs[0].name: 12 is not text; put it in quotes",
+        ),
+        (
+            "- matches: [{path: {type: 1}}]",
+            "line 6: spec.rules[0].matches[0].path.type: 1 is not one of Exact, PathPrefix, RegularExpression",
+        ),
+        (
+            "- backendRefs: [{port: 80}]",
+            "line 6: `spec.rules[0].backendRefs[0].name` is missing",
+        ),
+        ("- 5", "line 6: spec.rules[0]: 5 is not a mapping of fields"),
+        (
+            "- name: 'a/b'",
+            "line 6: spec.rules[0].name: \"a/b\" is not a name: expected at most 253",
+        ),
+    ] {
+        let told = route(rule);
+        assert!(told.starts_with(words), "{told}");
+    }
+}

@@ -1,0 +1,210 @@
+//! Endpoints out of EndpointSlices.
+//!
+//! Only ready endpoints; if none is ready, those that still serve while they terminate (as kube-proxy
+//! does). Addresses that could reach the host itself or its cloud's metadata are refused unless allowed.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use sesame_proto::addresses::{self, Refused};
+use sesame_proto::schema::{Endpoint, EndpointSet};
+
+use crate::api::{
+    EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
+    SliceEndpoint, SlicePort,
+};
+use crate::resolve::context::{Context, Options, Problem, Problems};
+use crate::resolve::syntax::names;
+use crate::world::{Kind, World};
+
+/// All slices by the Service they are of.
+pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
+
+impl<'w> Slices<'w> {
+    pub(crate) fn new(world: &'w World) -> Self {
+        let mut slices: HashMap<(&str, &str), Vec<_>> =
+            HashMap::with_capacity(world.endpoint_slices.len());
+        for slice in &world.endpoint_slices {
+            if let Some(service) = slice.metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL) {
+                slices
+                    .entry((slice.metadata.namespace.as_str(), service))
+                    .or_default()
+                    .push(slice.as_ref());
+            }
+        }
+        Self(slices)
+    }
+
+    /// The endpoints of one Service port, by address, then port; each once.
+    pub(crate) fn endpoints(
+        &self,
+        service: &Metadata,
+        port: &ServicePort,
+        cx: &mut Context<'w, '_>,
+    ) -> Vec<Endpoint> {
+        let name = (service.namespace.as_str(), service.name.as_str());
+        let slices = self.0.get(&name).map(Vec::as_slice).unwrap_or_default();
+        of_port(port, slices, cx.options, &mut cx.problems)
+    }
+}
+
+/// All endpoint sets that snapshots may have of one Service, as resolution makes them of these slices of it, and what is
+/// wrong with the slices. Nothing else of a resolution depends on slices.
+pub fn endpoint_sets(
+    service: &Service,
+    slices: &[&EndpointSlice],
+    options: &Options,
+) -> (Vec<EndpointSet>, Vec<Problem>) {
+    let mut problems = Problems::default();
+    let key = service.metadata.key();
+    let ports = &service.spec.ports;
+    let sets = ports.iter().filter_map(|port| {
+        let transport = transport_of(&port.protocol);
+        let first = service_port(&service.spec, port.port, transport)?;
+        std::ptr::eq(first, port).then(|| EndpointSet {
+            name: set_name(&key, port.port, transport),
+            endpoints: of_port(port, slices, options, &mut problems),
+        })
+    });
+    let sets = sets.collect();
+    (sets, problems.into_sorted())
+}
+
+/// The port of a Service with this number and transport.
+pub(crate) fn service_port<'s>(
+    spec: &'s ServiceSpec,
+    number: i32,
+    transport: &str,
+) -> Option<&'s ServicePort> {
+    let mut same_number = spec.ports.iter().filter(|port| port.port == number);
+    same_number.find(|port| transport_of(&port.protocol) == transport)
+}
+
+/// Returns the name of the endpoint set of a Service port. TCP and UDP ports may share a number.
+pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
+    match transport {
+        "UDP" => format!("Service/{service}/{number}/UDP"),
+        _ => format!("Service/{service}/{number}"),
+    }
+}
+
+fn of_port(
+    port: &ServicePort,
+    slices: &[&EndpointSlice],
+    options: &Options,
+    problems: &mut Problems,
+) -> Vec<Endpoint> {
+    let mut ready = Vec::new();
+    let mut terminating = Vec::new();
+    for slice in slices {
+        let lists = (&mut ready, &mut terminating);
+        read(slice, port, options, problems, lists);
+    }
+    let mut found = if ready.is_empty() { terminating } else { ready };
+    found.sort_unstable();
+    found.dedup();
+    found
+        .into_iter()
+        .map(|(address, port)| Endpoint {
+            address: address.to_string(),
+            port: port.into(),
+        })
+        .collect()
+}
+
+/// Returns the number that a Service port has in a slice; none if it is not there.
+fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
+    ports.iter().find_map(|slice_port| {
+        let SlicePort {
+            name,
+            port,
+            protocol,
+        } = slice_port;
+        let same_name = name.as_deref().unwrap_or_default() == service_port.name;
+        let protocol = protocol.as_deref().unwrap_or_default();
+        let same_protocol = transport_of(protocol) == transport_of(&service_port.protocol);
+        (same_name && same_protocol).then_some(*port)?
+    })
+}
+
+/// Returns the transport that a port's `protocol` means.
+fn transport_of(protocol: &str) -> &str {
+    match protocol {
+        "" => "TCP",
+        protocol => protocol,
+    }
+}
+
+/// Addresses and ports.
+type Found = Vec<(IpAddr, u16)>;
+
+/// Adds the endpoints of a slice to those that are ready, and to those that still serve while they terminate.
+fn read(
+    slice: &EndpointSlice,
+    service_port: &ServicePort,
+    options: &Options,
+    problems: &mut Problems,
+    (ready, terminating): (&mut Found, &mut Found),
+) {
+    let EndpointSlice {
+        metadata,
+        address_type,
+        endpoints,
+        ports,
+    } = slice;
+    let object = || Kind::EndpointSlice.named(metadata.key());
+    let Some(number) = port_number(ports, service_port) else {
+        return;
+    };
+    let Some(number) = names::port(number) else {
+        let message = format!("ports: {number} is out of range; expected 1 to 65535");
+        return problems.add(object(), message);
+    };
+    if !matches!(address_type.as_str(), "IPv4" | "IPv6") {
+        let message =
+            format!("addressType {address_type:?} is not supported; expected IPv4 or IPv6");
+        return problems.add(object(), message);
+    }
+    let mut refused: Vec<(&str, String)> = Vec::new();
+    for endpoint in endpoints {
+        let SliceEndpoint {
+            addresses: all,
+            conditions,
+        } = endpoint;
+        let EndpointConditions {
+            ready: is_ready,
+            serving,
+            terminating: is_terminating,
+        } = conditions;
+        let list = if is_ready.unwrap_or(true) {
+            &mut *ready
+        } else if *serving == Some(true) && *is_terminating == Some(true) {
+            &mut *terminating
+        } else {
+            continue;
+        };
+        // Consumers use the first address only.
+        let Some(text) = all.first() else {
+            continue;
+        };
+        let Ok(address) = text.parse::<IpAddr>() else {
+            refused.push((text, "no IP address".to_owned()));
+            continue;
+        };
+        match addresses::refused(address) {
+            Some(Refused { network, what, .. }) if !options.allow_local_endpoints => {
+                refused.push((text, format!("{what} ({network})")));
+            }
+            _ => list.push((address, number)),
+        }
+    }
+    if let Some((first, why)) = refused.first() {
+        problems.add(
+            object(),
+            format!(
+                "{} endpoints are refused, {first:?} first, which is {why}: expected addresses of other machines",
+                refused.len()
+            ),
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! ReferenceGrants: permission to refer to objects of another namespace. Without a grant no such reference is permitted.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::api::{ReferenceGrant, ReferenceGrantSpec};
+use crate::world::World;
+
+/// All grants, by the namespace that grants and a namespace to which it does.
+pub(crate) struct Grants<'w>(HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>);
+
+/// The object that refers, as grants name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Referrer<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) namespace: &'a str,
+}
+
+/// The object that is referred to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Referent<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl<'w> Grants<'w> {
+    pub(crate) fn new(world: &'w World) -> Self {
+        let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
+        // An unknown field may narrow a grant, so that such a grant is not used.
+        let understood =
+            |grant: &&Arc<ReferenceGrant>| grant.metadata.unknown.refusal("").is_none();
+        for grant in world.reference_grants.iter().filter(understood) {
+            let receivers: BTreeSet<&str> = grant
+                .spec
+                .from
+                .iter()
+                .map(|from| from.namespace.as_str())
+                .collect();
+            for receiver in receivers {
+                let grants = grants
+                    .entry((&grant.metadata.namespace, receiver))
+                    .or_default();
+                grants.push(&grant.spec);
+            }
+        }
+        Self(grants)
+    }
+
+    /// Returns an error that says why, if the reference is not permitted.
+    pub(crate) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
+        if self.permit(from, to) {
+            return Ok(());
+        }
+        Err(format!(
+            "no ReferenceGrant in namespace {:?} lets a {} of namespace {:?} refer to {} {:?}",
+            to.namespace, from.kind, from.namespace, to.kind, to.name
+        ))
+    }
+
+    /// Returns true if the reference stays within its namespace or a grant permits it. Within a grant, any `from` goes with
+    /// any `to`; a `to` without a name means every object of the kind.
+    fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
+        if from.namespace == to.namespace {
+            return true;
+        }
+        self.0
+            .get(&(to.namespace, from.namespace))
+            .is_some_and(|grants| {
+                grants.iter().any(|grant| {
+                    grant.from.iter().any(|entry| {
+                        entry.group == from.group
+                            && entry.kind == from.kind
+                            && entry.namespace == from.namespace
+                    }) && grant.to.iter().any(|entry| {
+                        entry.group == to.group
+                            && entry.kind == to.kind
+                            && entry.name.as_deref().is_none_or(|name| name == to.name)
+                    })
+                })
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{GrantFrom, GrantTo, Metadata};
+    use crate::world::AnyObject;
+
+    const ROUTE: Referrer<'static> = Referrer {
+        group: "gateway.networking.k8s.io",
+        kind: "HTTPRoute",
+        namespace: "web",
+    };
+
+    fn world(to_name: Option<&str>) -> World {
+        let mut world = World::default();
+        let from = |kind: &str| GrantFrom {
+            group: ROUTE.group.to_owned(),
+            kind: kind.to_owned(),
+            namespace: "web".to_owned(),
+        };
+        let to = |kind: &str, name: Option<&str>| GrantTo {
+            group: String::new(),
+            kind: kind.to_owned(),
+            name: name.map(str::to_owned),
+        };
+        world.insert(AnyObject::ReferenceGrant(Arc::new(ReferenceGrant {
+            metadata: Metadata {
+                name: "grant".to_owned(),
+                namespace: "shop".to_owned(),
+                ..Metadata::default()
+            },
+            spec: ReferenceGrantSpec {
+                from: vec![from("TLSRoute"), from("HTTPRoute")],
+                to: vec![to("Secret", None), to("Service", to_name)],
+            },
+        })));
+        world
+    }
+
+    #[test]
+    fn what_a_grant_permits() {
+        let service = Referent {
+            group: "",
+            kind: "Service",
+            namespace: "shop",
+            name: "cart",
+        };
+        for (to_name, from, to, permitted) in [
+            (None, ROUTE, service, true),
+            (Some("cart"), ROUTE, service, true),
+            (Some("pay"), ROUTE, service, false),
+            (
+                None,
+                Referrer {
+                    kind: "GRPCRoute",
+                    ..ROUTE
+                },
+                service,
+                false,
+            ),
+            (
+                None,
+                Referrer {
+                    namespace: "other",
+                    ..ROUTE
+                },
+                service,
+                false,
+            ),
+            (None, Referrer { group: "", ..ROUTE }, service, false),
+            (
+                None,
+                ROUTE,
+                Referent {
+                    kind: "ConfigMap",
+                    ..service
+                },
+                false,
+            ),
+            (
+                None,
+                ROUTE,
+                Referent {
+                    namespace: "pay",
+                    ..service
+                },
+                false,
+            ),
+            (
+                Some("pay"),
+                ROUTE,
+                Referent {
+                    namespace: "web",
+                    ..service
+                },
+                true,
+            ),
+        ] {
+            let world = world(to_name);
+            assert_eq!(
+                Grants::new(&world).permit(from, to),
+                permitted,
+                "{to_name:?} {from:?} {to:?}"
+            );
+        }
+    }
+}

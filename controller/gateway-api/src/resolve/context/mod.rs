@@ -1,0 +1,93 @@
+//! Context of one resolution: the objects, the options, and the problems that were found so far.
+
+pub(crate) mod grants;
+pub(crate) mod references;
+
+use std::borrow::Cow;
+
+use self::grants::Grants;
+use crate::api::Metadata;
+use crate::world::{Kind, ObjectKey, World};
+
+/// Options of resolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Name of the controller: the GatewayClasses that name it are ours.
+    pub controller_name: String,
+    /// Allows endpoints on loopback, link-local and unspecified addresses, which are refused otherwise.
+    pub allow_local_endpoints: bool,
+    /// Resolves a few changes by themselves; otherwise the whole world is resolved for every change.
+    pub incremental: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            controller_name: "projectsesame.io/gateway-controller".to_owned(),
+            allow_local_endpoints: false,
+            incremental: true,
+        }
+    }
+}
+
+/// A message for the author of an object for which the API has no condition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The object that it is about.
+    pub object: ObjectKey,
+    /// Names the field and the value, and says what follows.
+    pub message: String,
+}
+
+/// The input of every step of one resolution, and the problems that the steps add.
+pub(crate) struct Context<'w, 'o> {
+    pub(crate) world: &'w World,
+    pub(crate) options: &'o Options,
+    pub(crate) grants: Grants<'w>,
+    pub(crate) problems: Problems,
+}
+
+impl<'w, 'o> Context<'w, 'o> {
+    pub(crate) fn new(world: &'w World, options: &'o Options) -> Self {
+        let mut problems = Problems::default();
+        for grant in &world.reference_grants {
+            problems.add_unknown(Kind::ReferenceGrant, &grant.metadata);
+        }
+        Self {
+            world,
+            options,
+            grants: Grants::new(world),
+            problems,
+        }
+    }
+}
+
+/// The problems that were found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    pub(crate) fn add(&mut self, object: ObjectKey, message: String) {
+        self.0.push(Problem { object, message });
+    }
+
+    /// Adds a problem about the unknown fields of an object that has no status.
+    fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
+        let message = match metadata.unknown.refusal("") {
+            Some(why) => Cow::Owned(format!("grants nothing: {why}")),
+            None => metadata.unknown.beside("", "", None),
+        };
+        if !message.is_empty() {
+            let name = metadata.key();
+            let message = message.trim_start_matches("; ").to_owned();
+            self.add(kind.named(name), message);
+        }
+    }
+
+    /// Returns the problems sorted, each once.
+    pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
+        self.0.sort_unstable();
+        self.0.dedup();
+        self.0
+    }
+}

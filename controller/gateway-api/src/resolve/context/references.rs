@@ -1,0 +1,104 @@
+//! References to objects of the core group: the kind that a field expects, permission, and the form of the names.
+
+use super::grants::{Grants, Referent, Referrer};
+use crate::api::{BackendRef, ObjectRef};
+use crate::resolve::syntax::names;
+use crate::status::{Grounds, Reason};
+
+/// A reference, whatever the field that it stands in.
+#[derive(Clone, Copy)]
+pub(crate) struct CoreReference<'w> {
+    group: Option<&'w str>,
+    kind: Option<&'w str>,
+    namespace: Option<&'w str>,
+    name: &'w str,
+}
+
+impl<'w> From<&'w ObjectRef> for CoreReference<'w> {
+    fn from(reference: &'w ObjectRef) -> Self {
+        let ObjectRef {
+            group,
+            kind,
+            name,
+            namespace,
+        } = reference;
+        Self {
+            group: group.as_deref(),
+            kind: kind.as_deref(),
+            namespace: namespace.as_deref(),
+            name,
+        }
+    }
+}
+
+impl<'w> From<&'w BackendRef> for CoreReference<'w> {
+    fn from(reference: &'w BackendRef) -> Self {
+        let BackendRef {
+            group,
+            kind,
+            name,
+            namespace,
+            // The port is looked up in the Service.
+            port: _,
+            // Weights and filters are the caller's.
+            weight: _,
+            filters: _,
+        } = reference;
+        Self {
+            group: group.as_deref(),
+            kind: kind.as_deref(),
+            namespace: namespace.as_deref(),
+            name,
+        }
+    }
+}
+
+/// The objects that a field refers to.
+pub(crate) struct Expected {
+    pub(crate) kind: &'static str,
+    /// The kind of a reference that names none.
+    pub(crate) default: &'static str,
+    /// The reason to refuse a reference to another kind.
+    pub(crate) wrong_kind: Reason,
+    /// The reason to refuse a name that no object has.
+    pub(crate) wrong_name: Reason,
+}
+
+impl Expected {
+    /// Returns the namespace and name of the object that a reference names, if it is one of these and may be referred to.
+    pub(crate) fn find<'w>(
+        &self,
+        reference: CoreReference<'w>,
+        referrer: Referrer<'w>,
+        grants: &Grants<'_>,
+    ) -> Result<(&'w str, &'w str), Grounds> {
+        let CoreReference {
+            group,
+            kind,
+            namespace,
+            name,
+        } = reference;
+        let group = group.unwrap_or_default();
+        let kind = kind.unwrap_or(self.default);
+        if !group.is_empty() || kind != self.kind {
+            let message = format!(
+                "{} {name:?} is not supported; expected a {} of the core group",
+                names::group_kind(group, kind),
+                self.kind
+            );
+            return Err((self.wrong_kind, message));
+        }
+        let namespace = namespace.unwrap_or(referrer.namespace);
+        let target = Referent {
+            group,
+            kind,
+            namespace,
+            name,
+        };
+        grants
+            .check(referrer, target)
+            .map_err(|why| (Reason::RefNotPermitted, why))?;
+        names::check_object(namespace, name).map_err(|why| (self.wrong_name, why))?;
+        Ok((namespace, name))
+    }
+}

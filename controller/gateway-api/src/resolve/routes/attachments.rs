@@ -1,0 +1,75 @@
+//! Attachment of routes: the accepted routes on each listener of each Gateway.
+
+use super::Routes;
+use crate::resolve::gateways::CheckedGateway;
+use crate::resolve::listeners::CheckedListener;
+use crate::resolve::parents::listeners::CommonHostname;
+
+/// A Gateway and its listeners, with the routes that attach to them.
+pub(crate) struct AttachedGateway<'a, 'w> {
+    pub(crate) gateway: &'a CheckedGateway<'w>,
+    /// In the order of [`CheckedGateway::listeners`].
+    pub(crate) listeners: Vec<AttachedListener<'a, 'w>>,
+}
+
+/// A listener and the accepted routes that attach to it, oldest first.
+pub(crate) struct AttachedListener<'a, 'w> {
+    pub(crate) listener: &'a CheckedListener<'w>,
+    pub(crate) attachments: Vec<Attachment<'a>>,
+}
+
+/// An accepted route on one listener.
+#[derive(Debug)]
+pub(crate) struct Attachment<'a> {
+    /// Place of the route among all, oldest first.
+    pub(crate) route: usize,
+    /// Place among the route's parents of the one through which it attaches.
+    pub(crate) parent: usize,
+    pub(crate) hosts: &'a [CommonHostname],
+}
+
+/// Attaches the accepted routes to the listeners that match their parentRefs.
+pub(crate) fn attach<'a, 'w>(
+    gateways: &'a [CheckedGateway<'w>],
+    routes: &'a Routes<'w>,
+) -> Vec<AttachedGateway<'a, 'w>> {
+    let mut attached: Vec<AttachedGateway<'a, 'w>> = gateways
+        .iter()
+        .map(|gateway| AttachedGateway {
+            gateway,
+            listeners: gateway
+                .listeners
+                .iter()
+                .map(|listener| AttachedListener {
+                    listener,
+                    attachments: Vec::new(),
+                })
+                .collect(),
+        })
+        .collect();
+    for (place, route) in routes.iter().enumerate() {
+        for (parent, (gateway, listeners)) in route.attaches_to() {
+            let Some(gateway) = attached.get_mut(gateway) else {
+                continue;
+            };
+            for (listener, hosts) in listeners {
+                let Some(listener) = gateway.listeners.get_mut(*listener) else {
+                    continue;
+                };
+                // Another reference of the route to the same listener adds nothing.
+                if listener
+                    .attachments
+                    .last()
+                    .is_none_or(|last| last.route != place)
+                {
+                    listener.attachments.push(Attachment {
+                        route: place,
+                        parent,
+                        hosts,
+                    });
+                }
+            }
+        }
+    }
+    attached
+}

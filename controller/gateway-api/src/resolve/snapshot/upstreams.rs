@@ -1,0 +1,120 @@
+//! Backends that the tables of one Gateway send to, as this Gateway reaches them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
+
+use crate::resolve::backends::{self, Backends};
+use crate::resolve::context::Context;
+use crate::resolve::tables::{Tables, backends_of, session_backends_of};
+
+/// The Backends of one Gateway and their endpoints.
+pub(crate) struct Upstreams {
+    /// Sorted by name.
+    pub(crate) backends: Vec<Backend>,
+    /// Sorted by name; Backends of one port share a set.
+    pub(crate) endpoints: Vec<EndpointSet>,
+}
+
+/// Finds the Backends that the tables name. Those that speak TLS are shown `client_key`, if the Gateway has one; they have
+/// names of their own then, which replace those in the tables.
+pub(crate) fn find<'w>(
+    tables: &mut Tables,
+    client_key: Option<&str>,
+    all: &mut Backends<'w>,
+    cx: &mut Context<'w, '_>,
+) -> Upstreams {
+    let mut found: Vec<Backend> = Vec::new();
+    let mut endpoints: Vec<EndpointSet> = Vec::new();
+    let mut renamed: BTreeMap<String, String> = BTreeMap::new();
+    let (names, with_sessions) = names(tables);
+    for name in names {
+        let Some((backend, set)) = all.named(name, cx) else {
+            continue;
+        };
+        endpoints.push(set.clone());
+        let shown = client_key.and_then(|key| backends::showing_key(backend, key));
+        let mut backend = match shown {
+            Some(shown) => {
+                renamed.insert(name.to_owned(), shown.name.clone());
+                shown
+            }
+            None => backend.clone(),
+        };
+        // After it has its name: a route that starts to keep sessions must not move other requests to another Backend.
+        if with_sessions.contains(&name) {
+            backend.session_key = all.session_key(name);
+        }
+        found.push(backend);
+    }
+    if !renamed.is_empty() {
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        rename(tables, &renamed);
+    }
+    endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+    endpoints.dedup_by(|a, b| a.name == b.name);
+    Upstreams {
+        backends: found,
+        endpoints,
+    }
+}
+
+/// Returns the names of the Backends in the tables, in order, and those that routes with session persistence send to.
+fn names(tables: &Tables) -> (Vec<&str>, BTreeSet<&str>) {
+    let (mut names, mut with_sessions) = (Vec::new(), BTreeSet::new());
+    for host in tables
+        .route_tables
+        .iter()
+        .flat_map(|table| &table.virtual_hosts)
+    {
+        backends_of(host, &mut names);
+        session_backends_of(host, &mut with_sessions);
+    }
+    let l4_routes = tables
+        .ports
+        .iter()
+        .flat_map(|port| &port.listeners)
+        .flat_map(|listener| &listener.l4_routes);
+    for backend in l4_routes.flat_map(|route| &route.backends) {
+        if !backend.backend.is_empty() {
+            names.push(backend.backend.as_str());
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    (names, with_sessions)
+}
+
+fn rename(tables: &mut Tables, names: &BTreeMap<String, String>) {
+    let one = |name: &mut String| {
+        if let Some(new) = names.get(name.as_str()) {
+            name.clone_from(new);
+        }
+    };
+    let shares = |backends: &mut Vec<WeightedBackend>| {
+        for share in backends {
+            one(&mut share.backend);
+        }
+    };
+    let routes = tables
+        .route_tables
+        .iter_mut()
+        .flat_map(|table| &mut table.virtual_hosts)
+        .flat_map(|host| &mut host.routes);
+    for route in routes {
+        if let Some(Action::Forward(forward)) = &mut route.action {
+            shares(&mut forward.backends);
+            for mirror in &mut forward.mirrors {
+                one(&mut mirror.backend);
+            }
+        }
+    }
+    let l4_routes = tables
+        .ports
+        .iter_mut()
+        .flat_map(|port| &mut port.listeners)
+        .flat_map(|listener| &mut listener.l4_routes);
+    for route in l4_routes {
+        shares(&mut route.backends);
+    }
+}

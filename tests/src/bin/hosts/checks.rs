@@ -1,0 +1,64 @@
+//! What can be judged without serving: packages and units.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use sesame_tests::envoy::workspace;
+
+use crate::machine::Machine;
+use crate::packages::{Packages, build, debs};
+
+const UNITS: &[&str] = &[
+    "sesame-agent.service",
+    "sesame-envoy.service",
+    "sesame-drain.service",
+];
+/// Highest exposure that a unit may have, in tenths, as `systemd-analyze security` counts.
+const MOST_EXPOSED: &str = "20";
+
+/// Two builds are the same bytes, and lintian finds nothing.
+pub(crate) fn packages(packages: &Packages) {
+    let again = workspace().join("target/hosts/packages/again");
+    build(&again, "1");
+    let (first, second) = (packages.first(), debs(&again, ""));
+    for (one, other) in first.iter().zip(&second) {
+        assert!(
+            bytes(one) == bytes(other),
+            "{} differs from {}",
+            one.display(),
+            other.display()
+        );
+    }
+    let judged = Command::new("lintian")
+        .args(["--fail-on", "error,warning", "--allow-root"])
+        .args(&first)
+        .output()
+        .expect("lintian (Debian: lintian)");
+    let words = String::from_utf8_lossy(&judged.stdout).into_owned();
+    assert!(judged.status.success(), "lintian: {words}");
+}
+
+fn bytes(path: &Path) -> Vec<u8> {
+    fs::read(path).expect("a package")
+}
+
+/// systemd understands the units, and finds little to expose.
+pub(crate) fn units(packages: &Packages) {
+    let machine = Machine::with_packages("units", packages);
+    let inside = machine.inside();
+    for unit in UNITS.iter().chain(&["sesame.target"]) {
+        inside.ok(&["systemd-analyze", "verify", "--man=no", unit]);
+    }
+    for unit in UNITS {
+        let threshold = format!("--threshold={MOST_EXPOSED}");
+        let said = inside.ok(&[
+            "systemd-analyze",
+            "security",
+            "--no-pager",
+            &threshold,
+            unit,
+        ]);
+        println!("host: {}", said.lines().last().unwrap_or_default());
+    }
+}

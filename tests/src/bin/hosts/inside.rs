@@ -1,0 +1,194 @@
+//! What is in a machine: commands, units, processes and files.
+
+use std::fmt::Display;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Address of a backend, which is not the loopback's: the agent takes no endpoint there.
+pub(crate) const BACKEND: &str = "192.0.2.10";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A machine, by its first process.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    init: i32,
+}
+
+impl Inside {
+    pub(crate) fn new(init: i32) -> Self {
+        Self { init }
+    }
+
+    /// Runs a command; returns how it ended and what it said.
+    pub(crate) fn run(&self, command: &[&str]) -> Output {
+        Command::new("nsenter")
+            .args(["--target", &self.init.to_string()])
+            .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"])
+            .args(["--", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"])
+            .args([
+                "HOME=/root",
+                "LANG=C.UTF-8",
+                "DEBIAN_FRONTEND=noninteractive",
+            ])
+            .args(command)
+            .stdin(Stdio::null())
+            .output()
+            .expect("nsenter of util-linux")
+    }
+
+    /// Runs a command that may fail; returns what it said to standard output.
+    pub(crate) fn output(&self, command: &[&str]) -> String {
+        String::from_utf8_lossy(&self.run(command).stdout).into_owned()
+    }
+
+    /// Runs a command that must not fail.
+    pub(crate) fn ok(&self, command: &[&str]) -> String {
+        let output = self.run(command);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{command:?}: {}\n{said}{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr),
+            self.log()
+        );
+        said
+    }
+
+    /// Runs a command that must not fail, while other tasks go on.
+    pub(crate) async fn meanwhile(&self, command: &'static [&'static str]) -> String {
+        let inside = self.clone();
+        let ran = tokio::task::spawn_blocking(move || inside.ok(command)).await;
+        ran.expect("the command ends")
+    }
+
+    /// Installs these packages, without a network.
+    pub(crate) fn install(&self, packages: &[PathBuf]) {
+        for package in packages {
+            self.put(package);
+        }
+        let mut command = vec!["dpkg", "--install"];
+        let names: Vec<String> = packages.iter().map(|path| in_machine(path)).collect();
+        command.extend(names.iter().map(String::as_str));
+        self.ok(&command);
+    }
+
+    /// Copies a file into `/root` of the machine.
+    pub(crate) fn put(&self, file: &Path) {
+        let to = self.path(&in_machine(file));
+        fs::copy(file, to).expect("the machine takes a file");
+    }
+
+    /// Where a file of the machine is.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.init))
+    }
+
+    /// Time since its first process was started.
+    pub(crate) fn age(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.init)).expect("it runs");
+        let (_, after) = stat.rsplit_once(") ").expect("a name in parentheses");
+        let ticks = after.split(' ').nth(19).expect("a time");
+        let ticks: u64 = ticks.parse().expect("a number");
+        let uptime = fs::read_to_string("/proc/uptime").expect("the machine tells");
+        let uptime = uptime.split(' ').next().expect("a time");
+        let uptime = Duration::from_secs_f64(uptime.parse().expect("a number"));
+        // A hundred ticks a second on every Linux that people use.
+        uptime.saturating_sub(Duration::from_millis(ticks * 10))
+    }
+
+    /// Replaces the manifests, as somebody would who is careful.
+    pub(crate) fn serve(&self, yaml: &str) {
+        let directory = "/etc/sesame/manifests";
+        fs::write(self.path("/etc/sesame/all.new"), yaml).expect("manifests are written");
+        let script = format!(
+            "chown root:sesame /etc/sesame/all.new && chmod 640 /etc/sesame/all.new && mv /etc/sesame/all.new {directory}/all.yaml"
+        );
+        self.ok(&["sh", "-c", &script]);
+    }
+
+    /// Gives the machine the address of its backend.
+    pub(crate) fn backend_address(&self) {
+        self.ok(&[
+            "ip",
+            "address",
+            "replace",
+            &format!("{BACKEND}/32"),
+            "dev",
+            "lo",
+        ]);
+    }
+
+    /// A property of a unit.
+    pub(crate) fn property(&self, unit: &str, property: &str) -> String {
+        let said = self.ok(&["systemctl", "show", "--property", property, "--value", unit]);
+        said.trim().to_owned()
+    }
+
+    /// The main process of a unit, in the machine's numbers.
+    pub(crate) fn main_pid(&self, unit: &str) -> u32 {
+        let pid = self.property(unit, "MainPID");
+        pid.parse().expect("a number")
+    }
+
+    /// The Envoys that run, in the machine's numbers, those that validate left out.
+    pub(crate) fn envoys(&self) -> Vec<u32> {
+        let said = self.output(&[
+            "pgrep",
+            "--full",
+            "^/usr/lib/sesame/envoy .*--config-path /run/sesame/gateways/.*/bootstrap.pb",
+        ]);
+        said.lines()
+            .map(|pid| pid.parse().expect("a number"))
+            .collect()
+    }
+
+    /// What the units have said.
+    pub(crate) fn log(&self) -> String {
+        self.output(&[
+            "journalctl",
+            "--no-pager",
+            "--lines",
+            "60",
+            "--unit",
+            "sesame*",
+        ])
+    }
+
+    /// Waits for something; panics with the last reason if it does not come.
+    pub(crate) fn wait_for<T, E: Display>(
+        &self,
+        what: &str,
+        mut look: impl FnMut(&Self) -> Result<T, E>,
+    ) -> T {
+        let begun = Instant::now();
+        loop {
+            match look(self) {
+                Ok(found) => return found,
+                Err(why) if begun.elapsed() > PATIENCE => {
+                    panic!("{what}: {why}\n{}", self.log())
+                }
+                Err(_) => std::thread::sleep(POLL),
+            }
+        }
+    }
+
+    /// Waits in the same way, while other tasks go on.
+    pub(crate) async fn wait<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        look: impl FnMut(&Self) -> Result<T, String> + Send + 'static,
+    ) -> T {
+        let inside = self.clone();
+        let waited = tokio::task::spawn_blocking(move || inside.wait_for(what, look)).await;
+        waited.expect("it comes")
+    }
+}
+
+fn in_machine(file: &Path) -> String {
+    let name = file.file_name().and_then(|name| name.to_str());
+    format!("/root/{}", name.expect("a name"))
+}

@@ -1,0 +1,233 @@
+//! The life of a host under load: restarts, deaths and upgrades of everything, none of which may fail a request.
+
+use std::fs;
+use std::time::Duration;
+
+use sesame_tests::load::{Load, Plan};
+
+use crate::inside::Inside;
+use crate::machine::Machine;
+use crate::objects::{backend, get, version, wait_version};
+use crate::packages::Packages;
+
+const AGENT: &str = "sesame-agent.service";
+const ENVOY: &str = "sesame-envoy.service";
+/// Mounts the disk that gets full.
+const DISK: &str = "mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/sesame && chown sesame:sesame /var/lib/sesame";
+
+pub(crate) fn scenario(packages: &Packages) {
+    let machine = Machine::with_packages("life", packages);
+    let inside = machine.inside();
+    for unit in ["sesame.target", AGENT, ENVOY] {
+        let state = inside.output(&["systemctl", "is-active", unit]);
+        assert_eq!(state.trim(), "inactive", "{unit} after the installation");
+    }
+    for package in packages.second("") {
+        inside.put(&package);
+    }
+    inside.backend_address();
+    machine.part("life");
+    machine.part("full-disk");
+}
+
+/// Everything that happens to a host, under one load.
+pub(crate) fn inside(inside: &Inside) {
+    in_runtime(happens(inside));
+}
+
+/// Runs a future to its end.
+pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(future);
+}
+
+async fn happens(inside: &Inside) {
+    let backend = backend().await;
+    // A host without a configuration is a unit that has started.
+    inside.ok(&["systemctl", "enable", "--quiet", "--now", "sesame.target"]);
+    assert_eq!(inside.property(AGENT, "ActiveState"), "active");
+    inside.serve(&version(backend.address(), 0));
+    wait_version(0).await;
+    says(inside, "default/edge Serving").await;
+    let envoys = inside.envoys();
+    assert_eq!(envoys.len(), 1, "{envoys:?}");
+    let load = Load::start(&Plan::new(vec![get("/always")]));
+    load.pass(100).await;
+
+    inside.meanwhile(&["systemctl", "restart", AGENT]).await;
+    load.pass(100).await;
+    let before = inside.main_pid(AGENT);
+    inside
+        .meanwhile(&[
+            "systemctl",
+            "kill",
+            "--kill-whom=main",
+            "--signal=KILL",
+            AGENT,
+        ])
+        .await;
+    another_main(inside, AGENT, before).await;
+    load.pass(100).await;
+    inside.meanwhile(&["systemctl", "stop", AGENT]).await;
+    load.pass(100).await;
+    inside.meanwhile(&["systemctl", "start", AGENT]).await;
+    inside.serve(&version(backend.address(), 1));
+    wait_version(1).await;
+
+    // The launcher dies, and becomes another one.
+    let launcher = inside.main_pid(ENVOY);
+    inside
+        .meanwhile(&[
+            "systemctl",
+            "kill",
+            "--kill-whom=main",
+            "--signal=KILL",
+            ENVOY,
+        ])
+        .await;
+    another_main(inside, ENVOY, launcher).await;
+    load.pass(100).await;
+    let launcher = inside.main_pid(ENVOY);
+
+    inside
+        .meanwhile(&["sh", "-c", "dpkg --install /root/sesame-agent_*+2_*.deb"])
+        .await;
+    for unit in [AGENT, ENVOY] {
+        runs_what_is_installed(inside, unit).await;
+    }
+    assert_eq!(inside.main_pid(ENVOY), launcher, "a reload is no restart");
+    inside.serve(&version(backend.address(), 2));
+    wait_version(2).await;
+    assert_eq!(inside.envoys(), envoys, "all the time one Envoy has served");
+
+    inside
+        .meanwhile(&["sh", "-c", "dpkg --install /root/sesame-envoy_*+2_*.deb"])
+        .await;
+    let old = envoys.clone();
+    inside
+        .wait(
+            "the new Envoy has taken over and the old one has ended",
+            move |inside| {
+                let now = inside.envoys();
+                (now.len() == 1 && now != old)
+                    .then_some(())
+                    .ok_or(format!("{now:?}"))
+            },
+        )
+        .await;
+    inside.serve(&version(backend.address(), 3));
+    wait_version(3).await;
+    let envoys = inside.envoys();
+
+    hangs(inside, &load).await;
+    assert_eq!(inside.envoys(), envoys);
+    inside.serve(&version(backend.address(), 4));
+    wait_version(4).await;
+    let report = load.stop().await;
+    report.clean("host: agent restarted, killed, stopped, upgraded, hung; launcher killed, upgraded; Envoy upgraded");
+}
+
+/// An agent that does nothing more is replaced by the watchdog.
+async fn hangs(inside: &Inside, load: &Load) {
+    let drop_in = inside.path("/run/systemd/system/sesame-agent.service.d");
+    fs::create_dir_all(&drop_in).expect("a directory");
+    fs::write(drop_in.join("watchdog.conf"), "[Service]\nWatchdogSec=4\n").expect("a file");
+    inside.meanwhile(&["systemctl", "daemon-reload"]).await;
+    inside.meanwhile(&["systemctl", "restart", AGENT]).await;
+    let before = inside.main_pid(AGENT);
+    // One that is well is left alone: more than two periods.
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(inside.main_pid(AGENT), before, "{}", inside.log());
+    inside
+        .meanwhile(&[
+            "systemctl",
+            "kill",
+            "--kill-whom=main",
+            "--signal=STOP",
+            AGENT,
+        ])
+        .await;
+    another_main(inside, AGENT, before).await;
+    load.pass(100).await;
+    fs::remove_dir_all(&drop_in).expect("the drop-in goes");
+    inside.meanwhile(&["systemctl", "daemon-reload"]).await;
+    inside.meanwhile(&["systemctl", "restart", AGENT]).await;
+}
+
+/// What is accepted is served although it cannot be kept, and is kept when there is room.
+pub(crate) fn full_disk(inside: &Inside) {
+    in_runtime(fills(inside));
+}
+
+async fn fills(inside: &Inside) {
+    let backend = backend().await;
+    inside.ok(&["systemctl", "stop", AGENT]);
+    inside.ok(&["sh", "-c", DISK]);
+    inside.ok(&["systemctl", "start", AGENT]);
+    inside.serve(&version(backend.address(), 10));
+    wait_version(10).await;
+    let load = Load::start(&Plan::new(vec![get("/always")]));
+    // Until it fails.
+    inside.output(&["dd", "if=/dev/zero", "of=/var/lib/sesame/filler", "bs=4k"]);
+    inside.serve(&version(backend.address(), 11));
+    wait_version(11).await;
+    inside
+        .wait("status says that it cannot be stored", |inside| {
+            let status = inside.output(&["sesame-agent", "status"]);
+            status
+                .contains("cannot be stored")
+                .then_some(())
+                .ok_or(status)
+        })
+        .await;
+    inside.meanwhile(&["systemctl", "restart", AGENT]).await;
+    wait_version(11).await;
+    inside.ok(&["rm", "/var/lib/sesame/filler"]);
+    inside.serve(&version(backend.address(), 12));
+    wait_version(12).await;
+    inside
+        .wait("all is well", |inside| {
+            let status = inside.output(&["sesame-agent", "status"]);
+            (!status.contains("cannot be stored"))
+                .then_some(())
+                .ok_or(status)
+        })
+        .await;
+    load.stop()
+        .await
+        .clean("host: the disk is full, and the agent restarted meanwhile");
+}
+
+/// Waits until the unit says this.
+async fn says(inside: &Inside, words: &'static str) {
+    inside
+        .wait("the unit's status", move |inside| {
+            let status = inside.property(AGENT, "StatusText");
+            status.contains(words).then_some(()).ok_or(status)
+        })
+        .await;
+}
+
+/// Waits until a unit is active with another main process.
+async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
+    inside
+        .wait("another process is the unit's", move |inside| {
+            let (now, state) = (inside.main_pid(unit), inside.property(unit, "ActiveState"));
+            let is_other = now != before && now != 0 && state == "active";
+            is_other.then_some(()).ok_or(format!("{now} is {state}"))
+        })
+        .await;
+}
+
+/// Waits until a unit's process is the program that is on disk.
+async fn runs_what_is_installed(inside: &Inside, unit: &'static str) {
+    inside
+        .wait("the unit runs what is installed", move |inside| {
+            let exe = format!("/proc/{}/exe", inside.main_pid(unit));
+            let exe = inside.output(&["readlink", &exe]);
+            (exe.trim() == "/usr/bin/sesame-agent")
+                .then_some(())
+                .ok_or(exe)
+        })
+        .await;
+}

@@ -1,0 +1,224 @@
+//! Machines: a Debian with systemd as its first process, in namespaces and control groups of its own, without a network.
+//!
+//! The root is an overlay over one that is made once; it goes with the machine, whatever happened in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use sesame_tests::envoy::workspace;
+
+use crate::inside::Inside;
+use crate::packages::Packages;
+
+/// Packages of a machine besides Debian's essential ones.
+const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd";
+const SUITE: &str = "bookworm";
+/// Exit status of systemd-nspawn when the machine wants to start anew.
+const REBOOT: i32 = 133;
+/// Time for a start or an end; a drain is part of the latter.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Running machine.
+pub(crate) struct Machine {
+    name: String,
+    directory: PathBuf,
+    nspawn: Child,
+    init: i32,
+}
+
+/// Makes the root that all machines begin with, once.
+pub(crate) fn prepare(directory: &Path) {
+    let base = base(directory);
+    if base.exists() {
+        return;
+    }
+    println!("host: making a root file system (mmdebstrap, two minutes)");
+    let new = base.with_extension("new");
+    let _ = fs::remove_dir_all(&new);
+    let made = Command::new("mmdebstrap")
+        .args(["--variant=apt", "--format=directory"])
+        .arg(format!("--include={INCLUDED}"))
+        .arg(SUITE)
+        .arg(&new)
+        .stdout(Stdio::null())
+        .status()
+        .expect("mmdebstrap (Debian: mmdebstrap)");
+    assert!(made.success(), "mmdebstrap: {made}");
+    fs::rename(new, base).expect("the root is where it is looked for");
+}
+
+fn base(directory: &Path) -> PathBuf {
+    directory.join(format!("root-{SUITE}"))
+}
+
+impl Machine {
+    /// Starts a machine with these packages installed.
+    pub(crate) fn with_packages(name: &str, packages: &Packages) -> Self {
+        let machine = Self::start(name);
+        machine.inside().install(&packages.first());
+        machine
+    }
+
+    /// Starts a machine; returns when all of its units have.
+    pub(crate) fn start(name: &str) -> Self {
+        let all = workspace().join("target/hosts");
+        let directory = all.join(format!("machine-{name}"));
+        clear(&directory);
+        for part in ["upper", "work", "root"] {
+            fs::create_dir_all(directory.join(part)).expect("a directory for the machine");
+        }
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            base(&all).display(),
+            directory.join("upper").display(),
+            directory.join("work").display()
+        );
+        run(Command::new("mount")
+            .args(["-t", "overlay", "overlay", "-o", &options])
+            .arg(directory.join("root")));
+        let (nspawn, init) = boot(name, &directory);
+        let machine = Self {
+            name: name.to_owned(),
+            directory,
+            nspawn,
+            init,
+        };
+        machine.inside().wait_for("the machine runs", |inside| {
+            let state = inside.output(&["systemctl", "is-system-running"]);
+            (state.trim() == "running").then_some(()).ok_or(state)
+        });
+        machine
+    }
+
+    /// What is in it.
+    pub(crate) fn inside(&self) -> Inside {
+        Inside::new(self.init)
+    }
+
+    /// Runs a part of a scenario in its network.
+    pub(crate) fn part(&self, name: &str) {
+        let status = Command::new("nsenter")
+            .args(["--target", &self.init.to_string(), "--net", "--"])
+            .arg(std::env::current_exe().expect("this program has a path"))
+            .args([name, "--init", &self.init.to_string()])
+            .status()
+            .expect("nsenter of util-linux");
+        if !status.success() {
+            eprintln!("{}", self.inside().log());
+        }
+        assert!(status.success(), "{name}: {status}");
+    }
+
+    /// Reboots it; returns as soon as its first process runs.
+    pub(crate) fn reboot(&mut self) {
+        self.inside().output(&["systemctl", "--no-block", "reboot"]);
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = self.nspawn.try_wait().expect("nspawn is our child") {
+                break status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "the machine does not end");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert_eq!(status.code(), Some(REBOOT), "nspawn: {status}");
+        (self.nspawn, self.init) = boot(&self.name, &self.directory);
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Its first process goes with it, and everything else with that.
+        let _ = self.nspawn.kill();
+        let _ = self.nspawn.wait();
+        clear(&self.directory);
+        for group in groups(&self.name) {
+            remove_group(&group);
+        }
+    }
+}
+
+/// Starts the machine's first process; returns its number.
+fn boot(name: &str, directory: &Path) -> (Child, i32) {
+    let join = groups(name).into_iter().map(|group| {
+        let group = group.display();
+        format!("mkdir -p {group} && echo $$ >{group}/cgroup.procs && ")
+    });
+    let script = join.collect::<String>() + r#"exec systemd-nspawn "$@""#;
+    let nspawn = Command::new("sh")
+        .args(["-c", &script, "sh", "--directory"])
+        .arg(directory.join("root"))
+        .arg(format!("--machine=sesame-{name}"))
+        .args(["--boot", "--quiet", "--private-network", "--register=no"])
+        .args(["--keep-unit", "--console=passive", "--link-journal=no"])
+        // The agent copies sockets of its Envoys; nspawn allows that to nobody unless told.
+        .arg("--system-call-filter=pidfd_getfd")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("systemd-nspawn (Debian: systemd-container)");
+    let begun = Instant::now();
+    let init = loop {
+        if let Some(init) = init_of(nspawn.id()) {
+            break init;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the machine does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    (nspawn, init)
+}
+
+/// The child of nspawn that is the first process of a process namespace and has become systemd.
+fn init_of(nspawn: u32) -> Option<i32> {
+    let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
+    let init = children.split_whitespace().next()?;
+    let program = fs::read_to_string(format!("/proc/{init}/comm")).ok()?;
+    let own = fs::read_link("/proc/self/ns/net").ok()?;
+    let its = fs::read_link(format!("/proc/{init}/ns/net")).ok()?;
+    (program.trim() == "systemd" && own != its)
+        .then(|| init.parse().ok())
+        .flatten()
+}
+
+/// Control groups of a machine, in the hierarchies that systemd uses.
+fn groups(name: &str) -> Vec<PathBuf> {
+    let hierarchies = [
+        "/sys/fs/cgroup/systemd",
+        "/sys/fs/cgroup/unified",
+        "/sys/fs/cgroup",
+    ];
+    let hierarchies = hierarchies.map(PathBuf::from).into_iter();
+    hierarchies
+        .filter(|hierarchy| hierarchy.join("cgroup.procs").exists())
+        .map(|hierarchy| hierarchy.join(format!("sesame-{name}")))
+        .collect()
+}
+
+fn remove_group(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            remove_group(&entry.path());
+        }
+    }
+    // One that is in use is somebody's.
+    let _ = fs::remove_dir(group);
+}
+
+/// Removes what an earlier machine of this name left.
+fn clear(directory: &Path) {
+    let root = directory.join("root");
+    // None may be mounted.
+    let _ = Command::new("umount")
+        .args(["--recursive", "--lazy"])
+        .arg(&root)
+        .stderr(Stdio::null())
+        .status();
+    let _ = fs::remove_dir_all(directory);
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("the program is there");
+    assert!(status.success(), "{command:?}: {status}");
+}

@@ -1,0 +1,83 @@
+//! The end: a stop drains, a removal too, and a purge leaves nothing.
+
+use std::collections::BTreeSet;
+
+use crate::inside::Inside;
+use crate::life::in_runtime;
+use crate::machine::Machine;
+use crate::objects::{backend, get, version, wait_version};
+use crate::packages::Packages;
+
+/// Where files come and go by themselves, and lists of who and what is installed.
+const NOT_OURS: &str = "find / -xdev '(' -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /root \
+ -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/lib/systemd -o -path /var/tmp ')' -prune -o -print";
+
+pub(crate) fn scenario(packages: &Packages) {
+    let machine = Machine::start("removal");
+    let inside = machine.inside();
+    let before = files(&inside);
+    inside.install(&packages.first());
+    inside.backend_address();
+    machine.part("stop");
+    // Again, and this time the removal stops it.
+    inside.ok(&["systemctl", "start", "sesame.target"]);
+    inside.ok(&["dpkg", "--remove", "sesame-agent", "sesame-envoy"]);
+    assert!(inside.envoys().is_empty(), "a removal ends what serves");
+    assert!(inside.path("/etc/sesame/manifests/all.yaml").exists());
+    inside.ok(&["dpkg", "--purge", "sesame-agent", "sesame-envoy"]);
+    let left: Vec<String> = files(&inside).difference(&before).cloned().collect();
+    // Copies that useradd's kin keep of the lists of users.
+    let ours = |file: &&String| !file.starts_with("/etc/") || !file.ends_with('-');
+    let left: Vec<&String> = left.iter().filter(ours).collect();
+    assert!(left.is_empty(), "a purge has left {left:?}");
+    assert!(!inside.path("/run/sesame").exists());
+    let failed = inside.output(&["systemctl", "--failed", "--no-legend"]);
+    assert_eq!(failed.trim(), "");
+}
+
+fn files(inside: &Inside) -> BTreeSet<String> {
+    let found = inside.ok(&["sh", "-c", NOT_OURS]);
+    found.lines().map(str::to_owned).collect()
+}
+
+/// A stop waits for requests under way, and ends everything.
+pub(crate) fn stop(inside: &Inside) {
+    in_runtime(async {
+        let backend = backend().await;
+        inside.ok(&["systemctl", "enable", "--quiet", "--now", "sesame.target"]);
+        inside.serve(&version(backend.address(), 1));
+        wait_version(1).await;
+        let slow = tokio::spawn(async { get("/always/delay/8000ms").send().await });
+        let arrived = "the request is under way";
+        sesame_tests::wait::eventually(arrived, crate::inside::PATIENCE, async || {
+            (backend.count() > 1)
+                .then_some(())
+                .ok_or("not yet".to_owned())
+        })
+        .await;
+        inside
+            .meanwhile(&["systemctl", "stop", "sesame.target"])
+            .await;
+        assert!(inside.envoys().is_empty(), "a stop ends the Envoys");
+        let slow = slow.await.expect("it has ended").expect("it was answered");
+        assert_eq!(slow.status, 200);
+        for unit in [
+            "sesame.target",
+            "sesame-agent.service",
+            "sesame-envoy.service",
+            "sesame-drain.service",
+        ] {
+            inside
+                .wait("it has stopped in order", move |inside| {
+                    let (state, result) = (
+                        inside.property(unit, "ActiveState"),
+                        inside.property(unit, "Result"),
+                    );
+                    let well = state == "inactive" && (result == "success" || result.is_empty());
+                    well.then_some(())
+                        .ok_or(format!("{unit} is {state}: {result}"))
+                })
+                .await;
+        }
+    });
+}
