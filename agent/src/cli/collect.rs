@@ -16,6 +16,7 @@ use super::settings::LoadedSettings;
 use crate::collect::redact::Secrets;
 use crate::collect::{Part, PartSummary, archive, gather};
 use crate::doctor::findings;
+use crate::host::credentials;
 use crate::run::history::History;
 use crate::run::inspect::{self, InspectedGateway};
 
@@ -57,7 +58,9 @@ pub(crate) fn main(
     };
     let state_dir = value("state-dir").unwrap_or_default();
     let gateways = inspect::accepted(&state_dir);
-    let secrets = Secrets::new(gather::secrets(&gateways, value("kubeconfig").as_deref()))?;
+    // Without the credentials of the service manager nothing of them can be in what is read either.
+    let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
+    let secrets = Secrets::new(gather::secrets(&gateways, kubeconfig.as_deref()))?;
     let versions = serde_json::json!({
         "agent": env!("CARGO_PKG_VERSION"),
         "envoy": facts.envoy.as_ref().map(|envoy| &envoy.version).ok(),

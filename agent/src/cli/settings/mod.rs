@@ -110,7 +110,7 @@ pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
 
 /// Reads a file; one that does not exist is no fault, unless it was named.
 pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
-    let faulty = |fault| LoadedSettings {
+    let refuse = |fault| LoadedSettings {
         path: Some(path.to_owned()),
         accepted: Vec::new(),
         faults: vec![fault],
@@ -121,7 +121,7 @@ pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
         Err(error) if error.is_not_found() && !named => return LoadedSettings::default(),
         Err(error) => {
             let message = error.to_string();
-            return faulty(SettingFault { line: 0, message });
+            return refuse(SettingFault { line: 0, message });
         }
     };
     match parse(&text) {
@@ -133,7 +133,7 @@ pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
                 faults,
             }
         }
-        Err(fault) => faulty(fault),
+        Err(fault) => refuse(fault),
     }
 }
 
