@@ -76,6 +76,21 @@ impl ClusterConnection {
     }
 }
 
+/// Waits for an answer of the API server; that there is none in time is an error like any other.
+pub(crate) async fn answer<T>(
+    limit: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> kube::Result<T> {
+    let late = |_| {
+        Err(kube::Error::Service(
+            format!("no answer in {limit:?}").into(),
+        ))
+    };
+    tokio::time::timeout(limit, request)
+        .await
+        .unwrap_or_else(late)
+}
+
 /// Returns true if the wall clock went on by much less than the time that has `passed`.
 fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
     now + SET_BACK < before + passed

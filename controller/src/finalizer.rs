@@ -5,21 +5,19 @@
 //! classes and Gateways are known. Nothing else of a class is ever written here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::watcher;
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::serve::Metrics;
-use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
+use crate::connection::answer;
+use crate::replica::Replica;
+use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 
@@ -34,35 +32,24 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Everything the task owns.
 pub(crate) struct Finalizer {
-    pub(crate) client: Client,
-    pub(crate) controller_name: String,
-    pub(crate) leading: watch::Receiver<bool>,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) replica: Replica,
 }
 
-/// Fields of a GatewayClass that matter here.
+/// Fields of a GatewayClass or a Gateway that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Class {
+struct ClassOrGateway {
     version: String,
-    controller: String,
+    /// Controller that a class names, or class that a Gateway names.
+    names: String,
     finalizers: Vec<String>,
     deleted: bool,
-}
-
-/// A class or a Gateway, by name.
-#[derive(Debug)]
-enum ClassOrGateway {
-    Class(String, Class),
-    /// Gateway, and the class that it names.
-    Gateway(NamespacedName, String),
 }
 
 /// GatewayClasses, and the Gateways that use them.
 #[derive(Debug, Default)]
 struct ClassUsage {
     listed: BTreeSet<Kind>,
-    classes: BTreeMap<String, Class>,
-    gateways: BTreeMap<NamespacedName, String>,
+    known: BTreeMap<(Kind, NamespacedName), ClassOrGateway>,
 }
 
 impl Finalizer {
@@ -75,7 +62,7 @@ impl Finalizer {
         }
         drop(events);
         let mut usage = ClassUsage::default();
-        let mut retries: BTreeMap<String, Instant> = BTreeMap::new();
+        let mut retries: BTreeMap<NamespacedName, Instant> = BTreeMap::new();
         loop {
             let next_try = retries.values().min().copied();
             tokio::select! {
@@ -83,7 +70,7 @@ impl Finalizer {
                     Some((kind, event)) => usage.take(kind, event),
                     None => return,
                 },
-                changed = self.leading.changed() => if changed.is_err() { return },
+                changed = self.replica.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.map(sleep_until)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
@@ -94,20 +81,14 @@ impl Finalizer {
             }
             let now = Instant::now();
             retries.retain(|_, at| *at > now);
-            for (name, finalizers) in usage.plan(&self.controller_name) {
-                if retries.contains_key(&name) || !*self.leading.borrow_and_update() {
+            for (name, finalizers) in usage.plan(&self.replica.controller_name) {
+                if retries.contains_key(&name) || !*self.replica.leading.borrow_and_update() {
                     continue;
                 }
                 match self.write(&name, &usage, &finalizers).await {
-                    Ok(ClassOrGateway::Class(name, class)) => {
-                        usage.classes.insert(name, class);
-                    }
-                    Ok(ClassOrGateway::Gateway(..)) => {}
-                    Err(why) => {
-                        tracing::warn!(
-                            class = name,
-                            "its finalizer cannot be written and is tried again: {why}"
-                        );
+                    Ok(stored) => usage.put(Kind::GatewayClass, stored),
+                    Err(error) => {
+                        tracing::warn!(%name, %error, "its finalizer cannot be written and is tried again");
                         retries.insert(name, Instant::now() + PAUSE);
                     }
                 }
@@ -118,125 +99,91 @@ impl Finalizer {
     fn watch(
         &self,
         kind: Kind,
-        events: UnboundedSender<(Kind, WatchEvent<ClassOrGateway>)>,
+        events: UnboundedSender<(Kind, WatchEvent<Found>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Received> =
-            Api::all_with(self.client.clone(), &api_resource(kind, API_VERSION));
-        let metrics = Arc::clone(&self.metrics);
-        async move {
-            let take = |event| events.send((kind, event)).is_ok();
-            let keep = move |received: Received| ClassOrGateway::of(kind, &received);
-            let fail = |error: &watcher::Error| {
-                metrics.watch_failed(kind.as_str());
-                tracing::warn!(kind = kind.as_str(), %error, "a watch of GatewayClasses and their Gateways failed; it is started again");
-            };
-            while follow(watcher(api.clone(), watch_config()), keep, take, fail).await {
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
+        let resource = api_resource(kind, API_VERSION);
+        let api = Api::all_with(self.replica.client.clone(), &resource);
+        let watch = ObjectWatch::new(&self.replica, kind.as_str(), api, watch_config());
+        let keep = |received: Received| found(&received);
+        watch.run(PAUSE, keep, move |event: Result<_, _>| {
+            event.map_or(true, |event| events.send((kind, event)).is_ok())
+        })
     }
 
     /// Replaces the finalizers of a class, unless somebody else has changed it meanwhile; returns the class as it is then.
     async fn write(
         &self,
-        name: &str,
+        name: &NamespacedName,
         usage: &ClassUsage,
         finalizers: &[String],
-    ) -> Result<ClassOrGateway, String> {
-        let version = usage.classes.get(name).map(|class| class.version.as_str());
+    ) -> kube::Result<Found> {
+        let known = usage.known.get(&(Kind::GatewayClass, name.clone()));
+        let version = known.map(|class| class.version.as_str());
         let resource = api_resource(Kind::GatewayClass, API_VERSION);
-        let api: Api<Received> = Api::all_with(self.client.clone(), &resource);
+        let api: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
         let body = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let parameters = PatchParams::apply(FIELD_MANAGER);
         let patch = Patch::Merge(&body);
-        self.metrics.published(Kind::GatewayClass.as_str(), "patch");
-        match tokio::time::timeout(TIMEOUT, api.patch(name, &parameters, &patch)).await {
-            Ok(Ok(stored)) => Ok(ClassOrGateway::of(Kind::GatewayClass, &stored)),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer in {TIMEOUT:?}")),
-        }
+        let metrics = &self.replica.metrics;
+        metrics.published(Kind::GatewayClass.as_str(), "patch");
+        let written = api.patch(&name.name, &parameters, &patch);
+        answer(TIMEOUT, written).await.map(|stored| found(&stored))
     }
 }
 
-impl ClassOrGateway {
-    fn of(kind: Kind, received: &Received) -> Self {
-        let NamespacedName { namespace, name } = received.name();
-        let text = |pointer: &str| {
-            let value = received.value().pointer(pointer).and_then(Value::as_str);
-            value.unwrap_or_default().to_owned()
-        };
-        if kind == Kind::Gateway {
-            let class = text("/spec/gatewayClassName");
-            return Self::Gateway(NamespacedName { namespace, name }, class);
-        }
-        let finalizers = received.value().pointer("/metadata/finalizers");
-        let finalizers = finalizers.and_then(Value::as_array).into_iter().flatten();
-        let class = Class {
-            version: received.version().to_owned(),
-            controller: text("/spec/controllerName"),
-            finalizers: finalizers
-                .filter_map(|name| name.as_str().map(str::to_owned))
-                .collect(),
-            deleted: received
-                .value()
-                .pointer("/metadata/deletionTimestamp")
-                .is_some(),
-        };
-        Self::Class(name, class)
-    }
+/// Name of an object, and what matters of it.
+type Found = (NamespacedName, ClassOrGateway);
+
+fn found(received: &Received) -> Found {
+    let names = received.text("/spec/controllerName");
+    let names = names.or_else(|| received.text("/spec/gatewayClassName"));
+    let finalizers = received.value()["metadata"]["finalizers"].as_array();
+    let finalizers = finalizers.into_iter().flatten().filter_map(Value::as_str);
+    let kept = ClassOrGateway {
+        version: received.version().to_owned(),
+        names: names.unwrap_or_default(),
+        finalizers: finalizers.map(str::to_owned).collect(),
+        deleted: received.is_deleted(),
+    };
+    (received.name(), kept)
 }
 
 impl ClassUsage {
-    fn take(&mut self, kind: Kind, event: WatchEvent<ClassOrGateway>) {
+    fn take(&mut self, kind: Kind, event: WatchEvent<Found>) {
         match event {
             WatchEvent::Listed(all) => {
-                match kind {
-                    Kind::Gateway => self.gateways.clear(),
-                    _ => self.classes.clear(),
-                }
                 self.listed.insert(kind);
-                for object in all {
-                    self.put(object);
+                self.known.retain(|(of, _), _| *of != kind);
+                for found in all {
+                    self.put(kind, found);
                 }
             }
-            WatchEvent::Applied(object) => self.put(object),
-            WatchEvent::Deleted(ClassOrGateway::Class(name, _)) => {
-                self.classes.remove(&name);
-            }
-            WatchEvent::Deleted(ClassOrGateway::Gateway(name, _)) => {
-                self.gateways.remove(&name);
+            WatchEvent::Applied(found) => self.put(kind, found),
+            WatchEvent::Deleted((name, _)) => {
+                self.known.remove(&(kind, name));
             }
         }
     }
 
-    fn put(&mut self, object: ClassOrGateway) {
-        match object {
-            ClassOrGateway::Class(name, class) => {
-                let number = |class: &Class| class.version.parse::<u64>().unwrap_or(0);
-                let known = self.classes.get(&name);
-                // The answer to a write may overtake the watch.
-                if known.is_none_or(|known| number(known) <= number(&class)) {
-                    self.classes.insert(name, class);
-                }
-            }
-            ClassOrGateway::Gateway(name, class) => {
-                self.gateways.insert(name, class);
-            }
+    fn put(&mut self, kind: Kind, (name, new): Found) {
+        let number = |object: &ClassOrGateway| object.version.parse::<u64>().unwrap_or(0);
+        let key = (kind, name);
+        let known = self.known.get(&key);
+        // The answer to a write may overtake the watch.
+        if known.is_none_or(|known| number(known) <= number(&new)) {
+            self.known.insert(key, new);
         }
     }
 
     /// Returns the new finalizers of each class whose finalizers have to change. Those of others stay, in their order.
-    fn plan(&self, controller_name: &str) -> Vec<(String, Vec<String>)> {
-        let used: BTreeSet<&String> = self.gateways.values().collect();
-        let ours = self.classes.iter();
-        let ours = ours.filter(|(_, class)| class.controller == controller_name);
-        ours.filter_map(|(name, class)| {
+    fn plan(&self, controller_name: &str) -> Vec<(NamespacedName, Vec<String>)> {
+        let of = |kind| self.known.iter().filter(move |((of, _), _)| *of == kind);
+        let used: BTreeSet<&String> = of(Kind::Gateway).map(|(_, g)| &g.names).collect();
+        let ours = of(Kind::GatewayClass).filter(|(_, class)| class.names == controller_name);
+        ours.filter_map(|((_, name), class)| {
             let has = class.finalizers.iter().any(|held| held == FINALIZER);
             let mut finalizers = class.finalizers.clone();
-            match (used.contains(name), has) {
+            match (used.contains(&name.name), has) {
                 // The API adds no finalizer to an object that is being deleted.
                 (true, false) if !class.deleted => finalizers.push(FINALIZER.to_owned()),
                 (false, true) => finalizers.retain(|held| held != FINALIZER),
@@ -254,30 +201,33 @@ mod tests {
 
     #[test]
     fn a_class_of_ours_is_held_while_a_gateway_uses_it_and_no_other_is_touched() {
-        let class = |controller: &str, finalizers: &[&str], deleted| Class {
+        let object = |names: &str, finalizers: &[&str], deleted| ClassOrGateway {
             version: "1".to_owned(),
-            controller: controller.to_owned(),
+            names: names.to_owned(),
             finalizers: finalizers.iter().map(ToString::to_string).collect(),
             deleted,
         };
         let mut usage = ClassUsage::default();
         for (name, class) in [
-            ("used", class("ours", &["other"], false)),
-            ("held", class("ours", &[FINALIZER], true)),
-            ("late", class("ours", &["other"], true)),
-            ("free", class("ours", &[FINALIZER, "other"], false)),
-            ("theirs", class("theirs", &[FINALIZER], false)),
+            ("used", object("ours", &["other"], false)),
+            ("held", object("ours", &[FINALIZER], true)),
+            ("late", object("ours", &["other"], true)),
+            ("free", object("ours", &[FINALIZER, "other"], false)),
+            ("theirs", object("theirs", &[FINALIZER], false)),
         ] {
-            usage.classes.insert(name.to_owned(), class);
+            usage.put(Kind::GatewayClass, (NamespacedName::new("", name), class));
         }
         for name in ["used", "held", "late"] {
             let gateway = NamespacedName::new("default", name);
-            usage.gateways.insert(gateway, name.to_owned());
+            usage.put(Kind::Gateway, (gateway, object(name, &[], false)));
         }
         let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
         let wanted = [
-            ("free".to_owned(), texts(&["other"])),
-            ("used".to_owned(), texts(&["other", FINALIZER])),
+            (NamespacedName::new("", "free"), texts(&["other"])),
+            (
+                NamespacedName::new("", "used"),
+                texts(&["other", FINALIZER]),
+            ),
         ];
         assert_eq!(usage.plan("ours"), wanted);
     }

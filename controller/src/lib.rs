@@ -10,6 +10,7 @@ mod finalizer;
 mod lead;
 mod provision;
 mod publish;
+mod replica;
 mod report;
 mod retry;
 mod run;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use kube::Client;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -19,8 +18,9 @@ use crate::engine::{Engine, Mode};
 use crate::finalizer::Finalizer;
 use crate::lead::Elector;
 use crate::provision::Provisioner;
-use crate::publish::{DesiredPublications, Publisher, Signing};
-use crate::report::{Events, Expiring, Reporter};
+use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
+use crate::replica::Replica;
+use crate::report::{Events, Expiring, StatusReporter};
 use crate::serve::{self, Metrics};
 use crate::statuses::{GatewayProblems, StatusChange};
 use crate::watch::References;
@@ -99,7 +99,7 @@ async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result
         .with_context(|| format!("--listen {listen}"))?;
     let (leading, is_leading) = watch::channel(false);
     let (step_down, mut stopping) = watch::channel(false);
-    let base = Base {
+    let replica = Replica {
         client: connection.client.clone(),
         namespace: settings.namespace.clone(),
         controller_name: settings.options.controller_name.clone(),
@@ -108,21 +108,18 @@ async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result
         metrics: Arc::new(Metrics::new()),
     };
     let elector = Elector {
-        client: base.client.clone(),
-        namespace: base.namespace.clone(),
-        identity: base.identity.clone(),
+        replica: replica.clone(),
         duration: settings.lease_duration,
         leading,
-        metrics: Arc::clone(&base.metrics),
     };
     let mut tasks = JoinSet::new();
-    let resolved = start_resolution(&base, &settings, &mut tasks)?;
+    let resolved = start_resolution(&replica, &settings, &mut tasks)?;
     let ready = resolved.publications.clone();
-    let metrics = Arc::clone(&base.metrics);
+    let metrics = Arc::clone(&replica.metrics);
     tasks.spawn(serve::serve(listener, metrics, move || {
         ready.borrow().is_some()
     }));
-    start_writers(base, settings, resolved, &mut tasks);
+    start_writers(&replica, settings, resolved, &mut tasks);
     let election = elector.run(async move {
         // An error means that the sender is gone, which is an end too.
         let _ = stopping.wait_for(|stopping| *stopping).await;
@@ -152,16 +149,6 @@ async fn controller(settings: ProcessSettings, stop: &mut StopSignals) -> Result
     Ok(end)
 }
 
-/// Values that all parts share.
-struct Base {
-    client: Client,
-    namespace: String,
-    controller_name: String,
-    identity: String,
-    leading: watch::Receiver<bool>,
-    metrics: Arc<Metrics>,
-}
-
 /// Channels over which the engine hands its outcomes to the writers.
 struct Outcomes {
     publications: watch::Receiver<Option<Arc<DesiredPublications>>>,
@@ -170,7 +157,7 @@ struct Outcomes {
 
 /// Starts the watches and the engine.
 fn start_resolution(
-    base: &Base,
+    replica: &Replica,
     settings: &ProcessSettings,
     tasks: &mut JoinSet<()>,
 ) -> Result<Outcomes> {
@@ -186,23 +173,20 @@ fn start_resolution(
         references,
         desired,
         statuses: changes,
-        metrics: Arc::clone(&base.metrics),
+        metrics: Arc::clone(&replica.metrics),
     };
     std::thread::Builder::new()
         .name("engine".to_owned())
         .spawn(move || engine.run())
         .context("start the engine's thread")?;
     let watches = Watches {
-        client: base.client.clone(),
-        namespace: base.namespace.clone(),
+        replica: replica.clone(),
         inputs: inputs.clone(),
         touched: touch,
-        metrics: Arc::clone(&base.metrics),
     };
     watches.spawn(tasks);
     let fetcher = Fetcher {
-        client: base.client.clone(),
-        namespace: base.namespace.clone(),
+        replica: replica.clone(),
         references: wanted,
         touched,
         inputs,
@@ -216,19 +200,11 @@ fn start_resolution(
 
 /// Starts everything that writes to the cluster while this replica leads.
 fn start_writers(
-    base: Base,
+    replica: &Replica,
     settings: ProcessSettings,
     outcomes: Outcomes,
     tasks: &mut JoinSet<()>,
 ) {
-    let Base {
-        client,
-        namespace,
-        controller_name,
-        identity,
-        leading,
-        metrics,
-    } = base;
     let Outcomes {
         publications,
         statuses,
@@ -238,49 +214,33 @@ fn start_writers(
     let (expiring, expires) = watch::channel(Expiring::new());
     if settings.gateway_services {
         let provisioner = Provisioner {
-            client: client.clone(),
+            replica: replica.clone(),
             desired: publications.clone(),
-            leading: leading.clone(),
             without_service,
-            metrics: Arc::clone(&metrics),
         };
         tasks.spawn(provisioner.run());
     }
-    let finalizer = Finalizer {
-        client: client.clone(),
-        controller_name: controller_name.clone(),
-        leading: leading.clone(),
-        metrics: Arc::clone(&metrics),
-    };
-    tasks.spawn(finalizer.run());
-    let publisher = Publisher {
-        client: client.clone(),
-        namespace: namespace.clone(),
+    let replica = || replica.clone();
+    tasks.spawn(Finalizer { replica: replica() }.run());
+    let publisher = SnapshotPublisher {
+        replica: replica(),
         desired: publications,
-        leading: leading.clone(),
         failures,
-        metrics: Arc::clone(&metrics),
         signing: settings.signing,
     };
     tasks.spawn(publisher.run());
     let events = Events {
-        client: client.clone(),
-        instance: identity,
-        leading: leading.clone(),
+        replica: replica(),
         expiring: expires,
     };
     tasks.spawn(events.run());
-    let reporter = Reporter {
-        client,
-        namespace,
-        controller_name,
+    let reporter = StatusReporter {
+        replica: replica(),
         host_addresses: settings.host_addresses,
         changes: statuses,
         failures: failed,
         without_service: services_missing,
-        leading,
         expiring,
-        metrics,
     };
     tasks.spawn(reporter.run());
 }

@@ -4,26 +4,28 @@ mod disks;
 mod ends;
 mod orders;
 mod setup;
+mod waits;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::client::{Reply, Request};
+use crate::client::Request;
 use crate::envoy::envoy_binary;
+use crate::logs::{log_to, tail};
 use crate::processes::{self, Process};
 
-pub use orders::words;
+pub use orders::{arguments, words};
 pub use setup::Setup;
 
 /// The temporary files of agents are here; a Unix socket's path may only have 107 bytes.
@@ -36,24 +38,28 @@ pub const SOON: Duration = Duration::from_secs(60);
 /// use it up: so agents run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The binary beside the test: `cargo build` of the same profile has put it there.
+/// Returns the agent's binary.
 pub fn agent_binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("SESAME_AGENT") {
-        return path.into();
+    match std::env::var_os("SESAME_AGENT") {
+        Some(path) => path.into(),
+        None => beside_test("sesame-agent"),
     }
+}
+
+/// Returns the binary of this name beside the test: `cargo build` of the same profile has put it there.
+pub(crate) fn beside_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
-    let candidate = test
+    let mut candidates = test
         .ancestors()
         .skip(1)
         .take(2)
-        .map(|directory| directory.join("sesame-agent"))
-        .find(|candidate| candidate.is_file());
-    candidate.unwrap_or_else(|| {
-        panic!(
-            "no sesame-agent beside {}: `cargo build --workspace --bins` first",
-            test.display()
-        )
-    })
+        .map(|directory| directory.join(name));
+    candidates
+        .find(|candidate| candidate.is_file())
+        .unwrap_or_else(|| {
+            let test = test.display();
+            panic!("no {name} beside {test}: `cargo build --workspace --bins` first")
+        })
 }
 
 /// Installs the agent at a path as packages do it: by rename, while the file there may run.
@@ -132,11 +138,6 @@ impl AgentUnderTest {
     /// Starts the agent; one that still runs is killed before. Its Envoy is left alone.
     pub fn restart(&mut self) {
         self.kill9();
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.log_path())
-            .expect("open the log");
         let mut line: Vec<String> = self.setup.wrapper.clone();
         if self.setup.small_disks {
             line.extend(disks::on_small_ones(&[self.runtime(), self.state()]));
@@ -163,11 +164,9 @@ impl AgentUnderTest {
                 Some(network) => vec!["--address-pool", network],
             })
             .args(&self.setup.flags)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("share the log"))
-            .stderr(log)
             // A Ctrl-C at the test's terminal is not the agent's.
             .process_group(0);
+        log_to(&mut command, &self.log_path());
         let drains = |flag: &String| flag.starts_with("--drain-seconds");
         if !self.setup.flags.iter().any(drains) {
             command.arg("--drain-seconds=1");
@@ -243,19 +242,6 @@ impl AgentUnderTest {
         found
     }
 
-    /// Waits until one Envoy runs, and no other beside it.
-    pub async fn one_envoy(&self) {
-        crate::wait::eventually("one Envoy runs", SOON, async || {
-            let envoys = self.envoys();
-            if envoys.len() == 1 {
-                Ok(())
-            } else {
-                Err(format!("{envoys:?}"))
-            }
-        })
-        .await;
-    }
-
     fn agents(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
         let is_agent = |process: &Process| {
@@ -275,7 +261,7 @@ impl AgentUnderTest {
         envoys.len()
     }
 
-    /// What `sesame-agent status` says, if it says anything yet.
+    /// Returns the answer of `sesame-agent status`, if there is one yet.
     pub fn status(&self) -> Option<Value> {
         let output = self.status_command();
         serde_json::from_slice(&output.stdout).ok()
@@ -284,13 +270,8 @@ impl AgentUnderTest {
     /// `sesame-agent status` as JSON.
     pub fn status_command(&self) -> Output {
         let runtime = self.visible(&self.runtime());
-        self.command(&[
-            "status",
-            "--output",
-            "json",
-            "--runtime-dir",
-            &runtime.to_string_lossy(),
-        ])
+        let line = format!("status --output json --runtime-dir {}", runtime.display());
+        self.command(&arguments(&line))
     }
 
     /// Runs another command of the same binary to its end.
@@ -307,51 +288,11 @@ impl AgentUnderTest {
 
     /// Runs another command of the same binary while this task's other work goes on.
     pub async fn command_beside(&self, arguments: &[&str]) -> Output {
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        let run = move || {
-            Command::new(agent_binary())
-                .args(arguments)
-                .stdin(Stdio::null())
-                .output()
-                .expect("the agent's binary runs")
-        };
-        tokio::task::spawn_blocking(run)
-            .await
-            .expect("the task does not panic")
-    }
-
-    /// Sends `request` until its answer is as it should be, and gives that back.
-    pub async fn wait_served(&self, request: &Request, good: impl Fn(&Reply) -> bool) -> Reply {
-        let start = Instant::now();
-        loop {
-            let last = match request.send().await {
-                Ok(reply) if good(&reply) => return reply,
-                Ok(reply) => {
-                    format!(
-                        "status {}: {}",
-                        reply.status,
-                        String::from_utf8_lossy(&reply.body)
-                    )
-                }
-                Err(error) => format!("{error:#}"),
-            };
-            assert!(
-                start.elapsed() < SOON,
-                "not served within {SOON:?}: {request:?}\nlast: {last}\n{}",
-                self.log_tail()
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    /// Waits until `sesame-agent status` is as it should be, and gives it back.
-    pub async fn wait_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
-        crate::wait::eventually(what, SOON, async || match self.status() {
-            Some(status) if good(&status) => Ok(status),
-            Some(status) => Err(format!("{status:#}\n{}", self.log_tail())),
-            None => Err(format!("there is no status\n{}", self.log_tail())),
-        })
-        .await
+        let mut command = Command::new(agent_binary());
+        command.args(arguments).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await;
+        let output = output.expect("the task does not panic");
+        output.expect("the agent's binary runs")
     }
 
     /// All that the agent and its Envoy have written.
@@ -365,10 +306,8 @@ impl AgentUnderTest {
 
     /// The end of [`AgentUnderTest::log`].
     pub fn log_tail(&self) -> String {
-        let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
-        let from = lines.len().saturating_sub(60);
-        format!("--- the agent's last lines:\n{}", lines[from..].join("\n"))
+        let tail = tail(&self.log_path(), 60);
+        format!("--- the agent's last lines:\n{tail}")
     }
 }
 

@@ -48,7 +48,7 @@ impl Clock {
         self.offset.write_all_at(&bytes, 0).expect("set the clock");
     }
 
-    /// What gives this clock to a process, and to those that it starts.
+    /// Returns the variables that give this clock to a process, and to those that it starts.
     pub fn variables(&self) -> [(&'static str, PathBuf); 2] {
         let directory = self.directory.path();
         [

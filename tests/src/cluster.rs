@@ -12,7 +12,6 @@ mod servers;
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -21,10 +20,8 @@ pub use self::client::{Client, Failure};
 pub use self::guard::Guard;
 use self::identity::{Credentials, Identity};
 use self::servers::Servers;
-use crate::wait::eventually;
-
-/// Longest time that anything that the API server does by itself may take on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
+use crate::agent::SOON;
+use crate::wait::{eventually, holds};
 
 /// Lifetime of a `ServiceAccount`'s token: longer than any test, and than the conformance suite.
 const TOKEN_SECONDS: u64 = 6 * 3600;
@@ -173,6 +170,41 @@ impl TestCluster {
     /// Applies every object of `yaml` as an administrator, in this order, and gives back what was stored.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         self.admin.apply(yaml).await
+    }
+
+    /// Applies objects as an administrator; panics when one is refused.
+    pub async fn apply_all(&self, objects: &[Value]) {
+        for object in objects {
+            self.make(object).await;
+        }
+    }
+
+    /// Returns the object or list at a path; panics when there is none.
+    pub async fn get(&self, path: &str) -> Value {
+        let got = self.admin.get(path).await;
+        got.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Changes the object at a path by a merge patch; panics when that is refused.
+    pub async fn merge(&self, path: &str, change: &Value) {
+        let merged = self.admin.merge(path, change).await;
+        merged.unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+
+    /// Deletes the object at a path; panics when there is none.
+    pub async fn delete(&self, path: &str) {
+        let deleted = self.admin.delete(path).await;
+        deleted.unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+
+    /// Waits until the object at a path is as it should be, and returns it.
+    pub async fn until(&self, what: &str, path: &str, good: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, SOON, async || {
+            let object = self.admin.get(path).await.map_err(|e| e.to_string())?;
+            holds(good(&object), || format!("{object:#}"))?;
+            Ok(object)
+        })
+        .await
     }
 
     /// SIGKILL to the API server: from now on connections to it are refused. etcd stays.

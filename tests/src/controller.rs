@@ -2,11 +2,10 @@
 //! the rights that it gives.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -23,17 +22,17 @@ use sesame_published::names::{
 };
 use tempfile::TempDir;
 
+pub use crate::agent::SOON;
+use crate::agent::beside_test;
 use crate::client::Request;
-use crate::cluster::{Client, TestCluster, User};
+use crate::cluster::{Channel, Client, TestCluster, User};
 use crate::envoy::workspace;
+use crate::logs::{log_to, tail};
 use crate::ports::free_port;
-use crate::wait::eventually;
+use crate::wait::{eventually, holds};
 
 /// Namespace that the controller publishes in.
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
-
-/// Longest time that anything that should happen may take on a busy machine.
-pub const SOON: Duration = Duration::from_secs(60);
 
 /// Applies everything of `controller/deploy`, in the order of its kustomization, and waits until it is in force.
 pub async fn deploy(cluster: &TestCluster) {
@@ -61,6 +60,14 @@ pub async fn deploy(cluster: &TestCluster) {
     ] {
         user.wait_allowed(true, verb, resource, namespace).await;
     }
+}
+
+/// Starts a cluster with the Gateway API of a channel, and everything of `controller/deploy`.
+pub async fn deployed(channel: Channel) -> TestCluster {
+    let cluster = TestCluster::start().await;
+    cluster.install_crds(channel).await;
+    deploy(&cluster).await;
+    cluster
 }
 
 /// The ServiceAccount of `controller/deploy`.
@@ -111,42 +118,29 @@ impl ControllerUnderTest {
     /// Starts it; one that still runs is killed before.
     pub fn restart(&mut self) {
         self.kill9();
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.log_path())
-            .expect("open the log");
-        let child = Command::new(binary())
+        let given = |name: &str| self.flags.iter().any(|flag| flag == name);
+        let mut command = Command::new(beside_test("sesame-controller"));
+        command
             .arg("run")
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
             .args(["--namespace", NAMESPACE])
             .args(["--listen", &self.listen.to_string()])
-            .args(if self.flags.iter().any(|flag| flag == "--lease-seconds") {
-                &[][..]
-            } else {
-                &["--lease-seconds", "6"][..]
-            })
-            // Most tests have no nodes.
-            .args(
-                if self.flags.iter().any(|flag| flag == "--host-addresses") {
-                    &[][..]
-                } else {
-                    &["--host-addresses", "0.0.0.0/0,::/0"][..]
-                },
-            )
             .args(["--log", "info,sesame_controller=debug"])
             .args(&self.flags)
             .envs(deployed_environment())
             .envs(self.variables.iter().cloned())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("share the log"))
-            .stderr(log)
             // A Ctrl-C at the test's terminal is not the controller's.
-            .process_group(0)
-            .spawn()
-            .expect("start the controller");
-        self.child = Some(child);
+            .process_group(0);
+        if !given("--lease-seconds") {
+            command.args(["--lease-seconds", "6"]);
+        }
+        // Most tests have no nodes.
+        if !given("--host-addresses") {
+            command.args(["--host-addresses", "0.0.0.0/0,::/0"]);
+        }
+        log_to(&mut command, &self.log_path());
+        self.child = Some(command.spawn().expect("start the controller"));
     }
 
     /// SIGKILL.
@@ -206,11 +200,7 @@ impl ControllerUnderTest {
     /// Waits until it is the one that writes.
     pub async fn wait_leads(&self) {
         eventually("the controller leads", SOON, async || {
-            if self.metric("leader", "").await > 0.5 {
-                Ok(())
-            } else {
-                Err(self.log_tail())
-            }
+            holds(self.metric("leader", "").await > 0.5, || self.log_tail())
         })
         .await;
     }
@@ -234,9 +224,7 @@ impl ControllerUnderTest {
 
     /// The end of its log.
     pub fn log_tail(&self) -> String {
-        let text = self.log();
-        let lines: Vec<&str> = text.lines().rev().take(30).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+        tail(&self.log_path(), 30)
     }
 
     /// All of its log.
@@ -270,23 +258,6 @@ fn deployed_environment() -> Vec<(String, String)> {
         .iter()
         .filter_map(|variable| Some((text(&variable["name"])?, text(&variable["value"])?)))
         .collect()
-}
-
-/// The binary beside the test: `cargo build` of the same profile has put it there.
-fn binary() -> PathBuf {
-    let test = std::env::current_exe().expect("this test has a path");
-    let candidate = test
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|directory: &Path| directory.join("sesame-controller"))
-        .find(|candidate| candidate.is_file());
-    candidate.unwrap_or_else(|| {
-        panic!(
-            "no sesame-controller beside {}: `cargo build --workspace --bins` first",
-            test.display()
-        )
-    })
 }
 
 /// Holds everything that is published of one Gateway, as an agent reads it.
@@ -333,13 +304,8 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
         .await
         .into_iter()
         .map(|object| {
-            (
-                object["metadata"]["name"]
-                    .as_str()
-                    .expect("a name")
-                    .to_owned(),
-                object,
-            )
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            (name.to_owned(), object)
         })
         .collect();
     let name = names::manifest_name(gateway);

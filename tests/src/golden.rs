@@ -21,11 +21,11 @@ use sesame_gateway_api::decode::{self, Limits};
 use sesame_gateway_api::resolve::{Options, Problem, ResolvedGateway, resolve};
 use sesame_gateway_api::world::World;
 use sesame_render::dump::{self, Redact};
-use sesame_render::layout::XdsLayout;
 
 pub use self::defaults::Defaults;
 pub use self::difference::excerpt;
 pub use self::yaml::to_yaml;
+use crate::rendering::options;
 
 /// Objects of a case.
 pub const INPUT: &str = "input.yaml";
@@ -188,17 +188,7 @@ fn host(gateway: &ResolvedGateway) -> sesame_render::RenderOptions {
     if addresses.is_empty() {
         addresses.push(Ipv4Addr::UNSPECIFIED.into());
     }
-    sesame_render::RenderOptions {
-        addresses,
-        port_map: BTreeMap::new(),
-        subscription_budget: 100,
-        limits: sesame_render::limits::Limits::default(),
-        layout: XdsLayout::new("/run/sesame/xds"),
-        admin_socket: "/run/sesame/admin.sock".into(),
-        trusted_hops: 0,
-        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: sesame_render::EndpointRules::default(),
-    }
+    options(addresses)
 }
 
 /// Returns the objects of the input, and messages about what was refused of it.

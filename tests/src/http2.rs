@@ -45,7 +45,7 @@ impl Repeater {
         Ok(Self { stream })
     }
 
-    /// How many bytes have come back until now, at most as many as fit into a buffer; none if it was closed.
+    /// Returns the number of bytes that have come back until now, at most as many as fit into a buffer; none if it was closed.
     pub async fn answered(&mut self) -> Option<usize> {
         let mut buffer = [0; 4096];
         match self.stream.read(&mut buffer).await {

@@ -1,18 +1,13 @@
-//! What tests that cross crates are made of: echo backends for HTTP, gRPC, TLS and datagrams, a client and a load generator that count every
+//! Parts of tests that cross crates: echo backends for HTTP, gRPC, TLS and datagrams, a client and a load generator that count every
 //! failed request, certificates, manifests, and a real `sesame-agent` with its real Envoy.
 //!
 //! All traffic stays on the loopback. Whatever cannot be set up panics and says why: a test that cannot
 //! start must not pass.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::missing_panics_doc,
-    reason = "this library only serves tests, where a panic is the report"
-)]
 
 pub use sesame_kit::{backend, certs, client, demo, echo, envoy, grpc, processes, wait};
 
 pub mod agent;
+pub mod backends;
 pub mod checks;
 pub mod clock;
 pub mod cluster;
@@ -22,11 +17,13 @@ pub mod envoy_files;
 pub mod golden;
 pub mod http2;
 pub mod load;
+mod logs;
 pub mod manifests;
 pub mod mixed;
 pub mod network;
 pub mod ports;
 pub mod publications;
+pub mod rendering;
 pub mod reports;
 pub mod seeded;
 pub mod streams;

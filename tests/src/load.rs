@@ -16,6 +16,7 @@ use anyhow::{Error, Result};
 use tokio::task::JoinSet;
 
 use crate::client::{Connection, Reply, Request};
+use crate::wait::holds;
 
 /// As many failures are kept with their cause; later ones are only counted.
 const KEPT: usize = 200;
@@ -130,11 +131,7 @@ impl Load {
         let target = self.requests() + count;
         crate::wait::eventually("load goes on", Duration::from_secs(60), async || {
             let sent = self.requests();
-            if sent >= target {
-                Ok(())
-            } else {
-                Err(format!("{sent} of {target} requests"))
-            }
+            holds(sent >= target, || format!("{sent} of {target} requests"))
         })
         .await;
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
+use sesame_gateway_api::api::NamespacedName;
 
 /// Namespace of every object of a test, unless it names another.
 pub const NAMESPACE: &str = "default";
@@ -43,6 +44,20 @@ pub fn gateway(name: &str, listeners: &[Value]) -> Value {
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"gatewayClassName": name, "listeners": listeners},
     })
+}
+
+/// Returns the name of [`GATEWAY`].
+pub fn edge_name() -> NamespacedName {
+    NamespacedName::new(NAMESPACE, GATEWAY)
+}
+
+/// Returns [`GATEWAY`] on port 80 with one route, whose paths are `/always` and the number of this version.
+pub fn numbered(host: &str, number: usize, backend: SocketAddr) -> String {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    objects.extend(served("app", &[backend]));
+    let paths = ["/always", &format!("/{number}")].map(|at| path("Exact", at));
+    objects.push(http_route("app", &[host], &[rule_to("app", &paths)]));
+    yaml(&objects)
 }
 
 /// [`GATEWAY`] with its class.
@@ -146,6 +161,17 @@ pub fn served(name: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     let mut objects = vec![service(name, "")];
     objects.extend(endpoint_slices(name, endpoints));
     objects
+}
+
+/// A Service together with one endpoint, given as `address:port`.
+pub fn served_at(name: &str, endpoint: &str) -> Vec<Value> {
+    served(name, &[endpoint.parse().expect("an address")])
+}
+
+/// An `HTTPRoute` on [`GATEWAY`] that sends whatever is below `/` to one Service.
+pub fn plain_route(name: &str, hostname: &str, service: &str) -> Value {
+    let rule = rule_to(service, &[path("PathPrefix", "/")]);
+    http_route(name, &[hostname], &[rule])
 }
 
 /// An `HTTPRoute` on [`GATEWAY`].

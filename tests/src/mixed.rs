@@ -85,9 +85,7 @@ impl Mixed {
         }
         let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
         let request = agent.get(80, HOST, "/");
-        agent
-            .wait_served(&request, |reply| reply.status == 200)
-            .await;
+        agent.wait_ok(&request).await;
         agent
             .wait_status("all is served", |status| {
                 status["gateways"][0]["state"] == "Serving"

@@ -1,5 +1,7 @@
 //! Publications of a controller, made of objects by resolution itself: for tests of agents without a controller.
 
+use std::net::SocketAddr;
+
 use base64::Engine as _;
 use kube::CustomResourceExt as _;
 use prost::Message as _;
@@ -18,6 +20,7 @@ use sesame_published::names::{
 
 use crate::agent::SOON;
 use crate::cluster::{Client, TestCluster, User};
+use crate::manifests::{edge, http_listener, http_route, path, rule_to, served};
 use crate::wait::eventually;
 
 /// Namespace that everything is published in.
@@ -161,29 +164,30 @@ pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> Use
         .iter()
         .flat_map(|gateway| (0..2).map(|index| key_secret_name(gateway, index)))
         .collect();
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "agent", "namespace": NAMESPACE},
-        "rules": [
-            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": [""], "resources": ["secrets"], "resourceNames": secrets, "verbs": ["get"]},
-            {"apiGroups": ["projectsesame.io"], "resources": ["gatewayagents"],
-             "verbs": ["get", "create", "patch", "delete"]},
-            {"apiGroups": ["projectsesame.io"], "resources": ["gatewayagents/status"], "verbs": ["patch"]},
-        ],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "agent", "namespace": NAMESPACE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"},
-        "subjects": [{"kind": "ServiceAccount", "name": "agent", "namespace": NAMESPACE}],
-    });
-    for object in [role, binding] {
-        apply(cluster.admin(), &object).await;
-    }
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": secrets, "verbs": ["get"]},
+        {"apiGroups": ["projectsesame.io"], "resources": ["gatewayagents"],
+         "verbs": ["get", "create", "patch", "delete"]},
+        {"apiGroups": ["projectsesame.io"], "resources": ["gatewayagents/status"], "verbs": ["patch"]},
+    ]);
+    cluster.allow(NAMESPACE, "agent", "agent", &rules).await;
     user
+}
+
+/// Returns [`crate::manifests::GATEWAY`] with one route of `kube.test`, whose path tells versions apart.
+pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Published {
+    let mut objects = edge(listeners);
+    objects.extend(served("app", &[endpoint]));
+    let matches = [path("PathPrefix", prefix), path("PathPrefix", "/all")];
+    let rule = rule_to("app", &matches);
+    objects.push(http_route("app", &["kube.test"], &[rule]));
+    Published::of(&one(&objects))
+}
+
+/// The same, with an HTTP listener at port 80.
+pub fn at_port_80(endpoint: SocketAddr, prefix: &str) -> Published {
+    version(endpoint, prefix, &[http_listener("http", 80, "")])
 }
 
 /// The path of an object that was published.

@@ -1,4 +1,4 @@
-//! What hosts report, written as they write it, and who may.
+//! Reports of hosts, written as hosts write them, and the right to.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -42,23 +42,10 @@ pub async fn say(
 
 /// Lets the agents' ServiceAccount of `controller/deploy/agent` report for these hosts, which are no nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "hosts", "namespace": NAMESPACE},
-        "rules": [{
-            "apiGroups": ["projectsesame.io"], "resources": ["hosts"], "resourceNames": hosts, "verbs": ["report"],
-        }],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "hosts", "namespace": NAMESPACE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "hosts"},
-        "subjects": [{"kind": "ServiceAccount", "name": "sesame-agent", "namespace": NAMESPACE}],
-    });
-    for object in [role, binding] {
-        let applied = cluster.admin().apply_value(&object).await;
-        applied.unwrap_or_else(|error| panic!("{error}: {object}"));
-    }
+    let rules = json!([{
+        "apiGroups": ["projectsesame.io"], "resources": ["hosts"], "resourceNames": hosts, "verbs": ["report"],
+    }]);
+    cluster
+        .allow(NAMESPACE, "sesame-agent", "hosts", &rules)
+        .await;
 }

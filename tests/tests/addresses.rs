@@ -1,7 +1,5 @@
 //! Several Gateways on one host, both families, and ports that are others outside.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
@@ -44,11 +42,7 @@ fn ask(agent: &AgentUnderTest, ip: &str, path: &str) -> Request {
 
 async fn serves(agent: &AgentUnderTest, ip: &str, backend: &str) {
     let request = ask(agent, ip, "/");
-    agent
-        .wait_served(&request, |reply| {
-            reply.backend().as_deref() == Some(backend)
-        })
-        .await;
+    agent.wait_backend(&request, backend).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

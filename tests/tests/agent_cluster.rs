@@ -1,13 +1,10 @@
 //! `run --kube` against a real API server: what is published is served, the cluster is told so, and nothing that
 //! happens to the cluster takes away what is served.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_published::names::{FLEET_LABEL, manifest_name};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
@@ -15,37 +12,13 @@ use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{TestCluster, User};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    edge, gateway, gateway_class, http_listener, http_route, https_listener, path, rule_to, served,
+    edge_name, gateway, gateway_class, http_listener, http_route, https_listener, rule_to, served,
 };
 use sesame_tests::publications::{
-    self, HOST, Published, agent_path, apply, config_map_path, one, resolved, wait_told,
+    self, HOST, Published, agent_path, apply, at_port_80, config_map_path, resolved, version,
+    wait_told,
 };
 use sesame_tests::wait::eventually;
-
-fn edge_name() -> NamespacedName {
-    NamespacedName::new("default", "edge")
-}
-
-/// The Gateway with one route, whose path tells versions apart.
-fn version(endpoints: &[SocketAddr], prefix: &str, listeners: &[Value]) -> ResolvedGateway {
-    let mut objects = edge(listeners);
-    objects.extend(served("app", endpoints));
-    let matches = [path("PathPrefix", prefix), path("PathPrefix", "/all")];
-    objects.push(http_route(
-        "app",
-        &["kube.test"],
-        &[rule_to("app", &matches)],
-    ));
-    one(&objects)
-}
-
-fn published(endpoint: SocketAddr, prefix: &str) -> Published {
-    Published::of(&version(
-        &[endpoint],
-        prefix,
-        &[http_listener("http", 80, "")],
-    ))
-}
 
 async fn follow(agent: &mut AgentUnderTest, cluster: &TestCluster, user: &User, more: &[&str]) {
     let config = cluster.kubeconfig(user).await;
@@ -59,20 +32,29 @@ fn prepare(ports: &[u16]) -> AgentUnderTest {
     Setup::with_ports(ports).without_manifests().prepare()
 }
 
+/// Publishes the first version, and waits until the agent serves it.
+async fn first_is_served(
+    agent: &mut AgentUnderTest,
+    cluster: &TestCluster,
+    backend: &Backend,
+) -> Published {
+    let edge = edge_name();
+    let user = publications::prepare(cluster, &[&edge]).await;
+    let first = at_port_80(backend.address(), "/one");
+    first.publish(cluster.admin()).await;
+    follow(agent, cluster, &user, &[]).await;
+    wait(agent, "/one").await;
+    first
+}
+
 async fn wait(agent: &AgentUnderTest, prefix: &str) {
     let request = agent.get(80, "kube.test", prefix);
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 }
 
 async fn wait_backend(agent: &AgentUnderTest, name: &str) {
     let request = agent.get(80, "kube.test", "/all");
-    agent
-        .wait_served(&request, |reply| {
-            reply.status == 200 && reply.backend().as_deref() == Some(name)
-        })
-        .await;
+    agent.wait_backend(&request, name).await;
 }
 
 /// State and message of the first Gateway in `sesame-agent status`.
@@ -88,11 +70,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     let backend = Backend::start("a").await;
     let cluster = TestCluster::start().await;
     let edge = edge_name();
-    let user = publications::prepare(&cluster, &[&edge]).await;
-    let first = published(backend.address(), "/one");
-    first.publish(cluster.admin()).await;
-    follow(&mut agent, &cluster, &user, &[]).await;
-    wait(&agent, "/one").await;
+    let first = first_is_served(&mut agent, &cluster, &backend).await;
     let told = wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
     assert_eq!(told["addresses"], json!(["127.0.0.1"]), "{told:#}");
     assert_eq!(told["envoyVersion"], "1.40.0", "{told:#}");
@@ -100,16 +78,14 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
         told["heartbeat"].is_string() && told["appliedAt"].is_string(),
         "{told:#}"
     );
-    let object = cluster.admin().get(&agent_path(&edge)).await.unwrap();
+    let object = cluster.get(&agent_path(&edge)).await;
     let spec = json!({"gateway": "default/edge", "host": HOST, "fleet": "default"});
     assert_eq!(object["spec"], spec);
-    let status = agent
-        .wait_status("healthy", |status| status["healthy"] == true)
-        .await;
+    let status = agent.wait_healthy().await;
     assert_eq!(status["source"]["kind"], "cluster", "{status:#}");
 
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
-    let second = published(backend.address(), "/two");
+    let second = at_port_80(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
@@ -117,7 +93,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     // A port that somebody else holds.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
     let listeners = [http_listener("http", 80, ""), http_listener("more", 81, "")];
-    let third = Published::of(&version(&[backend.address()], "/three", &listeners));
+    let third = version(backend.address(), "/three", &listeners);
     third.publish(cluster.admin()).await;
     wait(&agent, "/three").await;
     let told = wait_told(&cluster, &edge, "told of the conflict", |status| {
@@ -136,7 +112,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
     // The end of an agent is told, and costs nobody anything: Envoy serves on, and where is still known.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
-    let stopped = cluster.admin().get(&agent_path(&edge)).await.unwrap();
+    let stopped = cluster.get(&agent_path(&edge)).await;
     let message = stopped["status"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("agent was stopped"), "{stopped:#}");
     for field in ["state", "addresses", "appliedRevision"] {
@@ -153,7 +129,7 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
 
     // So is the end of both, and a new start.
     assert!(agent.end().success(), "{}", agent.log_tail());
-    let ended = cluster.admin().get(&agent_path(&edge)).await.unwrap();
+    let ended = cluster.get(&agent_path(&edge)).await;
     assert_eq!(ended["status"]["state"], "Down", "{ended:#}");
     agent.restart();
     wait(&agent, "/three").await;
@@ -161,12 +137,12 @@ async fn what_is_published_is_served_and_the_cluster_is_told() {
 
     // Withdrawn, and back without anybody touching its endpoints.
     let manifest = config_map_path(&manifest_name(&edge));
-    cluster.admin().delete(&manifest).await.unwrap();
+    cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
     apply(cluster.admin(), &third.manifest).await;
     wait(&agent, "/three").await;
     wait_told(&cluster, &edge, "told that it is back", third.is_served()).await;
-    cluster.admin().delete(&manifest).await.unwrap();
+    cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
 }
 
@@ -188,7 +164,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     let cluster = TestCluster::start().await;
     let edge = edge_name();
     let user = publications::prepare(&cluster, &[&edge]).await;
-    let first = published(backend.address(), "/one");
+    let first = at_port_80(backend.address(), "/one");
     follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
     // The agent comes before the Gateway.
     agent
@@ -204,7 +180,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
     // The manifest is there, one of its shards is not.
-    let second = published(backend.address(), "/two");
+    let second = at_port_80(backend.address(), "/two");
     let (last, others) = second.config.split_last().unwrap();
     let name = last["metadata"]["name"].as_str().unwrap().to_owned();
     for object in others.iter().chain([&second.manifest]) {
@@ -235,11 +211,7 @@ async fn half_a_revision_and_a_wrong_shard_leave_what_is_served() {
     wait(&agent, "/one").await;
 
     // The right one: it is taken without anybody touching the manifest.
-    cluster
-        .admin()
-        .delete(&config_map_path(&name))
-        .await
-        .unwrap();
+    cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
@@ -263,11 +235,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
     let backend = Backend::start("a").await;
     let mut cluster = TestCluster::start().await;
     let edge = edge_name();
-    let user = publications::prepare(&cluster, &[&edge]).await;
-    let first = published(backend.address(), "/one");
-    first.publish(cluster.admin()).await;
-    follow(&mut agent, &cluster, &user, &[]).await;
-    wait(&agent, "/one").await;
+    let first = first_is_served(&mut agent, &cluster, &backend).await;
     wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
 
     cluster.stop_apiserver();
@@ -304,7 +272,7 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
 
     cluster.stop_apiserver();
     cluster.start_apiserver().await;
-    let second = published(backend.address(), "/two");
+    let second = at_port_80(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
@@ -321,15 +289,9 @@ async fn without_its_api_server_an_agent_serves_from_disk_and_catches_up() {
     agent.kill9();
     cluster.start_apiserver().await;
     let manifest = config_map_path(&manifest_name(&edge));
-    cluster.admin().delete(&manifest).await.unwrap();
+    cluster.delete(&manifest).await;
     agent.restart();
-    eventually("the Envoy is stopped", SOON, async || {
-        match agent.envoys().len() {
-            0 => Ok(()),
-            envoys => Err(format!("{envoys} Envoys\n{}", agent.log_tail())),
-        }
-    })
-    .await;
+    agent.wait_envoys(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,7 +301,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
     let cluster = TestCluster::start().await;
     let edge = edge_name();
     let user = publications::prepare(&cluster, &[&edge]).await;
-    let first = published(backend.address(), "/one");
+    let first = at_port_80(backend.address(), "/one");
     first.publish(cluster.admin()).await;
     // The way to the cluster comes later than the agent.
     let config = agent.state().join("kubeconfig");
@@ -366,7 +328,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
         "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings/agent",
         publications::NAMESPACE
     );
-    cluster.admin().delete(&binding).await.unwrap();
+    cluster.delete(&binding).await;
     let may = cluster.client(&user).await;
     may.wait_allowed(false, "list", "configmaps", publications::NAMESPACE)
         .await;
@@ -377,7 +339,7 @@ async fn an_agent_that_may_not_read_what_it_did_keeps_serving() {
         })
         .await;
     wait(&agent, "/one").await;
-    let second = published(backend.address(), "/two");
+    let second = at_port_80(backend.address(), "/two");
     second.publish(cluster.admin()).await;
     publications::prepare(&cluster, &[&edge]).await;
     wait(&agent, "/two").await;
@@ -409,9 +371,7 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
     let request = agent
         .get(443, "mine.test", "/")
         .tls("mine.test", &authority.trust());
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
     let told = wait_told(&cluster, &names[0], "told of its own", |status| {
         status["state"] == "Serving" && status["nextCertificateExpiry"].is_string()
     })
@@ -441,21 +401,13 @@ async fn an_agent_reads_only_the_keys_that_its_role_names() {
     let request = agent
         .get(444, "other.test", "/")
         .tls("other.test", &authority.trust());
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 
     // It is for another fleet now.
     let manifest = config_map_path(&manifest_name(&names[1]));
     let fleet = json!({"metadata": {"labels": {FLEET_LABEL: "elsewhere"}}});
-    cluster.admin().merge(&manifest, &fleet).await.unwrap();
-    eventually("its Envoy is stopped", SOON, async || {
-        match agent.envoys().len() {
-            1 => Ok(()),
-            envoys => Err(format!("{envoys} Envoys\n{}", agent.log_tail())),
-        }
-    })
-    .await;
+    cluster.merge(&manifest, &fleet).await;
+    agent.wait_envoys(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -465,7 +417,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     let edge = edge_name();
     let user = publications::prepare(&cluster, &[&edge]).await;
     let backends = [Backend::start("a").await, Backend::start("b").await];
-    let versions = backends.each_ref().map(|b| published(b.address(), "/one"));
+    let versions = backends.each_ref().map(|b| at_port_80(b.address(), "/one"));
     assert_eq!(versions[0].revision, versions[1].revision);
     versions[0].publish(cluster.admin()).await;
     follow(&mut agent, &cluster, &user, &[]).await;
@@ -473,7 +425,7 @@ async fn endpoints_change_200_times_without_a_failed_request_or_a_new_manifest()
     let told = wait_told(&cluster, &edge, "told", versions[0].is_served()).await;
     let manifest = config_map_path(&manifest_name(&edge));
     let version = async || {
-        let object = cluster.admin().get(&manifest).await.unwrap();
+        let object = cluster.get(&manifest).await;
         object["metadata"]["resourceVersion"].clone()
     };
     let before = version().await;

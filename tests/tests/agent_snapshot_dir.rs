@@ -1,7 +1,5 @@
 //! `run --snapshot-dir`: what somebody copies or mounts is served, whole or not at all.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -43,9 +41,7 @@ fn start(dir: &Path, ports: &[u16]) -> AgentUnderTest {
 
 async fn wait(agent: &AgentUnderTest, prefix: &str) {
     let request = agent.get(80, "dir.test", prefix);
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 }
 
 fn is_degraded(status: &Value, word: &str) -> bool {
@@ -70,9 +66,7 @@ async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
     directory::write(&dir, &version(&backend, "/one").snapshot).unwrap();
     let mut agent = start(root.path(), &[80]);
     wait(&agent, "/one").await;
-    let status = agent
-        .wait_status("healthy", |status| status["healthy"] == true)
-        .await;
+    let status = agent.wait_healthy().await;
     assert_eq!(status["source"]["kind"], "snapshotDir", "{status:#}");
     assert_eq!(status["objects"].as_array().map(Vec::len), Some(0));
     let load = Load::start(&Plan::new(vec![agent.get(80, "dir.test", "/all")]));
@@ -111,9 +105,7 @@ async fn a_directory_is_served_and_replaced_whole_or_not_at_all() {
 
     directory::write(&dir, &version(&backend, "/three").snapshot).unwrap();
     wait(&agent, "/three").await;
-    agent
-        .wait_status("healthy again", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
 
     // A directory that is not there is no order to stop.
     std::fs::rename(&dir, root.path().join(".gone")).unwrap();
@@ -191,9 +183,7 @@ async fn keys_that_everybody_may_read_are_refused() {
     let request = agent
         .get(443, "dir.test", "/")
         .tls("dir.test", &authority.trust());
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,8 +3,6 @@
 //! What stands for a container is what all of its processes have from the first one, and no other: a variable of their
 //! environment. At the end of a container nothing is left of it, as the kernel and container runtimes see to.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -13,7 +11,7 @@ use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary, install};
 use sesame_tests::backend::Backend;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::numbered;
 use sesame_tests::processes;
 use sesame_tests::seeded::count;
 use sesame_tests::wait::eventually;
@@ -99,32 +97,6 @@ impl Drop for Launcher {
     }
 }
 
-fn version(backend: &Backend, number: usize) -> String {
-    let mut objects = edge(&[http_listener("http", 80, "")]);
-    objects.extend(served("app", &[backend.address()]));
-    let matches = [
-        path("Exact", "/always"),
-        path("Exact", &format!("/{number}")),
-    ];
-    objects.push(http_route("app", &[HOST], &[rule_to("app", &matches)]));
-    yaml(&objects)
-}
-
-async fn wait_version(agent: &AgentUnderTest, number: usize) {
-    let request = agent.get(80, HOST, &format!("/{number}"));
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
-}
-
-async fn live(agent: &AgentUnderTest) {
-    agent
-        .wait_status("Envoy is live", |status| {
-            status["gateways"][0]["envoy"]["state"] == "Live"
-        })
-        .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_agents_container_does_not_reach_envoy() {
     let backend = Backend::start("a").await;
@@ -136,7 +108,7 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
         .flag("--launcher")
         .wrapper(&["env", &mark("agent")])
         .prepare();
-    agent.write("all.yaml", &version(&backend, 0));
+    agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
     // Containers start in any order.
     agent.restart();
     agent
@@ -145,12 +117,9 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
         })
         .await;
     let mut launcher = Launcher::start(&agent);
-    wait_version(&agent, 0).await;
-    live(&agent).await;
-    let envoys = |agent: &AgentUnderTest| -> Vec<i32> {
-        agent.envoys().iter().map(|envoy| envoy.pid).collect()
-    };
-    let before = envoys(&agent);
+    agent.wait_numbered(HOST, 0).await;
+    agent.wait_live().await;
+    let before = agent.envoy_pids();
     assert!(before.iter().all(|pid| inside("envoy").contains(pid)));
 
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
@@ -162,28 +131,31 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
         load.pass(50).await;
         install(&installed);
         agent.restart();
-        agent.write("all.yaml", &version(&backend, 2 * number - 1));
-        wait_version(&agent, 2 * number - 1).await;
+        agent.write(
+            "all.yaml",
+            &numbered(HOST, 2 * number - 1, backend.address()),
+        );
+        agent.wait_numbered(HOST, 2 * number - 1).await;
         // All at once.
         end("agent").await;
         agent.kill9();
         load.pass(50).await;
         install(&installed);
         agent.restart();
-        agent.write("all.yaml", &version(&backend, 2 * number));
-        wait_version(&agent, 2 * number).await;
+        agent.write("all.yaml", &numbered(HOST, 2 * number, backend.address()));
+        agent.wait_numbered(HOST, 2 * number).await;
     }
-    assert_eq!(envoys(&agent), before, "its Envoy is the same");
+    assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
     for (strategy, by) in [("hot", "hot restart"), ("handover", "handover")] {
-        live(&agent).await;
+        agent.wait_live().await;
         agent.envoy_is_replaced(strategy, by).await;
-        agent.one_envoy().await;
-        assert!(inside("envoy").contains(&envoys(&agent)[0]));
+        agent.wait_envoys(1).await;
+        assert!(inside("envoy").contains(&agent.envoy_pids()[0]));
         assert!(agent.stop().success(), "{}", agent.log_tail());
         end("agent").await;
         load.pass(50).await;
         agent.restart();
-        live(&agent).await;
+        agent.wait_live().await;
     }
     load.stop().await.clean(&format!(
         "the agent's container stopped and killed {rounds} times each"
@@ -191,15 +163,15 @@ async fn the_end_of_the_agents_container_does_not_reach_envoy() {
 
     // The next one of a dead Envoy is there as well.
     agent.kill9_envoy();
-    wait_version(&agent, 2 * rounds).await;
-    live(&agent).await;
-    assert!(inside("envoy").contains(&envoys(&agent)[0]));
+    agent.wait_numbered(HOST, 2 * rounds).await;
+    agent.wait_live().await;
+    assert!(inside("envoy").contains(&agent.envoy_pids()[0]));
 
     // The end of a Pod: both are told, one after the other, and all is drained and ended.
     launcher.signal();
     assert!(agent.stop().success(), "{}", agent.log_tail());
     assert!(launcher.ended().await.success());
-    assert_eq!(envoys(&agent), [0; 0]);
+    assert_eq!(agent.envoy_pids(), [0; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,13 +183,13 @@ async fn the_end_of_the_launcher_is_the_end_of_its_envoys_and_another_one_takes_
         .prepare();
     let mut launcher = Launcher::start(&agent);
     let mut agent = agent;
-    agent.write("all.yaml", &version(&backend, 0));
+    agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
     agent.restart();
-    wait_version(&agent, 0).await;
-    live(&agent).await;
+    agent.wait_numbered(HOST, 0).await;
+    agent.wait_live().await;
     let mut second = Launcher::start(&agent);
     assert!(!second.ended().await.success(), "one is enough");
-    live(&agent).await;
+    agent.wait_live().await;
 
     launcher.signal();
     assert!(launcher.ended().await.success());
@@ -228,7 +200,7 @@ async fn the_end_of_the_launcher_is_the_end_of_its_envoys_and_another_one_takes_
         .await;
     assert!(agent.envoys().is_empty());
     let _next = Launcher::start(&agent);
-    wait_version(&agent, 0).await;
+    agent.wait_numbered(HOST, 0).await;
 }
 
 /// Its numbers of processes are not the agent's.
@@ -236,7 +208,7 @@ async fn the_end_of_the_launcher_is_the_end_of_its_envoys_and_another_one_takes_
 async fn a_launcher_in_another_process_namespace_is_told_so_and_starts_nothing() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80]).flag("--launcher").prepare();
-    agent.write("all.yaml", &version(&backend, 0));
+    agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
     let unshare = "unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
     let command: Vec<&str> = unshare.split(' ').collect();
     let launcher = Launcher::start_by(&command, &agent);
@@ -249,5 +221,5 @@ async fn a_launcher_in_another_process_namespace_is_told_so_and_starts_nothing()
     assert!(agent.envoys().is_empty());
     drop(launcher);
     let _launcher = Launcher::start(&agent);
-    wait_version(&agent, 0).await;
+    agent.wait_numbered(HOST, 0).await;
 }

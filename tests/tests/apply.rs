@@ -106,7 +106,8 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
 
     let mut bad = to_backend(&host, at, "two", backend("two").await);
     bad.route_tables = with(&bad.route_tables, route_table("other", "two"));
-    bad.listeners = with(&bad.listeners, envoy_files::bad_listener(free_address()));
+    let good = Arc::clone(&bad.listeners);
+    bad.listeners = with(&good, envoy_files::bad_listener(free_address()));
     let report = apply(&mut applier, &bad, Some(&envoy)).await;
     let Outcome::Refused(refusal) = &report.outcome else {
         panic!("{report:?}");
@@ -125,7 +126,7 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
     // Nothing of the refused set is left in Envoy either, and the next set goes through.
     let report = apply(&mut applier, &accepted, Some(&envoy)).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
-    bad.listeners.pop();
+    bad.listeners = good;
     let report = apply(&mut applier, &bad, Some(&envoy)).await;
     assert_eq!(report.outcome, Outcome::Applied);
     until_answered(at, "/", (200, "two")).await;
@@ -142,9 +143,9 @@ async fn a_refused_route_table_is_named_among_those_of_its_step() {
     accepted.route_tables = with(&accepted.route_tables, route_table("other", "one"));
     let (mut applier, supervisor) = host.start(&accepted).await;
     let mut bad = accepted.clone();
-    bad.route_tables[0] = route_table(TABLE, "two");
+    Arc::make_mut(&mut bad.route_tables)[0] = route_table(TABLE, "two");
     // An empty cluster name fails validation.
-    bad.route_tables[1] = route_table("other", "");
+    Arc::make_mut(&mut bad.route_tables)[1] = route_table("other", "");
     let report = apply(&mut applier, &bad, Some(&supervisor.admin())).await;
     let Outcome::Refused(refusal) = &report.outcome else {
         panic!("{report:?}");
@@ -178,8 +179,8 @@ async fn a_certificate_is_rotated_and_proven_and_a_bad_pair_is_refused_twice() {
         applier.apply(wanted, Some(&envoy)).await.unwrap()
     };
 
-    let second = listener(&host.layout, tls, TABLE, Some(name));
-    rendered.listeners = with(&rendered.listeners, second);
+    let over_tls = listener(&host.layout, tls, TABLE, Some(name));
+    rendered.listeners = with(&rendered.listeners, over_tls);
     rendered.secrets = [first].into();
     let report = step(&rendered, &first_serial).await;
     assert_eq!(

@@ -142,11 +142,7 @@ async fn backends_are_verified_and_shown_what_the_policy_says() {
         .flag("--subscription-budget")
         .flag("100")
         .start(&[("all.yaml", &yaml(&objects))]);
-    agent
-        .wait_served(&agent.get(80, &host("good"), "/"), |reply| {
-            reply.status == 200
-        })
-        .await;
+    agent.wait_ok(&agent.get(80, &host("good"), "/")).await;
 
     let mut checks = Checks::default();
     verified(&agent, &mut checks, &client).await;
@@ -283,9 +279,7 @@ async fn policies_bundles_and_client_keys_change_without_a_failed_request() {
         ("bundle.yaml", &bundle(&[&old])),
     ]);
     let request = agent.get(80, &host("tls"), "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 
     let load = Load::start(&Plan::new(vec![request.clone()]));
     for change in 1..=CHANGES {
@@ -343,9 +337,7 @@ async fn policies_come_and_go_without_a_failed_request() {
     let agent = Setup::with_ports(&[80])
         .start(&[("gateway.yaml", &gateway), ("all.yaml", &yaml(&objects))]);
     let request = agent.get(80, &host("either"), "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
     let load = Load::start(&Plan::new(vec![request.clone()]));
     for change in 1..=CHANGES {
         let encrypted = change % 4 != 0;

@@ -5,8 +5,9 @@ use std::process::Output;
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
+use sesame_tests::backends::start_served;
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, yaml};
 
 /// A broken text, and the lines on which the problem may be said to be.
 struct Broken {
@@ -41,11 +42,7 @@ fn route(name: &str, service: &str) -> String {
 
 async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
     let request = agent.get(80, host, "/");
-    agent
-        .wait_served(&request, |reply| {
-            reply.status == 200 && reply.backend().as_deref() == Some(backend)
-        })
-        .await;
+    agent.wait_backend(&request, backend).await;
 }
 
 /// Returns whether some value in here names this file and one of these lines, apart or as `file:line`.
@@ -90,12 +87,7 @@ fn validate(agent: &AgentUnderTest) -> Output {
 
 async fn start() -> (AgentUnderTest, Vec<Backend>) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
-    let mut backends = Vec::new();
-    for name in ["a", "b"] {
-        let backend = Backend::start(name).await;
-        objects.extend(served(name, &[backend.address()]));
-        backends.push(backend);
-    }
+    let backends = start_served(&["a", "b"], &mut objects).await;
     let agent = Setup::with_ports(&[80]).start(&[
         ("base.yaml", &yaml(&objects)),
         ("one.yaml", &route("one", "a")),

@@ -1,7 +1,5 @@
 //! A port that another process holds costs its listener, and nothing else.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::Value;
@@ -72,9 +70,7 @@ async fn wait_all_programmed(agent: &AgentUnderTest, names: &[&str]) {
 
 async fn serves(agent: &AgentUnderTest, port: u16) {
     let request = agent.get(port, HOST, "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 }
 
 fn route(backend: &Backend) -> String {
@@ -101,9 +97,7 @@ async fn a_held_port_is_reported_with_its_holder_and_opened_when_it_is_free() {
     objects.push(http_route("b", &["b.test"], &[rule_to("b", &[])]));
     agent.write("b.yaml", &yaml(&objects));
     let request = agent.get(80, "b.test", "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 
     drop(held);
     serves(&agent, 81).await;

@@ -70,10 +70,6 @@ async fn wait_backend(agent: &AgentUnderTest, index: usize, backend: &Backend) {
         .await;
 }
 
-fn pids(agent: &AgentUnderTest) -> Vec<i32> {
-    agent.envoys().iter().map(|envoy| envoy.pid).collect()
-}
-
 async fn endures(setup: Setup) {
     let old = Backend::start("old").await;
     let new = Backend::start("new").await;
@@ -93,7 +89,7 @@ async fn endures(setup: Setup) {
     for index in (0..SERVICES).rev().step_by(29) {
         wait_backend(&agent, index, &old).await;
     }
-    let envoy = pids(&agent);
+    let envoy = agent.envoy_pids();
     assert_eq!(envoy.len(), 1, "one Envoy runs");
 
     let requests = [0, SERVICES / 2, SERVICES - 1]
@@ -126,7 +122,7 @@ async fn endures(setup: Setup) {
     // Nothing that did not change has moved.
     wait_backend(&agent, 1, &old).await;
     load.stop().await.clean("inotify instances used up");
-    assert_eq!(pids(&agent), envoy, "Envoy has not died");
+    assert_eq!(agent.envoy_pids(), envoy, "Envoy has not died");
     assert_eq!(agent.ended(), None, "the agent has not died");
 }
 

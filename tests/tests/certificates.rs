@@ -1,8 +1,5 @@
 //! Kinds of certificates and private keys: what Envoy takes is served, and what is not says why.
 
-#![allow(clippy::expect_used, reason = "tests end where they cannot go on")]
-
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
@@ -16,10 +13,10 @@ use sesame_gateway_api::status::ConditionType;
 use sesame_gateway_api::world::World;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
-use sesame_render::layout::XdsLayout;
 use sesame_tests::checks::Checks;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, https_listener, yaml};
+use sesame_tests::rendering::options;
 
 /// Makes NAME.crt and NAME.key of every kind.
 const MAKE: &str = r#"
@@ -83,7 +80,7 @@ cp rsa-2048.crt broken-key.crt; printf -- '-----BEGIN PRIVATE KEY-----\nAAAA\n--
 pair certificate-as-key rsa-2048.crt rsa-2048.crt
 "#;
 
-/// What becomes of a pair.
+/// Fate of a pair.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
     /// Envoy takes it.
@@ -263,17 +260,7 @@ async fn envoy_says(
     snapshot: &Snapshot,
     pair: KeyPair,
 ) -> Result<(), String> {
-    let options = sesame_render::RenderOptions {
-        addresses: vec![Ipv4Addr::LOCALHOST.into()],
-        port_map: BTreeMap::new(),
-        subscription_budget: 100,
-        limits: sesame_render::limits::Limits::default(),
-        endpoints: sesame_render::EndpointRules::default(),
-        layout: XdsLayout::new("/run/sesame/xds"),
-        admin_socket: "/run/sesame/admin.sock".into(),
-        trusted_hops: 0,
-        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-    };
+    let options = options(vec![Ipv4Addr::LOCALHOST.into()]);
     let rendered = sesame_render::render(snapshot, &[pair], &options);
     let bootstrap = sesame_render::static_bootstrap(&rendered).expect("what was rendered");
     match validate(envoy, directory, &bootstrap)

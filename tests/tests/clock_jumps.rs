@@ -1,24 +1,22 @@
 //! The wall clock of the agent and its Envoy jumps by years, both ways: everything goes on, only times that are shown jump.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
 use sesame_published::STATUS_MANAGER;
 use sesame_published::names::agent_name;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::clock::Clock;
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, publication};
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::{edge, edge_name, http_listener, numbered};
 use sesame_tests::processes::cpu_seconds;
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 
+const HOST: &str = "clock.test";
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
@@ -28,27 +26,9 @@ fn jumps() -> [i64; 4] {
     [10 * YEAR, -HOUR, 60 - since_1970, 0]
 }
 
-fn round(number: usize, backend: &Backend) -> String {
-    let mut objects = edge(&[http_listener("http", 80, "")]);
-    objects.extend(served("app", &[backend.address()]));
-    let matches = [
-        path("Exact", "/always"),
-        path("Exact", &format!("/{number}")),
-    ];
-    objects.push(http_route(
-        "app",
-        &["clock.test"],
-        &[rule_to("app", &matches)],
-    ));
-    yaml(&objects)
-}
-
 async fn change(agent: &AgentUnderTest, number: usize, backend: &Backend) {
-    agent.write("all.yaml", &round(number, backend));
-    let request = agent.get(80, "clock.test", &format!("/{number}"));
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.write("all.yaml", &numbered(HOST, number, backend.address()));
+    agent.wait_numbered(HOST, number).await;
 }
 
 fn well(status: &Value) -> bool {
@@ -70,10 +50,10 @@ async fn a_clock_that_jumps_changes_nothing_but_the_times_that_are_shown() {
     let wrapper: Vec<&str> = command.iter().map(String::as_str).collect();
     let mut agent = Setup::with_ports(&[80])
         .wrapper(&wrapper)
-        .start(&[("all.yaml", &round(0, &backend))]);
+        .start(&[("all.yaml", &numbered(HOST, 0, backend.address()))]);
     change(&agent, 0, &backend).await;
     agent.wait_status("all is well", well).await;
-    let load = Load::start(&Plan::new(vec![agent.get(80, "clock.test", "/always")]));
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let mut number = 0;
     for ahead in jumps() {
         clock.set(ahead);
@@ -114,11 +94,10 @@ async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
             .await;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let last = text.lines().last().unwrap_or_default();
-        if text.lines().count() == newest + 2 && last.contains("accepted last") {
-            Ok(())
-        } else {
-            Err(text)
-        }
+        holds(
+            text.lines().count() == newest + 2 && last.contains("accepted last"),
+            || text,
+        )
     })
     .await;
 }
@@ -136,11 +115,9 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
             let before = cpu_seconds(pid);
             tokio::time::sleep(Duration::from_secs(1)).await;
             let used = cpu_seconds(pid) - before;
-            if used < 0.3 {
-                Ok(())
-            } else {
-                Err(format!("{used} s of processor time in a second"))
-            }
+            holds(used < 0.3, || {
+                format!("{used} s of processor time in a second")
+            })
         })
         .await;
     }
@@ -148,10 +125,6 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
 
 const NAMESPACE: &str = "sesame-system";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
-
-fn edge_name() -> NamespacedName {
-    NamespacedName::new("default", "edge")
-}
 
 /// Writes what a host would write whose clock shows this time, as an agent writes it.
 async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
@@ -180,43 +153,31 @@ async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
         "envoyVersion": "1.40.0", "agentVersion": "0.1.0", "addresses": ["192.0.2.1"],
         "heartbeat": heartbeat,
     });
-    cluster
-        .admin()
-        .merge(&path, &json!({"status": status}))
-        .await
-        .expect("a status");
+    cluster.merge(&path, &json!({"status": status})).await;
 }
 
-async fn wait_programmed(cluster: &TestCluster, controller: &ControllerUnderTest, words: &str) {
-    eventually(words, SOON, async || {
-        let gateway = cluster.admin().get(GATEWAY).await;
-        let gateway = gateway.map_err(|error| error.to_string())?;
-        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
-        let message = programmed["message"].as_str().unwrap_or_default();
-        if programmed["status"] == "True" && message.starts_with(words) {
-            Ok(())
-        } else {
-            Err(format!("{programmed}\n{}", controller.log_tail()))
-        }
-    })
-    .await;
+async fn wait_programmed(cluster: &TestCluster, words: &str) {
+    cluster
+        .until(words, GATEWAY, |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let message = programmed["message"].as_str().unwrap_or_default();
+            programmed["status"] == "True" && message.starts_with(words)
+        })
+        .await;
 }
 
 /// Neither its own clock nor those of the hosts make a controller think that hosts are gone, or that it leads no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let clock = Clock::new();
     clock.set(10 * YEAR);
     let variables = clock.variables();
     let mut controller = ControllerUnderTest::start_with(&cluster, &[], &variables).await;
     controller.wait_ready().await;
     cluster
-        .apply(&yaml(&edge(&[http_listener("http", 80, "")])))
-        .await
-        .expect("a Gateway");
+        .apply_all(&edge(&[http_listener("http", 80, "")]))
+        .await;
     // Ten years behind the controller's clock; and one that has no right time either.
     let mut now = Timestamp::now();
     say(&cluster, "right", now).await;
@@ -226,7 +187,7 @@ async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
         now - SignedDuration::from_secs(20 * YEAR),
     )
     .await;
-    wait_programmed(&cluster, &controller, "programmed on 2 of 2 hosts").await;
+    wait_programmed(&cluster, "programmed on 2 of 2 hosts").await;
     for ahead in [-20 * YEAR, 30 * YEAR, 0] {
         clock.set(ahead);
         // What is written from now on has the time that the clock shows, and is published and told as before.
@@ -239,10 +200,7 @@ async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
         })
         .await;
         let before = before.manifest.revision;
-        cluster
-            .apply(&yaml(&edge(&listeners)))
-            .await
-            .expect("a Gateway");
+        cluster.apply_all(&edge(&listeners)).await;
         eventually("the change is published", SOON, async || {
             let now = publication(cluster.admin(), &edge_name()).await?;
             if now.manifest.revision == before {
@@ -260,7 +218,7 @@ async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
             now - SignedDuration::from_secs(20 * YEAR),
         )
         .await;
-        wait_programmed(&cluster, &controller, "programmed on 2 of 2 hosts").await;
+        wait_programmed(&cluster, "programmed on 2 of 2 hosts").await;
         controller.wait_leads().await;
     }
     // Another, that sees all of them for the first time.
@@ -269,5 +227,5 @@ async fn a_controller_whose_clock_jumps_believes_what_hosts_say() {
     controller.wait_ready().await;
     controller.wait_leads().await;
     say(&cluster, "third", now).await;
-    wait_programmed(&cluster, &controller, "programmed on 3 of 3 hosts").await;
+    wait_programmed(&cluster, "programmed on 3 of 3 hosts").await;
 }

@@ -1,6 +1,5 @@
 //! The test cluster is a real one: it has the Gateway API's kinds with their defaults and rules, it counts
 //! generations, it refuses whom RBAC does not know, and it comes back after an outage.
-#![allow(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};

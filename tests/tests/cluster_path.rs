@@ -1,18 +1,15 @@
 //! The whole path with a cluster: objects in a real API server, a real controller and a real agent, each with the rights
 //! of `controller/deploy`, a real Envoy, and statuses that say what is so.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::manifest_name;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{Channel, Client, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deploy};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, condition, deployed};
 use sesame_tests::envoy::workspace;
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::{edge, edge_name, http_listener, plain_route, served};
 use sesame_tests::network;
 use sesame_tests::publications::config_map_path;
 use sesame_tests::reports::allow_hosts;
@@ -24,15 +21,13 @@ const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httpr
 /// A cluster, a controller that runs in it, and an agent that follows.
 struct Path {
     cluster: TestCluster,
-    controller: ControllerUnderTest,
+    _controller: ControllerUnderTest,
     agent: AgentUnderTest,
 }
 
 impl Path {
     async fn start(ports: &[u16]) -> Self {
-        let cluster = TestCluster::start().await;
-        cluster.install_crds(Channel::Standard).await;
-        deploy(&cluster).await;
+        let cluster = deployed(Channel::Standard).await;
         let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
         let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
         cluster.apply(&rbac).await.expect("the agent's rights");
@@ -47,7 +42,7 @@ impl Path {
         agent.restart();
         Self {
             cluster,
-            controller,
+            _controller: controller,
             agent,
         }
     }
@@ -57,34 +52,12 @@ impl Path {
     }
 
     async fn apply(&self, objects: &[Value]) {
-        let applied = self.cluster.apply(&yaml(objects)).await;
-        applied.unwrap_or_else(|error| panic!("{error}"));
+        self.cluster.apply_all(objects).await;
     }
 
     async fn wait(&self, request_path: &str, backend: &Backend) {
         let request = self.agent.get(80, "path.test", request_path);
-        self.agent
-            .wait_served(&request, |reply| {
-                reply.status == 200 && reply.backend().as_deref() == Some(backend.name())
-            })
-            .await;
-    }
-
-    /// Waits until the object is as wanted.
-    async fn object(&self, what: &str, path: &str, good: impl Fn(&Value) -> bool) -> Value {
-        eventually(what, SOON, async || {
-            let object = self.admin().get(path).await.map_err(|e| e.to_string())?;
-            if good(&object) {
-                Ok(object)
-            } else {
-                Err(format!(
-                    "{object:#}\n{}\n{}",
-                    self.controller.log_tail(),
-                    self.agent.log_tail()
-                ))
-            }
-        })
-        .await
+        self.agent.wait_backend(&request, backend.name()).await;
     }
 }
 
@@ -93,11 +66,7 @@ fn programmed(object: &Value) -> &Value {
 }
 
 fn route_to(service: &str) -> Value {
-    http_route(
-        "app",
-        &["path.test"],
-        &[rule_to(service, &[path("PathPrefix", "/")])],
-    )
+    plain_route("app", "path.test", service)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +87,8 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     all.apply(&objects).await;
     all.wait("/", &a).await;
     let gateway = all
-        .object("the Gateway is programmed", GATEWAY, |gateway| {
+        .cluster
+        .until("the Gateway is programmed", GATEWAY, |gateway| {
             let listener = &gateway["status"]["listeners"][0];
             let listening = condition(&listener["conditions"], "Programmed");
             programmed(gateway)["status"] == "True"
@@ -147,7 +117,7 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     }
 
     // A thousand changes of endpoints are no news for the manifest.
-    let manifest = config_map_path(&manifest_name(&NamespacedName::new("default", "edge")));
+    let manifest = config_map_path(&manifest_name(&edge_name()));
     let before = all.admin().get(&manifest).await.expect("a manifest");
     for change in 0..1000 {
         let backend = if change % 2 == 0 { &b } else { &a };
@@ -176,50 +146,41 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
     load.stop().await.assert_clean();
 
     // One that refers to what is not there harms itself alone, and says so.
-    let broken = http_route(
-        "broken",
-        &["broken.test"],
-        &[rule_to("nobody", &[path("PathPrefix", "/")])],
-    );
+    let broken = plain_route("broken", "broken.test", "nobody");
     all.apply(&[broken]).await;
     let request = all.agent.get(80, "broken.test", "/");
     all.agent
         .wait_served(&request, |reply| reply.status == 500)
         .await;
-    all.object(
-        "the broken route says why",
-        &ROUTE.replace("/app", "/broken"),
-        |route| {
-            let refs = condition(&route["status"]["parents"][0]["conditions"], "ResolvedRefs");
-            refs["status"] == "False" && refs["reason"] == "BackendNotFound"
-        },
-    )
-    .await;
+    all.cluster
+        .until(
+            "the broken route says why",
+            &ROUTE.replace("/app", "/broken"),
+            |route| {
+                let refs = condition(&route["status"]["parents"][0]["conditions"], "ResolvedRefs");
+                refs["status"] == "False" && refs["reason"] == "BackendNotFound"
+            },
+        )
+        .await;
     all.wait("/", &b).await;
 
     // Nobody serves: the Gateway says so.
     assert!(all.agent.end().success());
-    all.object("nobody serves any more", GATEWAY, |gateway| {
-        programmed(gateway)["status"] == "False"
-    })
-    .await;
+    all.cluster
+        .until("nobody serves any more", GATEWAY, |gateway| {
+            programmed(gateway)["status"] == "False"
+        })
+        .await;
     all.agent.restart();
-    all.object("served again", GATEWAY, |gateway| {
-        programmed(gateway)["status"] == "True"
-    })
-    .await;
+    all.cluster
+        .until("served again", GATEWAY, |gateway| {
+            programmed(gateway)["status"] == "True"
+        })
+        .await;
 
     // A deleted Gateway is no longer served, and leaves nothing behind.
     all.admin().delete(GATEWAY).await.expect("deleted");
-    eventually("the Envoy is stopped", SOON, async || {
-        let left = all.agent.envoys().len();
-        if left == 0 {
-            Ok(())
-        } else {
-            Err(format!("{left} Envoys"))
-        }
-    })
-    .await;
+    all.agent.wait_envoys(0).await;
     // Its keys were among the files.
     for directory in [all.agent.runtime(), all.agent.state()] {
         eventually("no file of it is left", SOON, async || {
@@ -233,15 +194,8 @@ async fn applied_is_served_and_programmed_is_true_when_envoy_says_so_and_no_long
         let path = format!(
             "/api/v1/namespaces/{NAMESPACE}/{kind}?labelSelector=projectsesame.io%2Fgateway"
         );
-        eventually("nothing published is left", SOON, async || {
-            let list = all.admin().get(&path).await.map_err(|e| e.to_string())?;
-            let left = list["items"].as_array().map_or(0, Vec::len);
-            if left == 0 {
-                Ok(())
-            } else {
-                Err(format!("{left} {kind}"))
-            }
-        })
-        .await;
+        let is_empty = |list: &Value| list["items"].as_array().is_some_and(Vec::is_empty);
+        let what = "nothing published is left";
+        all.cluster.until(what, &path, is_empty).await;
     }
 }

@@ -1,21 +1,17 @@
-//! What a cluster goes through in its life, seen from a host: it is away for long, forgets its history, gets new
+//! The life of a cluster, seen from a host: it is away for long, forgets its history, gets new
 //! keys. The host serves all the time, and is up to date afterwards without anybody's help.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::DEFAULT_NAMESPACE;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::cluster::{TestCluster, User};
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served};
-use sesame_tests::publications::{self, HOST, Published, one, wait_told};
-use sesame_tests::wait::eventually;
+use sesame_tests::manifests::edge_name;
+use sesame_tests::publications::{self, HOST, Published, at_port_80, wait_told};
+use sesame_tests::wait::{eventually, holds};
 
 /// Time for which an API server is away.
 const AWAY: Duration = Duration::from_secs(60);
@@ -38,20 +34,15 @@ impl Host {
         let backend = Backend::start("a").await;
         let cluster = TestCluster::start().await;
         let user = publications::prepare(&cluster, &[&edge_name()]).await;
-        let first = published(backend.address(), "/one");
+        let first = at_port_80(backend.address(), "/one");
         first.publish(cluster.admin()).await;
         let config = cluster.kubeconfig(&user).await;
         agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
         agent.add_flags(&["--host", HOST]);
         agent.restart();
         wait(&agent, "/one").await;
-        wait_told(
-            &cluster,
-            &edge_name(),
-            "told of the first",
-            first.is_served(),
-        )
-        .await;
+        let edge = edge_name();
+        wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
         let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
         load.pass(100).await;
         Self {
@@ -64,10 +55,10 @@ impl Host {
     }
 
     fn version(&self, prefix: &str) -> Published {
-        published(self.backend.address(), prefix)
+        at_port_80(self.backend.address(), prefix)
     }
 
-    /// What is published now arrives and is told, and no request failed since the start.
+    /// Waits until this version arrives and is told; no request failed since the start.
     async fn end(self, version: &Published, prefix: &str) {
         wait(&self.agent, prefix).await;
         let edge = edge_name();
@@ -83,24 +74,9 @@ impl Host {
     }
 }
 
-fn edge_name() -> NamespacedName {
-    NamespacedName::new("default", "edge")
-}
-
-fn published(endpoint: SocketAddr, prefix: &str) -> Published {
-    let mut objects = edge(&[http_listener("http", 80, "")]);
-    objects.extend(served("app", &[endpoint]));
-    let matches = [path("PathPrefix", prefix), path("PathPrefix", "/all")];
-    let rule = rule_to("app", &matches);
-    objects.push(http_route("app", &["kube.test"], &[rule]));
-    Published::of(&one(&objects))
-}
-
 async fn wait(agent: &AgentUnderTest, prefix: &str) {
     let request = agent.get(80, "kube.test", prefix);
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 }
 
 /// It serves, and says that it does not know whether that is the newest.
@@ -114,7 +90,7 @@ fn degraded(status: &Value) -> bool {
 async fn history_that_is_gone_is_read_anew() {
     let mut host = Host::start().await;
     let list = format!("/api/v1/namespaces/{DEFAULT_NAMESPACE}/configmaps");
-    let known = host.cluster.admin().get(&list).await.unwrap();
+    let known = host.cluster.get(&list).await;
     let known = known["metadata"]["resourceVersion"].as_str().unwrap();
 
     // The host sleeps, what it knows becomes history, and an API server that starts anew keeps none.
@@ -129,11 +105,7 @@ async fn history_that_is_gone_is_read_anew() {
             Ok(text) => text,
             Err(failure) => failure.to_string(),
         };
-        if answer.contains("410") {
-            Ok(())
-        } else {
-            Err(answer)
-        }
+        holds(answer.contains("410"), || answer)
     })
     .await;
     host.agent.thaw();

@@ -1,18 +1,17 @@
 //! The commands that change nothing: what they print, and their exit codes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 
 use serde_json::Value;
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary, arguments};
 use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, https_listener, rule_to, served, yaml,
 };
+use sesame_tests::wait::holds;
 
 fn good() -> (AgentUnderTest, String) {
     let agent = Setup::with_ports(&[80]).prepare();
@@ -55,15 +54,9 @@ fn render_prints_what_envoy_would_get_without_private_keys() {
     let shown = agent.command(&["render", "--manifests", &manifests, "--show-secrets"]);
     assert!(text(&shown).contains("PRIVATE KEY"), "asked for");
 
-    let only = agent.command(&[
-        "render",
-        "--manifests",
-        &manifests,
-        "--format",
-        "json",
-        "--only",
-        "routes,bootstrap",
-    ]);
+    let only = agent.command(&arguments(&format!(
+        "render --manifests {manifests} --format json --only routes,bootstrap"
+    )));
     let value: Value = serde_json::from_slice(&only.stdout).unwrap();
     let parts: Vec<&String> = value.as_object().unwrap().keys().collect();
     assert_eq!(parts, ["bootstrap", "routes"]);
@@ -122,13 +115,9 @@ fn run_takes_one_source_and_says_which_there_are() {
     assert_eq!(two.status.code(), Some(2), "{two:?}");
     let alone = agent.command(&["run", "--manifests", &manifests, "--kubeconfig", "/nowhere"]);
     assert_eq!(alone.status.code(), Some(2), "{alone:?}");
-    let pool = agent.command(&[
-        "run",
-        "--manifests",
-        &manifests,
-        "--address-pool",
-        "198.51.100.0/24",
-    ]);
+    let pool = agent.command(&arguments(&format!(
+        "run --manifests {manifests} --address-pool 198.51.100.0/24"
+    )));
     assert_eq!(pool.status.code(), Some(3), "{pool:?}");
     let text = String::from_utf8_lossy(&pool.stderr).into_owned();
     assert!(text.contains("198.51.100.0/24"), "{text}");
@@ -239,11 +228,7 @@ async fn every_command_that_talks_to_an_agent_takes_the_same_options_before_and_
     sesame_tests::wait::eventually("a generation is kept", SOON, async || {
         let listed = agent.command(&[&["history"][..], &options].concat());
         let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
-        if listed[0]["generation"] == 1 {
-            Ok(())
-        } else {
-            Err(listed.to_string())
-        }
+        holds(listed[0]["generation"] == 1, || listed.to_string())
     })
     .await;
     let commands: [(&[&str], i32); 7] = [

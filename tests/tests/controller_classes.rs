@@ -1,12 +1,9 @@
 //! A GatewayClass that Gateways use cannot be deleted from under them.
 
-#![allow(clippy::expect_used, reason = "a test says what it expects")]
-
 use serde_json::Value;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, publication};
-use sesame_tests::manifests::{self, edge, http_listener, http_route, path, rule_to, yaml};
+use sesame_tests::cluster::Channel;
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, publication};
+use sesame_tests::manifests::{self, edge, edge_name, http_listener, http_route, path, rule_to};
 use sesame_tests::wait::eventually;
 
 const API: &str = "/apis/gateway.networking.k8s.io/v1";
@@ -14,9 +11,7 @@ const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_class_that_is_deleted_waits_for_its_last_gateway_which_is_served_on() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();
     let (class, gateway) = (
@@ -40,7 +35,7 @@ async fn a_class_that_is_deleted_waits_for_its_last_gateway_which_is_served_on()
     let objects = edge(&[http_listener("http", 80, "")]);
     let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind);
     let just_class = of_kind("GatewayClass").expect("a class").clone();
-    cluster.apply(&yaml(&[just_class])).await.expect("applied");
+    cluster.apply_all(&[just_class]).await;
     until_class("the class is accepted", &|class| {
         class.is_some_and(|class| {
             let accepted = condition(&class["status"]["conditions"], "Accepted");
@@ -49,7 +44,7 @@ async fn a_class_that_is_deleted_waits_for_its_last_gateway_which_is_served_on()
     })
     .await;
 
-    cluster.apply(&yaml(&objects)).await.expect("applied");
+    cluster.apply_all(&objects).await;
     until_class("the class is held", &|class| class.is_some_and(held)).await;
     admin.delete(&class).await.expect("deleted");
     until_class("it waits", &|class| {
@@ -58,11 +53,11 @@ async fn a_class_that_is_deleted_waits_for_its_last_gateway_which_is_served_on()
     .await;
 
     // Its Gateway goes on: what is new is published.
-    let mut more = manifests::served("app", &["10.0.0.1:80".parse().expect("an address")]);
+    let mut more = manifests::served_at("app", "10.0.0.1:80");
     let rule = rule_to("app", &[path("PathPrefix", "/")]);
     more.push(http_route("app", &["app.example.com"], &[rule]));
-    cluster.apply(&yaml(&more)).await.expect("applied");
-    let name = NamespacedName::new("default", "edge");
+    cluster.apply_all(&more).await;
+    let name = edge_name();
     eventually("the route is published", SOON, async || {
         let published = publication(admin, &name).await?;
         if published.snapshot.backends.is_empty() {

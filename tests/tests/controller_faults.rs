@@ -1,27 +1,17 @@
 //! Replicas die, the API server goes away: nothing that is published is withdrawn, and one replica at a time writes.
-#![allow(clippy::expect_used, reason = "a test says what it expects")]
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::shard_name;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, controller_user, deploy, publication,
+    ControllerUnderTest, NAMESPACE, SOON, condition, controller_user, deployed, publication,
 };
-use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};
-use sesame_tests::wait::eventually;
-
-fn edge() -> NamespacedName {
-    NamespacedName::new("default", "edge")
-}
+use sesame_tests::manifests::{self, edge_name, http_listener, plain_route};
+use sesame_tests::wait::{eventually, holds};
 
 fn route(index: usize) -> Value {
     let host = format!("r{index}.example.com");
-    http_route(
-        &format!("r{index}"),
-        &[&host],
-        &[rule_to("app", &[path("PathPrefix", "/")])],
-    )
+    plain_route(&format!("r{index}"), &host, "app")
 }
 
 async fn leads(controller: &ControllerUnderTest) -> bool {
@@ -34,24 +24,18 @@ const LEASE: [&str; 2] = ["--lease-seconds", "12"];
 /// Waits until this many routes are published.
 async fn wait_routes(cluster: &TestCluster, count: usize) {
     eventually("all routes are published", SOON, async || {
-        let publication = publication(cluster.admin(), &edge()).await?;
+        let publication = publication(cluster.admin(), &edge_name()).await?;
         let tables = &publication.snapshot.route_tables;
         let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
         let found = hosts.filter(|host| host.domain.starts_with('r')).count();
-        if found == count {
-            Ok(())
-        } else {
-            Err(format!("{found} of {count}"))
-        }
+        holds(found == count, || format!("{found} of {count}"))
     })
     .await;
 }
 
 #[tokio::test]
 async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
-    let mut cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let mut cluster = deployed(Channel::Standard).await;
     let mut first = ControllerUnderTest::start(&cluster, &LEASE).await;
     first.wait_ready().await;
     first.wait_leads().await;
@@ -59,15 +43,9 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     second.wait_ready().await;
 
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
-    all.extend(manifests::served(
-        "app",
-        &["10.0.0.1:80".parse().expect("an address")],
-    ));
+    all.extend(manifests::served_at("app", "10.0.0.1:80"));
     all.push(route(0));
-    cluster
-        .apply(&manifests::yaml(&all))
-        .await
-        .expect("objects");
+    cluster.apply_all(&all).await;
     wait_routes(&cluster, 1).await;
     assert!(!leads(&second).await, "one at a time");
     let written = second.metric("publish_writes_total", "").await;
@@ -76,10 +54,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
 
     // The leader dies somewhere between two writes.
     for index in 1..20 {
-        cluster
-            .apply(&manifests::yaml(&[route(index)]))
-            .await
-            .expect("a route");
+        cluster.apply_all(&[route(index)]).await;
         if index == 10 {
             first.kill9();
         }
@@ -87,14 +62,12 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     wait_routes(&cluster, 20).await;
     second.wait_leads().await;
     eventually("what nobody needs is removed", SOON, async || {
-        let current = publication(cluster.admin(), &edge()).await?;
+        let current = publication(cluster.admin(), &edge_name()).await?;
         let named = current.manifest.config.len() + current.manifest.endpoints.len() + 1;
         let all = current.config_maps.len();
-        if all <= 3 * named {
-            Ok(())
-        } else {
-            Err(format!("{all} objects, {named} of them named"))
-        }
+        holds(all <= 3 * named, || {
+            format!("{all} objects, {named} of them named")
+        })
     })
     .await;
 
@@ -110,7 +83,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     first.wait_leads().await;
 
     // Without an API server the process lives, and when it is back all goes on.
-    let before = publication(cluster.admin(), &edge())
+    let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
     cluster.stop_apiserver();
@@ -126,7 +99,7 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     assert_eq!(first.get("/readyz").await.expect("an answer").0, 200);
     cluster.start_apiserver().await;
     first.wait_leads().await;
-    let after = publication(cluster.admin(), &edge())
+    let after = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
     assert_eq!(after.manifest_version(), before.manifest_version());
@@ -137,13 +110,10 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
         .iter()
         .chain(&before.manifest.endpoints)
     {
-        let name = shard_name(&edge(), &shard.name);
+        let name = shard_name(&edge_name(), &shard.name);
         assert_eq!(after.config_maps.get(&name), before.config_maps.get(&name));
     }
-    cluster
-        .apply(&manifests::yaml(&[route(20)]))
-        .await
-        .expect("a route");
+    cluster.apply_all(&[route(20)]).await;
     wait_routes(&cluster, 21).await;
 
     what_cannot_be_written_is_said(&cluster).await;
@@ -151,40 +121,28 @@ async fn another_replica_takes_over_and_an_outage_withdraws_nothing() {
     // A definition that is not there: its kind is empty, and the others go on.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let udp = format!("{definitions}/udproutes.gateway.networking.k8s.io");
-    cluster.admin().delete(&udp).await.expect("deleted");
+    cluster.delete(&udp).await;
     first.restart();
     first.wait_ready().await;
-    cluster
-        .apply(&manifests::yaml(&[route(22)]))
-        .await
-        .expect("a route");
+    cluster.apply_all(&[route(22)]).await;
     wait_routes(&cluster, 23).await;
 }
 
 /// Connections stay, and nothing is said over them.
 #[tokio::test]
 async fn an_api_server_that_is_frozen_is_noticed_and_what_was_missed_is_read() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
     controller.wait_leads().await;
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
     all.push(route(0));
-    cluster
-        .apply(&manifests::yaml(&all))
-        .await
-        .expect("objects");
+    cluster.apply_all(&all).await;
     wait_routes(&cluster, 1).await;
     let answers = async || controller.metric("api_server_answers", "").await > 0.5;
     let wait_answers = async || {
         eventually("its metrics say that there are answers", SOON, async || {
-            if answers().await {
-                Ok(())
-            } else {
-                Err(controller.log_tail())
-            }
+            holds(answers().await, || controller.log_tail())
         })
         .await;
     };
@@ -211,9 +169,7 @@ async fn an_api_server_that_is_frozen_is_noticed_and_what_was_missed_is_read() {
 /// Without the right to write ConfigMaps: the Gateway says so, and what was published stays.
 #[tokio::test]
 async fn new_authorities_and_tokens_are_taken_up() {
-    let mut cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let mut cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
@@ -234,62 +190,41 @@ async fn new_authorities_and_tokens_are_taken_up() {
 async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     let role =
         "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";
-    let whole = cluster.admin().get(role).await.expect("a Role");
+    let whole = cluster.get(role).await;
     let rules = whole["rules"].as_array().expect("a list");
     let fewer: Vec<&Value> = rules
         .iter()
         .filter(|rule| !rule["resources"].to_string().contains("configmaps"))
         .collect();
     assert!(fewer.len() < rules.len());
-    let before = publication(cluster.admin(), &edge())
+    let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
     let change = json!({ "rules": fewer });
-    cluster
-        .admin()
-        .merge(role, &change)
-        .await
-        .expect("a smaller Role");
+    cluster.merge(role, &change).await;
     let controller = cluster.client(&controller_user()).await;
     controller
         .wait_allowed(false, "create", "configmaps", NAMESPACE)
         .await;
-    cluster
-        .apply(&manifests::yaml(&[route(21)]))
-        .await
-        .expect("a route");
+    cluster.apply_all(&[route(21)]).await;
     let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
-    eventually("the Gateway says what is wrong", SOON, async || {
-        let gateway = cluster.admin().get(path).await.expect("a Gateway");
-        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
-        let message = programmed["message"].as_str().unwrap_or_default();
-        let told = message.contains("cannot be published") && message.contains("403 Forbidden");
-        if told {
-            Ok(())
-        } else {
-            Err(programmed.to_string())
-        }
-    })
-    .await;
-    let after = publication(cluster.admin(), &edge())
+    cluster
+        .until("the Gateway says what is wrong", path, |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let message = programmed["message"].as_str().unwrap_or_default();
+            message.contains("cannot be published") && message.contains("403 Forbidden")
+        })
+        .await;
+    let after = publication(cluster.admin(), &edge_name())
         .await
         .expect("still published");
     assert_eq!(after.manifest_version(), before.manifest_version());
     let change = json!({ "rules": rules });
-    cluster
-        .admin()
-        .merge(role, &change)
-        .await
-        .expect("the whole Role");
+    cluster.merge(role, &change).await;
     wait_routes(cluster, 22).await;
-    eventually("the Gateway says that it is well", SOON, async || {
-        let gateway = cluster.admin().get(path).await.expect("a Gateway");
-        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
-        if programmed["reason"] == "Pending" {
-            Ok(())
-        } else {
-            Err(programmed.to_string())
-        }
-    })
-    .await;
+    cluster
+        .until("the Gateway says that it is well", path, |gateway| {
+            condition(&gateway["status"]["conditions"], "Programmed")["reason"] == "Pending"
+        })
+        .await;
 }

@@ -1,6 +1,5 @@
 //! Publishing: everything is there as an agent reads it, whole, in pieces, keys apart, and nothing is rewritten or
 //! withdrawn without need.
-#![allow(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,21 +12,18 @@ use sesame_published::names::manifest_name;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, Publication, SOON, condition, deploy, keys, objects,
+    ControllerUnderTest, NAMESPACE, Publication, SOON, condition, deployed, keys, objects,
     publication,
 };
 use sesame_tests::manifests::{
-    self, endpoint_slices, gateway, http_listener, http_route, https_listener, path, rule_to,
+    self, edge_name, endpoint_slices, gateway, http_listener, http_route, https_listener, path,
+    plain_route, rule_to,
 };
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 use tokio::sync::Mutex;
 
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
-
-fn edge() -> NamespacedName {
-    NamespacedName::new("default", "edge")
-}
 
 /// Waits until what is published is as it should be.
 async fn published(
@@ -59,10 +55,6 @@ async fn withdrawn(cluster: &TestCluster, gateway: &NamespacedName) {
     .await;
 }
 
-fn app(address: &str) -> Vec<Value> {
-    manifests::served("app", &[address.parse().expect("an address")])
-}
-
 fn has_domain(publication: &Publication, domain: &str) -> bool {
     let tables = &publication.snapshot.route_tables;
     tables
@@ -79,9 +71,7 @@ struct Shared {
 
 impl Shared {
     async fn start() -> Self {
-        let cluster = TestCluster::start().await;
-        cluster.install_crds(Channel::Experimental).await;
-        deploy(&cluster).await;
+        let cluster = deployed(Channel::Experimental).await;
         let controller = ControllerUnderTest::start(&cluster, &[]).await;
         controller.wait_ready().await;
         Self {
@@ -93,15 +83,12 @@ impl Shared {
     /// Publishes the Gateway that every property begins with.
     async fn base(&self) -> Publication {
         let mut all = manifests::edge(&[http_listener("http", 80, "")]);
-        all.extend(app("10.0.0.1:8080"));
+        all.extend(manifests::served_at("app", "10.0.0.1:8080"));
         all.push(base_route());
-        self.cluster
-            .apply(&manifests::yaml(&all))
-            .await
-            .expect("objects");
+        self.cluster.apply_all(&all).await;
         published(
             &self.cluster,
-            &edge(),
+            &edge_name(),
             "the Gateway is published",
             |publication| {
                 has_domain(publication, "app.example.com")
@@ -114,11 +101,7 @@ impl Shared {
 }
 
 fn base_route() -> Value {
-    http_route(
-        "app",
-        &["app.example.com"],
-        &[rule_to("app", &[path_root()])],
-    )
+    plain_route("app", "app.example.com", "app")
 }
 
 fn main() -> ExitCode {
@@ -179,11 +162,8 @@ async fn a_manifest_says_what_it_is_of(_: &mut Shared, first: &Publication) {
 async fn endpoints_change_no_manifest(shared: &mut Shared, first: &Publication) {
     let cluster = &shared.cluster;
     let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
-    cluster
-        .apply(&manifests::yaml(&slices))
-        .await
-        .expect("a slice");
-    let second = published(cluster, &edge(), "the new endpoint", |publication| {
+    cluster.apply_all(&slices).await;
+    let second = published(cluster, &edge_name(), "the new endpoint", |publication| {
         publication.endpoints() == ["10.0.0.2:8080"]
     })
     .await;
@@ -202,10 +182,7 @@ async fn endpoints_change_no_manifest(shared: &mut Shared, first: &Publication) 
 async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
-    cluster
-        .apply(&manifests::yaml(&slices))
-        .await
-        .expect("a slice");
+    cluster.apply_all(&slices).await;
     let admin = cluster.admin();
     let path = admin.path_of(&slices[0]).await.expect("a path");
     let empty = json!({"endpoints": null, "ports": null});
@@ -215,15 +192,12 @@ async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
         (&stored["endpoints"], &stored["ports"]),
         (&Value::Null, &Value::Null)
     );
-    published(cluster, &edge(), "no endpoint", |publication| {
+    published(cluster, &edge_name(), "no endpoint", |publication| {
         publication.endpoints().is_empty()
     })
     .await;
-    cluster
-        .apply(&manifests::yaml(&slices))
-        .await
-        .expect("a slice");
-    published(cluster, &edge(), "the endpoint again", |publication| {
+    cluster.apply_all(&slices).await;
+    published(cluster, &edge_name(), "the endpoint again", |publication| {
         publication.endpoints() == ["10.0.0.2:8080"]
     })
     .await;
@@ -236,22 +210,16 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
 ) {
     let cluster = &shared.cluster;
     let other = manifests::served("other", &["10.0.0.9:8080".parse().expect("an address")]);
-    cluster
-        .apply(&manifests::yaml(&other))
-        .await
-        .expect("a Service");
+    cluster.apply_all(&other).await;
     let mut moved = base_route();
     moved["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("other");
-    let before = publication(cluster.admin(), &edge())
+    let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
-    cluster
-        .apply(&manifests::yaml(&[moved]))
-        .await
-        .expect("a route");
+    cluster.apply_all(&[moved]).await;
     // Whenever one looks, the manifest's own backends have their endpoints.
     let after = eventually("the other backend", SOON, async || {
-        let seen = publication(cluster.admin(), &edge()).await?;
+        let seen = publication(cluster.admin(), &edge_name()).await?;
         for backend in &seen.snapshot.backends {
             let has = seen
                 .snapshot
@@ -290,27 +258,23 @@ async fn a_bad_object_is_skipped(shared: &mut Shared, _: &Publication) {
     let mut good = base_route();
     good["metadata"]["name"] = json!("good");
     good["spec"]["hostnames"] = json!(["good.example.com"]);
-    cluster
-        .apply(&manifests::yaml(&[bad, good]))
-        .await
-        .expect("routes");
-    let seen = published(cluster, &edge(), "the good route", |publication| {
+    cluster.apply_all(&[bad, good]).await;
+    let seen = published(cluster, &edge_name(), "the good route", |publication| {
         has_domain(publication, "good.example.com")
     })
     .await;
     assert!(!has_domain(&seen, "bad.example.com"));
     eventually("the bad route is counted", SOON, async || {
         let skipped = controller.metric("skipped_objects", "").await;
-        if skipped > 0.5 && controller.log().contains("HTTPRoute/default/bad") {
-            Ok(())
-        } else {
-            Err(controller.log_tail())
-        }
+        holds(
+            skipped > 0.5 && controller.log().contains("HTTPRoute/default/bad"),
+            || controller.log_tail(),
+        )
     })
     .await;
     for name in ["bad", "good"] {
         let path = format!("{ROUTES}/{name}");
-        cluster.admin().delete(&path).await.expect("deleted");
+        cluster.delete(&path).await;
     }
 }
 
@@ -320,10 +284,7 @@ async fn two_gateways_of_one_name_are_apart(shared: &mut Shared, _: &Publication
     let mut twin = gateway("edge", &[http_listener("http", 8080, "")]);
     twin["metadata"]["namespace"] = json!("other");
     twin["metadata"]["labels"] = json!({"projectsesame.io/fleet": "west"});
-    cluster
-        .apply(&manifests::yaml(&[namespace, twin]))
-        .await
-        .expect("a Gateway");
+    cluster.apply_all(&[namespace, twin]).await;
     let name = NamespacedName::new("other", "edge");
     let theirs = published(cluster, &name, "the other Gateway", |_| true).await;
     assert_eq!(theirs.snapshot.gateway, "Gateway/other/edge");
@@ -332,21 +293,19 @@ async fn two_gateways_of_one_name_are_apart(shared: &mut Shared, _: &Publication
         theirs.manifest_object["metadata"]["labels"]["projectsesame.io/fleet"],
         "west"
     );
-    let ours = publication(cluster.admin(), &edge())
+    let ours = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
     assert_eq!(ours.snapshot.gateway, "Gateway/default/edge");
     cluster
-        .admin()
         .delete(
             &GATEWAYS
                 .replace("default", "other")
                 .replace("gateways", "gateways/edge"),
         )
-        .await
-        .expect("deleted");
+        .await;
     withdrawn(cluster, &name).await;
-    publication(cluster.admin(), &edge())
+    publication(cluster.admin(), &edge_name())
         .await
         .expect("still published");
 }
@@ -370,12 +329,9 @@ async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
             unrelated.secret("unrelated"),
             gateway("edge", &listeners),
         ];
-        cluster
-            .apply(&manifests::yaml(&objects))
-            .await
-            .expect("a listener");
+        cluster.apply_all(&objects).await;
         let key = eventually("the key is published", SOON, async || {
-            let found = keys(cluster.admin(), &edge()).await;
+            let found = keys(cluster.admin(), &edge_name()).await;
             let wanted = leaf.key_pem.replace("\r\n", "\n");
             let same = |bytes: &[u8]| {
                 let text = String::from_utf8_lossy(bytes).into_owned();
@@ -390,7 +346,7 @@ async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
         assert_eq!(key.name, "Secret/default/cert");
         let seen = published(
             cluster,
-            &edge(),
+            &edge_name(),
             "the manifest with the key",
             |publication| {
                 let digests: Vec<&str> = publication
@@ -439,24 +395,18 @@ fn body(pem: &str) -> String {
 
 async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
-    let before = publication(cluster.admin(), &edge())
+    let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
     let namespace = "/api/v1/namespaces/sesame-system";
     let lost = format!("default.edge.{}", before.manifest.config[0].name);
     cluster
-        .admin()
         .delete(&format!("{namespace}/configmaps/{lost}"))
-        .await
-        .expect("deleted");
+        .await;
     let manifest = format!("{namespace}/configmaps/default.edge.manifest");
     let change = json!({"data": {"revision": "nonsense", "more": "of it"}});
-    cluster
-        .admin()
-        .merge(&manifest, &change)
-        .await
-        .expect("changed");
-    let after = published(cluster, &edge(), "what was damaged", |publication| {
+    cluster.merge(&manifest, &change).await;
+    let after = published(cluster, &edge_name(), "what was damaged", |publication| {
         publication.manifest_object["data"] == before.manifest_object["data"]
     })
     .await;
@@ -467,7 +417,7 @@ async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
 async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let admin = cluster.admin();
-    let publication = published(cluster, &edge(), "it is published", |_| true).await;
+    let publication = published(cluster, &edge_name(), "it is published", |_| true).await;
     let labels = &publication.manifest_object["metadata"]["labels"];
     let config_map = |name: &str, labels: &Value| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"whose": "theirs"},
@@ -488,15 +438,13 @@ async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publica
     gateway["spec"]["gatewayClassName"] = json!("edge");
     admin.apply_value(&gateway).await.expect("applied");
     let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/squat";
-    eventually("the Gateway says that a name is taken", SOON, async || {
-        let gateway = admin.get(path).await.map_err(|error| error.to_string())?;
-        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
-        let message = programmed["message"].as_str().unwrap_or_default();
-        let told = message.contains(&name) && message.contains("has not written; delete it");
-        told.then_some(())
-            .ok_or_else(|| gateway["status"].to_string())
-    })
-    .await;
+    cluster
+        .until("the Gateway says that a name is taken", path, |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let message = programmed["message"].as_str().unwrap_or_default();
+            message.contains(&name) && message.contains("has not written; delete it")
+        })
+        .await;
     for name in ["copy", "copy-of-nobodys", &name] {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}");
         let theirs = admin.get(&path).await.expect("it is there");
@@ -513,37 +461,25 @@ async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication
         cluster,
         controller,
     } = shared;
-    let before = publication(cluster.admin(), &edge())
+    let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
     let path = format!("{GATEWAYS}/edge");
-    let gateway = eventually("the Gateway's status has settled", SOON, async || {
-        let gateway = cluster.admin().get(&path).await.expect("a Gateway");
-        let accepted = condition(&gateway["status"]["conditions"], "Accepted");
-        let fresh = accepted["observedGeneration"] == gateway["metadata"]["generation"];
-        if fresh {
-            Ok(gateway)
-        } else {
-            Err(gateway["status"].to_string())
-        }
-    })
-    .await;
+    let gateway = cluster
+        .until("the Gateway's status has settled", &path, |gateway| {
+            let accepted = condition(&gateway["status"]["conditions"], "Accepted");
+            accepted["observedGeneration"] == gateway["metadata"]["generation"]
+        })
+        .await;
     assert!(controller.stop().await.success());
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;
     // The next change is written after whatever the restart would have written. Its Service is there already: of two
     // objects of different kinds either may be heard of first.
-    let later = http_route(
-        "later",
-        &["later.example.com"],
-        &[rule_to("app", &[path_root()])],
-    );
-    cluster
-        .apply(&manifests::yaml(&[later]))
-        .await
-        .expect("a route");
-    let after = published(cluster, &edge(), "the later route", |publication| {
+    let later = plain_route("later", "later.example.com", "app");
+    cluster.apply_all(&[later]).await;
+    let after = published(cluster, &edge_name(), "the later route", |publication| {
         has_domain(publication, "later.example.com")
     })
     .await;
@@ -566,17 +502,13 @@ async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication
         manifests_written < 1.5,
         "{manifests_written} manifests were written"
     );
-    let status = cluster.admin().get(&path).await.expect("a Gateway");
+    let status = cluster.get(&path).await;
     assert_eq!(
         condition(&status["status"]["conditions"], "Accepted"),
         condition(&gateway["status"]["conditions"], "Accepted")
     );
     let path = format!("{ROUTES}/later");
-    cluster.admin().delete(&path).await.expect("deleted");
-}
-
-fn path_root() -> Value {
-    path("PathPrefix", "/")
+    cluster.delete(&path).await;
 }
 
 async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
@@ -584,29 +516,21 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
     _: &Publication,
 ) {
     let cluster = &shared.cluster;
-    let gateway = cluster
-        .admin()
-        .get(&format!("{GATEWAYS}/edge"))
-        .await
-        .expect("a Gateway");
-    cluster
-        .admin()
-        .delete(&format!("{GATEWAYS}/edge"))
-        .await
-        .expect("deleted");
-    withdrawn(cluster, &edge()).await;
+    let gateway = cluster.get(&format!("{GATEWAYS}/edge")).await;
+    cluster.delete(&format!("{GATEWAYS}/edge")).await;
+    withdrawn(cluster, &edge_name()).await;
     let back = json!({
         "apiVersion": gateway["apiVersion"],
         "kind": "Gateway",
         "metadata": {"name": "edge", "namespace": "default"},
         "spec": gateway["spec"],
     });
-    cluster
-        .apply(&manifests::yaml(&[back]))
-        .await
-        .expect("a Gateway");
-    published(cluster, &edge(), "the Gateway is back", |publication| {
-        has_domain(publication, "app.example.com")
-    })
+    cluster.apply_all(&[back]).await;
+    published(
+        cluster,
+        &edge_name(),
+        "the Gateway is back",
+        |publication| has_domain(publication, "app.example.com"),
+    )
     .await;
 }

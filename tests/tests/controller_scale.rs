@@ -1,5 +1,4 @@
 //! Thousands of routes: statuses are written seldom, snapshots in pieces, and a restart rewrites nothing.
-#![allow(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +10,12 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Config};
 use serde_json::Value;
-use sesame_gateway_api::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, condition, deploy, publication};
-use sesame_tests::manifests::{self, http_listener, http_route, path, rule_to};
-use sesame_tests::wait::eventually;
+use sesame_tests::controller::{
+    ControllerUnderTest, Publication, condition, deployed, publication,
+};
+use sesame_tests::manifests::{self, edge_name, http_listener, http_route, path, rule_to};
+use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
@@ -39,19 +39,22 @@ async fn create(cluster: &TestCluster, range: std::ops::Range<usize>) {
 
 async fn wait_attached(cluster: &TestCluster, count: usize) {
     eventually("all routes are counted", LATE, async || {
-        let gateway = cluster
-            .admin()
-            .get(GATEWAY)
-            .await
-            .map_err(|error| error.to_string())?;
+        let gateway = cluster.admin().get(GATEWAY).await;
+        let gateway = gateway.map_err(|error| error.to_string())?;
         let attached = &gateway["status"]["listeners"][0]["attachedRoutes"];
-        if *attached == count {
-            Ok(())
-        } else {
-            Err(attached.to_string())
-        }
+        holds(*attached == count, || attached.to_string())
     })
     .await;
+}
+
+async fn wait_published(cluster: &TestCluster, routes: &str) -> Publication {
+    eventually("all routes are published", LATE, async || {
+        let publication = publication(cluster.admin(), &edge_name()).await?;
+        let published = &publication.manifest_object["data"]["routes"];
+        holds(published == routes, || published.to_string())?;
+        Ok(publication)
+    })
+    .await
 }
 
 /// Counts every version of the Gateway's that anybody writes.
@@ -95,21 +98,13 @@ async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_thousand_routes() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     let took = controller.wait_ready().await;
     eprintln!("ready with an empty cluster after {took:?}");
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
-    all.extend(manifests::served(
-        "app",
-        &["10.0.0.1:80".parse().expect("an address")],
-    ));
-    cluster
-        .apply(&manifests::yaml(&all))
-        .await
-        .expect("objects");
+    all.extend(manifests::served_at("app", "10.0.0.1:80"));
+    cluster.apply_all(&all).await;
     wait_attached(&cluster, 0).await;
 
     let writes = count_writes(&cluster).await;
@@ -127,17 +122,7 @@ async fn five_thousand_routes() {
 
     create(&cluster, 1000..5000).await;
     wait_attached(&cluster, 5000).await;
-    let edge = NamespacedName::new("default", "edge");
-    let before = eventually("5,000 routes are published", LATE, async || {
-        let publication = publication(cluster.admin(), &edge).await?;
-        let routes = &publication.manifest_object["data"]["routes"];
-        if routes == "5000" {
-            Ok(publication)
-        } else {
-            Err(routes.to_string())
-        }
-    })
-    .await;
+    let before = wait_published(&cluster, "5000").await;
     assert!(
         before.manifest.config.len() >= 4,
         "{} shards",
@@ -146,18 +131,11 @@ async fn five_thousand_routes() {
     let last = format!("{ROUTES}/r4999");
     eventually("every route has its status", LATE, async || {
         let status = controller.metric("status_writes_total", "HTTPRoute").await;
-        let route = cluster
-            .admin()
-            .get(&last)
-            .await
-            .map_err(|error| error.to_string())?;
+        let route = cluster.admin().get(&last).await;
+        let route = route.map_err(|error| error.to_string())?;
         let conditions = &route["status"]["parents"][0]["conditions"];
         let accepted = condition(conditions, "Accepted")["status"] == "True";
-        if accepted && status > 4999.5 {
-            Ok(())
-        } else {
-            Err(format!("{status} written"))
-        }
+        holds(accepted && status > 4999.5, || format!("{status} written"))
     })
     .await;
     let written = controller.metric("status_writes_total", "HTTPRoute").await;
@@ -176,16 +154,7 @@ async fn five_thousand_routes() {
         .await;
     create(&cluster, 5000..5001).await;
     let start = Instant::now();
-    eventually("the route is published", LATE, async || {
-        let publication = publication(cluster.admin(), &edge).await?;
-        let routes = &publication.manifest_object["data"]["routes"];
-        if routes == "5001" {
-            Ok(())
-        } else {
-            Err(routes.to_string())
-        }
-    })
-    .await;
+    wait_published(&cluster, "5001").await;
     eprintln!("one more route is published after {:?}", start.elapsed());
     wait_attached(&cluster, 5001).await;
     let more = controller

@@ -1,12 +1,10 @@
 //! A Gateway's Service in the cluster: made, kept as it should be, and gone with the Gateway.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, Client, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy};
-use sesame_tests::manifests::{edge, gateway, gateway_class, http_listener, yaml};
-use sesame_tests::wait::eventually;
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed};
+use sesame_tests::manifests::{edge, gateway, gateway_class, http_listener};
+use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
@@ -31,9 +29,7 @@ async fn wait(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     let admin = cluster.admin();
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -41,7 +37,7 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
     let gateway = gateway.expect("the Gateway");
     gateway["spec"]["infrastructure"] =
         json!({"labels": {"team": "a", "tier": "b"}, "annotations": {"note": "c"}});
-    cluster.apply(&yaml(&objects)).await.expect("applied");
+    cluster.apply_all(&objects).await;
 
     let service = wait(admin, "there is a Service", SERVICE, |service| {
         service.is_some()
@@ -86,17 +82,13 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
         "spec": {"clusterIP": "None"}});
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "other", "namespace": "default"},
         "spec": {"gatewayClassName": "edge", "listeners": [http_listener("http", 80, "")]}});
-    cluster
-        .apply(&yaml(&[foreign.clone(), other]))
-        .await
-        .expect("applied");
+    cluster.apply_all(&[foreign.clone(), other]).await;
     eventually("it is said that the name is taken", SOON, async || {
         let log = controller.log();
-        if log.contains("other-edge is there and not of this Gateway") {
-            Ok(())
-        } else {
-            Err(controller.log_tail())
-        }
+        holds(
+            log.contains("other-edge is there and not of this Gateway"),
+            || controller.log_tail(),
+        )
     })
     .await;
     let gateway = wait(admin, "the Gateway says so", OTHER_GATEWAY, |gateway| {
@@ -117,14 +109,11 @@ async fn a_gateway_has_a_service_with_its_infrastructure_and_no_other_is_touched
     // A copy has our labels, and no owner, or another.
     let mut copy = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "copy", "namespace": "default",
         "labels": service["metadata"]["labels"]}, "spec": {"clusterIP": "None"}});
-    cluster
-        .apply(&yaml(&[copy.clone()]))
-        .await
-        .expect("applied");
+    cluster.apply_all(&[copy.clone()]).await;
     copy["metadata"]["name"] = json!("adopted");
     copy["metadata"]["ownerReferences"] = json!([{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
         "name": "edge", "uid": "00000000-0000-0000-0000-000000000000", "controller": true}]);
-    cluster.apply(&yaml(&[copy])).await.expect("applied");
+    cluster.apply_all(&[copy]).await;
 
     admin.delete(GATEWAY).await.expect("deleted");
     for path in [SERVICE, SLICE] {
@@ -158,13 +147,10 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     };
     let first = of_class("web", "int-edge");
     let class = gateway_class("int-edge");
-    cluster
-        .apply(&yaml(&[class, first]))
-        .await
-        .expect("applied");
+    cluster.apply_all(&[class, first]).await;
     let theirs = wait(admin, "the first has it", CONTESTED, |s| s.is_some()).await;
     let second = of_class("web-int", "edge");
-    cluster.apply(&yaml(&[second])).await.expect("applied");
+    cluster.apply_all(&[second]).await;
     let told = wait(admin, "the second is told", &path("web-int"), |gateway| {
         gateway.is_some_and(|gateway| !nameless(gateway).is_null())
     })

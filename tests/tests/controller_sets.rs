@@ -1,28 +1,14 @@
 //! ListenerSets and BackendTLSPolicies have statuses in a real API server, too.
 
-#![allow(clippy::expect_used, reason = "a test says what it expects")]
-
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy};
-use sesame_tests::manifests::{
-    self, gateway, gateway_class, http_listener, http_route, path, rule_to, yaml,
-};
-use sesame_tests::wait::eventually;
+use sesame_tests::controller::{ControllerUnderTest, condition, deployed};
+use sesame_tests::manifests::{self, gateway, gateway_class, http_listener, plain_route};
 
 const API: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default";
 
 async fn until(cluster: &TestCluster, at: &str, good: impl Fn(&Value) -> bool) -> Value {
-    eventually(at, SOON, async || {
-        let object = cluster.admin().get(&format!("{API}/{at}")).await;
-        let object = object.map_err(|error| error.to_string())?;
-        if good(&object) {
-            Ok(object)
-        } else {
-            Err(object["status"].to_string())
-        }
-    })
-    .await
+    cluster.until(at, &format!("{API}/{at}"), good).await
 }
 
 fn objects() -> Vec<Value> {
@@ -36,11 +22,7 @@ fn objects() -> Vec<Value> {
             "listeners": [{"name": "extra", "port": 81, "protocol": "HTTP"}],
         },
     });
-    let mut route = http_route(
-        "app",
-        &["app.example.com"],
-        &[rule_to("app", &[path("PathPrefix", "/")])],
-    );
+    let mut route = plain_route("app", "app.example.com", "app");
     route["spec"]["parentRefs"] = json!([{"kind": "ListenerSet", "name": "more"}]);
     let policy = json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
@@ -51,20 +33,15 @@ fn objects() -> Vec<Value> {
         },
     });
     let mut all = vec![gateway_class("edge"), edge, set, route, policy];
-    all.extend(manifests::served(
-        "app",
-        &["10.0.0.1:80".parse().expect("an address")],
-    ));
+    all.extend(manifests::served_at("app", "10.0.0.1:80"));
     all
 }
 
 #[tokio::test]
 async fn sets_and_policies_say_what_became_of_them() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
-    cluster.apply(&yaml(&objects())).await.expect("objects");
+    cluster.apply_all(&objects()).await;
 
     let set = until(&cluster, "listenersets/more", |set| {
         set["status"]["listeners"][0]["attachedRoutes"] == 1
@@ -107,15 +84,13 @@ async fn sets_and_policies_say_what_became_of_them() {
     let policy = until(&cluster, "backendtlspolicies/app", |_| true).await;
     let ours = policy["status"]["ancestors"][0].clone();
     cluster
-        .admin()
         .merge(
             &format!("{API}/backendtlspolicies/app/status"),
             &json!({"status": {"ancestors": [theirs, ours]}}),
         )
-        .await
-        .expect("their entry");
+        .await;
     let route = format!("{API}/httproutes/app");
-    cluster.admin().delete(&route).await.expect("deleted");
+    cluster.delete(&route).await;
     until(&cluster, "backendtlspolicies/app", |policy| {
         let ancestors = policy["status"]["ancestors"].as_array();
         ancestors.is_some_and(|ancestors| {

@@ -1,41 +1,20 @@
 //! Statuses say what was judged and what hosts report, and nothing of another controller's is touched.
-#![allow(clippy::expect_used, reason = "a test says what it expects")]
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
-use sesame_published::names;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, deploy, objects, publication,
+    ControllerUnderTest, SOON, condition, deployed, objects, publication,
 };
-use sesame_tests::manifests::{self, gateway, http_listener, http_route, path, rule_to};
-use sesame_tests::wait::eventually;
+use sesame_tests::manifests::{
+    self, edge_name, gateway, http_listener, http_route, plain_route, rule_to,
+};
+use sesame_tests::reports::{self, REPORTS};
+use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
-const AGENTS: &str = "/apis/projectsesame.io/v1alpha1/namespaces/sesame-system/gatewayagents";
-
-async fn until(
-    cluster: &TestCluster,
-    at: &str,
-    what: &str,
-    good: impl Fn(&Value) -> bool,
-) -> Value {
-    eventually(what, SOON, async || {
-        let object = cluster
-            .admin()
-            .get(at)
-            .await
-            .map_err(|error| error.to_string())?;
-        if good(&object) {
-            Ok(object)
-        } else {
-            Err(object["status"].to_string())
-        }
-    })
-    .await
-}
 
 /// Our entry in a route's status.
 fn ours(route: &Value) -> &Value {
@@ -71,31 +50,20 @@ fn has_foreign(route: &Value) -> bool {
 
 #[tokio::test]
 async fn statuses_are_ours_to_say_and_no_others() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
 
-    let route = http_route(
-        "app",
-        &["app.example.com"],
-        &[rule_to("app", &[path("PathPrefix", "/")])],
-    );
+    let route = plain_route("app", "app.example.com", "app");
     let mut all = manifests::edge(&[http_listener("http", 80, "")]);
-    all.extend(manifests::served(
-        "app",
-        &["10.0.0.1:80".parse().expect("an address")],
-    ));
+    all.extend(manifests::served_at("app", "10.0.0.1:80"));
     all.push(route.clone());
-    cluster
-        .apply(&manifests::yaml(&all))
-        .await
-        .expect("objects");
+    cluster.apply_all(&all).await;
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
-    let class = until(&cluster, class, "the class is accepted", |class| {
-        condition(&class["status"]["conditions"], "Accepted")["status"] == "True"
-    })
-    .await;
+    let class = cluster
+        .until("the class is accepted", class, |class| {
+            condition(&class["status"]["conditions"], "Accepted")["status"] == "True"
+        })
+        .await;
     let features = class["status"]["supportedFeatures"].as_array();
     assert!(features.is_some_and(|features| features.contains(&json!({"name": "HTTPRoute"}))));
 
@@ -113,29 +81,24 @@ async fn statuses_are_ours_to_say_and_no_others() {
 
 async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
     // Its Service may be heard of after it.
-    let first = until(cluster, ROUTE, "the route is accepted", |route| {
-        let resolved = condition(&ours(route)["conditions"], "ResolvedRefs");
-        accepted(route)["status"] == "True" && resolved["reason"] == "ResolvedRefs"
-    })
-    .await;
+    let first = cluster
+        .until("the route is accepted", ROUTE, |route| {
+            let resolved = condition(&ours(route)["conditions"], "ResolvedRefs");
+            accepted(route)["status"] == "True" && resolved["reason"] == "ResolvedRefs"
+        })
+        .await;
     assert_eq!(ours(&first)["parentRef"], first["spec"]["parentRefs"][0]);
     let both = json!({"status": {"parents": [ours(&first), foreign()]}});
-    cluster
-        .admin()
-        .merge(&format!("{ROUTE}/status"), &both)
-        .await
-        .expect("theirs");
+    cluster.merge(&format!("{ROUTE}/status"), &both).await;
 
     let mut broken = route.clone();
     broken["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("missing");
-    cluster
-        .apply(&manifests::yaml(&[broken]))
-        .await
-        .expect("a route");
-    let second = until(cluster, ROUTE, "the missing backend is told", |route| {
-        condition(&ours(route)["conditions"], "ResolvedRefs")["reason"] == "BackendNotFound"
-    })
-    .await;
+    cluster.apply_all(&[broken]).await;
+    let second = cluster
+        .until("the missing backend is told", ROUTE, |route| {
+            condition(&ours(route)["conditions"], "ResolvedRefs")["reason"] == "BackendNotFound"
+        })
+        .await;
     assert!(has_foreign(&second), "{}", second["status"]);
     assert_eq!(
         accepted(&second)["observedGeneration"],
@@ -146,22 +109,21 @@ async fn routes_are_shared(cluster: &TestCluster, route: &Value) {
         accepted(&first)["lastTransitionTime"],
         "what stays has its time"
     );
-    cluster
-        .apply(&manifests::yaml(std::slice::from_ref(route)))
-        .await
-        .expect("a route");
-    let third = until(cluster, ROUTE, "all is well again", |route| {
-        condition(&ours(route)["conditions"], "ResolvedRefs")["status"] == "True"
-    })
-    .await;
+    cluster.apply_all(std::slice::from_ref(route)).await;
+    let third = cluster
+        .until("all is well again", ROUTE, |route| {
+            condition(&ours(route)["conditions"], "ResolvedRefs")["status"] == "True"
+        })
+        .await;
     assert!(has_foreign(&third));
 }
 
 async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
-    let gateway = until(cluster, GATEWAY, "the Gateway is accepted", |gateway| {
-        condition(&gateway["status"]["conditions"], "Accepted")["status"] == "True"
-    })
-    .await;
+    let gateway = cluster
+        .until("the Gateway is accepted", GATEWAY, |gateway| {
+            condition(&gateway["status"]["conditions"], "Accepted")["status"] == "True"
+        })
+        .await;
     let mut conditions = gateway["status"]["conditions"]
         .as_array()
         .cloned()
@@ -171,24 +133,18 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
         "observedGeneration": 1, "lastTransitionTime": "2024-01-01T00:00:00Z",
     }));
     let change = json!({"status": {"conditions": conditions}});
-    cluster
-        .admin()
-        .merge(&format!("{GATEWAY}/status"), &change)
-        .await
-        .expect("theirs");
+    cluster.merge(&format!("{GATEWAY}/status"), &change).await;
     let listeners = [
         http_listener("http", 80, ""),
         http_listener("more", 8080, ""),
     ];
     let objects = [manifests::gateway("edge", &listeners)];
-    cluster
-        .apply(&manifests::yaml(&objects))
-        .await
-        .expect("a Gateway");
-    let gateway = until(cluster, GATEWAY, "both listeners are told", |gateway| {
-        gateway["status"]["listeners"].as_array().map(Vec::len) == Some(2)
-    })
-    .await;
+    cluster.apply_all(&objects).await;
+    let gateway = cluster
+        .until("both listeners are told", GATEWAY, |gateway| {
+            gateway["status"]["listeners"].as_array().map(Vec::len) == Some(2)
+        })
+        .await;
     let conditions = &gateway["status"]["conditions"];
     assert_eq!(
         condition(conditions, "example.com/Checked")["message"],
@@ -208,30 +164,15 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
     }
 }
 
-/// What a host would write.
+/// Writes what a host would write.
 async fn say(cluster: &TestCluster, host: &str, status: Value) {
-    let name = names::agent_name(&NamespacedName::new("default", "edge"), host);
-    let agent = json!({
-        "apiVersion": "projectsesame.io/v1alpha1",
-        "kind": "GatewayAgent",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"gateway": "default/edge", "host": host, "fleet": "default"},
-    });
-    cluster
-        .apply(&manifests::yaml(&[agent]))
-        .await
-        .expect("a GatewayAgent");
-    let path = format!("{AGENTS}/{name}/status");
-    cluster
-        .admin()
-        .merge(&path, &json!({"status": status}))
-        .await
-        .expect("a status");
+    let said = reports::say(cluster.admin(), &edge_name(), host, &status).await;
+    said.expect("a report");
 }
 
 async fn hosts_program_a_gateway(cluster: &TestCluster) {
-    let edge = NamespacedName::new("default", "edge");
-    let pending = cluster.admin().get(GATEWAY).await.expect("a Gateway");
+    let edge = edge_name();
+    let pending = cluster.get(GATEWAY).await;
     assert_eq!(
         condition(&pending["status"]["conditions"], "Programmed")["status"],
         "Unknown"
@@ -272,12 +213,13 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         status("192.0.2.11", now - SignedDuration::from_mins(10)),
     )
     .await;
-    let gateway = until(cluster, GATEWAY, "two of three hosts serve", |gateway| {
-        let programmed = condition(&gateway["status"]["conditions"], "Programmed");
-        let message = programmed["message"].as_str().unwrap_or_default();
-        message.starts_with("programmed on 2 of 3 hosts") && message.ends_with("of node-3")
-    })
-    .await;
+    let gateway = cluster
+        .until("two of three hosts serve", GATEWAY, |gateway| {
+            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+            let message = programmed["message"].as_str().unwrap_or_default();
+            message.starts_with("programmed on 2 of 3 hosts") && message.ends_with("of node-3")
+        })
+        .await;
     let status = &gateway["status"];
     assert_eq!(
         condition(&status["conditions"], "Programmed")["status"],
@@ -301,10 +243,11 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         listener("more")["message"],
         "on node-2: port 8080 is taken by nginx"
     );
-    let route = until(cluster, ROUTE, "the refused rule is told", |route| {
-        condition(&ours(route)["conditions"], "PartiallyInvalid")["status"] == "True"
-    })
-    .await;
+    let route = cluster
+        .until("the refused rule is told", ROUTE, |route| {
+            condition(&ours(route)["conditions"], "PartiallyInvalid")["status"] == "True"
+        })
+        .await;
     let message = &condition(&ours(&route)["conditions"], "PartiallyInvalid")["message"];
     assert_eq!(message, "Dropped Rule 0: on node-2: no such regex");
     assert!(has_foreign(&route));
@@ -312,7 +255,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
 
 /// A table that fits into no ConfigMap: the Gateway says so, and what was published before stays.
 async fn what_is_too_large_says_so(cluster: &TestCluster) {
-    let edge = NamespacedName::new("default", "edge");
+    let edge = edge_name();
     let before = publication(cluster.admin(), &edge)
         .await
         .expect("published");
@@ -344,23 +287,20 @@ async fn what_is_too_large_says_so(cluster: &TestCluster) {
             .collect();
         let name = format!("large-{part}");
         let route = http_route(&name, &["large.example.com"], &rules);
-        cluster
-            .apply(&manifests::yaml(&[route]))
-            .await
-            .expect("a route");
+        cluster.apply_all(&[route]).await;
         names.push(name);
     }
-    let gateway = until(
-        cluster,
-        GATEWAY,
-        "the Gateway says that it is too large",
-        |gateway| {
-            let programmed = condition(&gateway["status"]["conditions"], "Programmed");
-            let message = programmed["message"].as_str().unwrap_or_default();
-            message.contains("more than the 921600 that can be stored")
-        },
-    )
-    .await;
+    let gateway = cluster
+        .until(
+            "the Gateway says that it is too large",
+            GATEWAY,
+            |gateway| {
+                let programmed = condition(&gateway["status"]["conditions"], "Programmed");
+                let message = programmed["message"].as_str().unwrap_or_default();
+                message.contains("more than the 921600 that can be stored")
+            },
+        )
+        .await;
     let programmed = condition(&gateway["status"]["conditions"], "Programmed");
     assert_eq!(
         (&programmed["status"], &programmed["reason"]),
@@ -372,65 +312,44 @@ async fn what_is_too_large_says_so(cluster: &TestCluster) {
     // One or two of the routes still fit.
     assert!(after.snapshot.backends == before.snapshot.backends);
     for name in names {
-        cluster
-            .admin()
-            .delete(&ROUTE.replace("app", &name))
-            .await
-            .expect("deleted");
+        cluster.delete(&ROUTE.replace("app", &name)).await;
     }
-    until(
-        cluster,
-        GATEWAY,
-        "the Gateway is programmed again",
-        |gateway| condition(&gateway["status"]["conditions"], "Programmed")["status"] == "True",
-    )
-    .await;
+    cluster
+        .until("the Gateway is programmed again", GATEWAY, |gateway| {
+            condition(&gateway["status"]["conditions"], "Programmed")["status"] == "True"
+        })
+        .await;
 }
 
 async fn routes_that_leave_are_left(cluster: &TestCluster, route: &Value) {
     let mut elsewhere = route.clone();
     elsewhere["spec"]["parentRefs"] = json!([{"name": "theirs"}]);
-    cluster
-        .apply(&manifests::yaml(&[elsewhere]))
-        .await
-        .expect("a route");
-    let left = until(cluster, ROUTE, "our entry is gone", |route| {
-        ours(route).is_null()
-    })
-    .await;
+    cluster.apply_all(&[elsewhere]).await;
+    let left = cluster
+        .until("our entry is gone", ROUTE, |route| ours(route).is_null())
+        .await;
     assert_eq!(left["status"]["parents"], json!([foreign()]));
-    let gateway = until(cluster, GATEWAY, "no route is attached", |gateway| {
-        gateway["status"]["listeners"][0]["attachedRoutes"] == 0
-    })
-    .await;
+    let gateway = cluster
+        .until("no route is attached", GATEWAY, |gateway| {
+            gateway["status"]["listeners"][0]["attachedRoutes"] == 0
+        })
+        .await;
     assert_eq!(gateway["status"]["listeners"][1]["attachedRoutes"], 0);
 }
 
 async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
-    cluster.admin().delete(GATEWAY).await.expect("deleted");
-    eventually("no GatewayAgent is left", SOON, async || {
-        let list = cluster
-            .admin()
-            .get(AGENTS)
-            .await
-            .map_err(|error| error.to_string())?;
-        match list["items"].as_array().map(Vec::len) {
-            Some(0) => Ok(()),
-            more => Err(format!("{more:?}")),
-        }
-    })
-    .await;
+    cluster.delete(GATEWAY).await;
+    let is_empty = |list: &Value| list["items"].as_array().is_some_and(Vec::is_empty);
+    let what = "no GatewayAgent is left";
+    cluster.until(what, REPORTS, is_empty).await;
 }
 
 /// Mode `single`: the oldest Gateway of the oldest class, and the others say why not.
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];
     let first = gateway("edge", &listeners);
-    cluster
-        .apply(&manifests::yaml(&[first]))
-        .await
-        .expect("a Gateway");
-    let stored = cluster.admin().get(GATEWAY).await.expect("a Gateway");
+    cluster.apply_all(&[first]).await;
+    let stored = cluster.get(GATEWAY).await;
     // Times of creation have whole seconds; the next is later, not equal.
     let created: Timestamp = stored["metadata"]["creationTimestamp"]
         .as_str()
@@ -438,11 +357,7 @@ async fn one_gateway_only(cluster: &TestCluster) {
         .expect("a time");
     eventually("the next second", SOON, async || {
         let later = Timestamp::now() > created + SignedDuration::from_millis(1100);
-        if later {
-            Ok(())
-        } else {
-            Err("not yet".to_owned())
-        }
+        holds(later, || "not yet".to_owned())
     })
     .await;
     let mut second = gateway("another", &listeners);
@@ -452,24 +367,23 @@ async fn one_gateway_only(cluster: &TestCluster) {
         manifests::gateway_class("later"),
         gateway("later", &listeners),
     ];
-    cluster
-        .apply(&manifests::yaml(&others))
-        .await
-        .expect("Gateways");
+    cluster.apply_all(&others).await;
     let controller = ControllerUnderTest::start(cluster, &["--mode", "single"]).await;
-    let edge = NamespacedName::new("default", "edge");
+    let edge = edge_name();
     eventually("the oldest is published", SOON, async || {
         publication(cluster.admin(), &edge).await
     })
     .await;
     for name in ["another", "later"] {
-        let refused = until(
-            cluster,
-            &GATEWAY.replace("edge", name),
-            "the others are told",
-            |gateway| condition(&gateway["status"]["conditions"], "Accepted")["status"] == "False",
-        )
-        .await;
+        let refused = cluster
+            .until(
+                "the others are told",
+                &GATEWAY.replace("edge", name),
+                |gateway| {
+                    condition(&gateway["status"]["conditions"], "Accepted")["status"] == "False"
+                },
+            )
+            .await;
         let message = &condition(&refused["status"]["conditions"], "Accepted")["message"];
         let message = message.as_str().expect("a message");
         assert!(
@@ -484,12 +398,13 @@ async fn one_gateway_only(cluster: &TestCluster) {
         );
     }
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/later";
-    until(cluster, class, "the other class is told", |class| {
-        let accepted = condition(&class["status"]["conditions"], "Accepted");
-        accepted["message"]
-            .as_str()
-            .is_some_and(|message| message.contains("\"edge\""))
-    })
-    .await;
+    cluster
+        .until("the other class is told", class, |class| {
+            let accepted = condition(&class["status"]["conditions"], "Accepted");
+            accepted["message"]
+                .as_str()
+                .is_some_and(|message| message.contains("\"edge\""))
+        })
+        .await;
     drop(controller);
 }

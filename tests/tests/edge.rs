@@ -1,8 +1,6 @@
 //! The defaults for clients that nobody knows: what they refuse, that they cut nobody who makes progress, and that each
 //! can be changed for a Gateway.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +14,7 @@ use sesame_tests::manifests::{
     GATEWAY, edge, http_listener, http_route, https_listener, route, rule_to, served, service, yaml,
 };
 use sesame_tests::streams::{self, Kind, LongStream};
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -38,7 +36,7 @@ fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     }
 }
 
-/// What comes back for bytes that no library would send; none if nothing comes before the connection is closed.
+/// Returns whatever comes back for bytes that no library would send; none if nothing comes before the connection is closed.
 async fn raw(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream
@@ -63,9 +61,7 @@ async fn paths_and_names_mean_one_thing_unless_the_gateway_says_otherwise() {
     objects.extend(served("a", &[backend.address()]));
     objects.push(http_route("a", &[], &[rule_to("a", &[])]));
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
-    agent
-        .wait_served(&agent.get(80, "a.test", "/"), |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&agent.get(80, "a.test", "/")).await;
     let address = agent.address(80);
     let mut checks = Checks::default();
     for (path, to) in [
@@ -108,7 +104,7 @@ async fn paths_and_names_mean_one_thing_unless_the_gateway_says_otherwise() {
     eventually("escaped slashes pass", SOON, async || {
         let answer = get(address, "/a%2Fb//c", "x_user: root\r\n").await;
         let passed = answer.contains(r#""path":"/a%2Fb//c""#) && answer.contains("x_user");
-        if passed { Ok(()) } else { Err(answer) }
+        holds(passed, || answer)
     })
     .await;
     checks.finish();
@@ -222,12 +218,8 @@ async fn timeouts_let_go_who_is_silent_and_nobody_else() {
     let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
     let reach = |port| agent.get(port, "a.test", "/");
     let over_tls = reach(443).tls("a.test", &authority.trust());
-    agent
-        .wait_served(&reach(80), |reply| reply.status == 200)
-        .await;
-    agent
-        .wait_served(&over_tls, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&reach(80)).await;
+    agent.wait_ok(&over_tls).await;
 
     let (http, https) = (agent.address(80), agent.address(443));
     let long: Vec<LongStream> = [
@@ -267,11 +259,7 @@ async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>)
     agent.write("all.yaml", &yaml(&objects));
     eventually("a body that trickles is refused", SOON, async || {
         let answer = upload(agent.address(80)).await;
-        if answer.starts_with("HTTP/1.1 408") {
-            Ok(())
-        } else {
-            Err(answer)
-        }
+        holds(answer.starts_with("HTTP/1.1 408"), || answer)
     })
     .await;
 }

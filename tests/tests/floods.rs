@@ -1,8 +1,6 @@
 //! Whoever floods a listener with connections, datagrams or headers ends no process and takes nothing from other
 //! listeners.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -22,7 +20,7 @@ use sesame_tests::wait::eventually;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// What an Envoy may open here.
+/// Number of files that an Envoy may open here.
 const FILES: &str = "--nofile=640:640";
 /// More than it may: each needs one descriptor for the client and one for the backend.
 const CONNECTIONS: usize = 700;
@@ -84,7 +82,7 @@ async fn connections_and_datagrams_end_nothing_and_take_nobodys_share() {
     ]);
     let agent = limited().start(&[("all.yaml", &yaml(&objects))]);
     let get = agent.get(80, "web.test", "/");
-    agent.wait_served(&get, |reply| reply.status == 200).await;
+    agent.wait_ok(&get).await;
     let asked = async || datagrams::ask(agent.address(5301), "x", Duration::from_secs(1)).await;
     eventually("a datagram is answered", SOON, async || {
         asked()
@@ -114,9 +112,7 @@ async fn connections_and_datagrams_end_nothing_and_take_nobodys_share() {
     }
     assert_eq!(envoy(&agent), before, "the same Envoy");
     assert!(descriptors(before) < 600, "{}", descriptors(before));
-    agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     drop(flood);
     held.abort();
 }
@@ -177,7 +173,7 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
         .flag(&format!("--envoy-heap-mib={HEAP_MIB}"))
         .start(&[("all.yaml", &yaml(&objects))]);
     let get = agent.get(80, "web.test", "/");
-    agent.wait_served(&get, |reply| reply.status == 200).await;
+    agent.wait_ok(&get).await;
     let before = envoy(&agent);
 
     // A few kilobytes each, which are 26 KiB of headers a hundred times over.

@@ -3,8 +3,6 @@
 //! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden` writes the outputs anew; they
 //! are then reviewed as a difference.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
-use sesame_tests::backend::Backend;
+use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
 use sesame_tests::grpc::{self, code};
 use sesame_tests::manifests::{
-    backend_ref, edge, http_listener, http_route, https_listener, route, rule_to, served,
-    weighted_ref, yaml,
+    backend_ref, edge, http_listener, http_route, https_listener, route, rule_to, weighted_ref,
+    yaml,
 };
 
 fn method(service: &str, method: &str) -> Value {
@@ -47,12 +47,7 @@ async fn calls_go_where_routes_say_and_clients_read_why_not() {
         https_listener("https", 443, "grpc.test", "cert"),
     ]);
     objects.push(authority.issue(&["grpc.test"]).secret("cert"));
-    let mut backends = Vec::new();
-    for name in ["one", "two", "three"] {
-        let backend = Backend::start(name).await;
-        objects.extend(served(name, &[backend.address()]));
-        backends.push(backend);
-    }
+    let _backends = start_served(&["one", "two", "three"], &mut objects).await;
     objects.extend(routes());
     let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&objects))]);
     let call = |host: &str, method: &str| grpc::call(agent.address(80), host, method);

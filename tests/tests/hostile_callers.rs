@@ -1,8 +1,6 @@
 //! Whoever can reach the agent's own sockets can say anything there, or nothing for long: others are answered meanwhile,
 //! and what it cost comes back.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +19,7 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// What nobody has to be able to hold: the agent itself takes some 30.
+/// Memory that nobody must be able to hold: the agent itself takes some 30.
 const MORE_MEMORY_MIB: f64 = 64.0;
 
 /// The agent waits for less.
@@ -172,12 +170,8 @@ async fn strangers_at_the_agents_sockets_hold_nobody_up() {
         .flag(&format!("--health-address={health}"))
         .start(&[("all.yaml", &yaml(&objects))]);
     let request = agent.get(80, "door.test", "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
-    let status = agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
+    agent.wait_ok(&request).await;
+    let status = agent.wait_healthy().await;
     let pid = status["agent"]["pid"].as_i64().expect("a process");
     let pid = i32::try_from(pid).expect("a process");
     let memory = || memory_mib(u32::try_from(pid).expect("a process")).0;
@@ -224,9 +218,7 @@ async fn strangers_at_the_agents_sockets_hold_nobody_up() {
     let change = http_route("more", &["more.test"], &[rule_to("app", &[])]);
     agent.write("more.yaml", &yaml(&[change]));
     let request = agent.get(80, "more.test", "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
     load.stop()
         .await
         .clean("garbage, endless lines and half-open connections at the agent's sockets");

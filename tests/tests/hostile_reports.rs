@@ -1,5 +1,4 @@
 //! A host speaks for itself and for its Gateways only; what one forges or floods harms nobody else.
-#![allow(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
 
@@ -9,22 +8,18 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::agent_name;
 use sesame_tests::cluster::{Channel, Client, Failure, TestCluster, User};
 use sesame_tests::controller::{
-    ControllerUnderTest, NAMESPACE, SOON, condition, deploy, publication,
+    ControllerUnderTest, NAMESPACE, SOON, condition, deployed, publication,
 };
 use sesame_tests::envoy::workspace;
-use sesame_tests::manifests::{edge, gateway, http_listener, yaml};
+use sesame_tests::manifests::{edge, edge_name, gateway, http_listener};
 use sesame_tests::processes::memory_mib;
 use sesame_tests::reports::{REPORTS, report, report_path, say};
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 
 /// The host of `deploy/agent/one-gateway.yaml`.
 const OUTSIDE: &str = "edge-1.example.com";
 const BINDING: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/sesame-reports";
-
-fn our_edge() -> NamespacedName {
-    NamespacedName::new("default", "edge")
-}
 
 fn vault() -> NamespacedName {
     NamespacedName::new("bank", "vault")
@@ -80,9 +75,7 @@ async fn wait_said(client: &Client, gateway: &NamespacedName, host: &str, status
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_speaks_for_itself_and_its_gateways_only() {
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     apply_file(&cluster, "agent/rbac.yaml").await;
     apply_file(&cluster, "agent/one-gateway.yaml").await;
     let one = node(&cluster, "node-1", "192.0.2.1").await;
@@ -99,7 +92,7 @@ async fn a_host_speaks_for_itself_and_its_gateways_only() {
 
 /// The API server takes a host's own reports and no others.
 async fn policy(cluster: &TestCluster, one: &Client, two: &Client, outside: &Client) {
-    let (edge, vault) = (our_edge(), vault());
+    let (edge, vault) = (edge_name(), vault());
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
     wait_said(one, &edge, "node-1", &serving).await;
     wait_said(two, &edge, "node-2", &serving).await;
@@ -188,7 +181,7 @@ async fn names(admin: &Client) {
     refused(admin.apply_value(&bad).await, "spec.gateway");
 }
 
-/// What the policy cannot see the controller does: addresses are the host's own, and a row of a wrong name is nobody's.
+/// The controller does whatever the policy cannot see: addresses are the host's own, and a row of a wrong name is nobody's.
 async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let flags = ["--host-addresses", "203.0.113.0/24"];
     let controller = ControllerUnderTest::start(cluster, &flags).await;
@@ -199,7 +192,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     other["spec"]["gatewayClassName"] = json!("edge");
     objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bank"}}));
     objects.push(other);
-    cluster.apply(&yaml(&objects)).await.expect("applied");
+    cluster.apply_all(&objects).await;
     let status = async |gateway: &NamespacedName, state: &str, addresses: &[&str]| {
         let publication = eventually("it is published", SOON, async || {
             publication(admin, gateway).await
@@ -212,26 +205,20 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
         })
     };
     let forged = ["192.0.2.1", "192.0.2.2", "198.51.100.66", "203.0.113.9"];
-    let first = status(&our_edge(), "Serving", &forged).await;
-    wait_said(one, &our_edge(), "node-1", &first).await;
+    let first = status(&edge_name(), "Serving", &forged).await;
+    wait_said(one, &edge_name(), "node-1", &first).await;
     let honest = status(&vault(), "Serving", &["192.0.2.2"]).await;
     wait_said(two, &vault(), "node-2", &honest).await;
     // The other node's own report stays without its address: only it says that it serves there.
-    let down = status(&our_edge(), "Down", &[]).await;
-    wait_said(two, &our_edge(), "node-2", &down).await;
-    let told = wait_programmed(
-        admin,
-        &our_edge(),
-        &["192.0.2.1", "203.0.113.9"],
-        &controller,
-    )
-    .await;
+    let down = status(&edge_name(), "Down", &[]).await;
+    wait_said(two, &edge_name(), "node-2", &down).await;
+    let told = wait_programmed(cluster, &edge_name(), &["192.0.2.1", "203.0.113.9"]).await;
     assert!(told.starts_with("programmed on 1 of 2 hosts"), "{told}");
     assert!(
         told.contains("192.0.2.2 of node-1, 198.51.100.66 of node-1"),
         "{told}"
     );
-    let of_vault = wait_programmed(admin, &vault(), &["192.0.2.2"], &controller).await;
+    let of_vault = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
     assert_eq!(of_vault, "programmed on 1 of 1 hosts");
 
     // Without the policy, or by an administrator.
@@ -260,35 +247,29 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
             .log()
             .contains("its name does not follow from its Gateway and its host")
     );
-    let still = wait_programmed(admin, &vault(), &["192.0.2.2"], &controller).await;
+    let still = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
     assert_eq!(still, of_vault);
     drop(controller);
 }
 
 /// Waits until the Gateway is programmed at these addresses; gives back what is said of it.
 async fn wait_programmed(
-    admin: &Client,
+    cluster: &TestCluster,
     gateway: &NamespacedName,
     addresses: &[&str],
-    controller: &ControllerUnderTest,
 ) -> String {
     let path = gateway_path(gateway);
-    eventually("the Gateway is programmed", SOON, async || {
-        let object = admin.get(&path).await.map_err(|error| error.to_string())?;
-        let status = &object["status"];
-        let all = status["addresses"].as_array().into_iter().flatten();
-        let found: Vec<&str> = all.filter_map(|a| a["value"].as_str()).collect();
-        let programmed = condition(&status["conditions"], "Programmed");
-        if found == addresses && programmed["status"] == "True" {
-            Ok(programmed["message"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned())
-        } else {
-            Err(format!("{status:#}\n{}", controller.log_tail()))
-        }
-    })
-    .await
+    let programmed =
+        |gateway: &Value| condition(&gateway["status"]["conditions"], "Programmed").clone();
+    let gateway = cluster
+        .until("the Gateway is programmed", &path, |gateway| {
+            let all = gateway["status"]["addresses"].as_array();
+            let values = all.into_iter().flatten().map(|a| &a["value"]);
+            values.eq(addresses) && programmed(gateway)["status"] == "True"
+        })
+        .await;
+    let message = programmed(&gateway)["message"].as_str().map(str::to_owned);
+    message.unwrap_or_default()
 }
 
 /// Takes every limit out of a definition, as in one from before there were any.
@@ -308,14 +289,12 @@ fn without_limits(schema: &mut Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_large_reports_costs_little_memory() {
     const REPORTS_WRITTEN: usize = 40;
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let admin = cluster.admin();
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
     let objects = edge(&[http_listener("http", 80, "")]);
-    cluster.apply(&yaml(&objects)).await.expect("applied");
-    let edge = our_edge();
+    cluster.apply_all(&objects).await;
+    let edge = edge_name();
     let publication = eventually("it is published", SOON, async || {
         publication(admin, &edge).await
     })
@@ -384,16 +363,14 @@ async fn a_flood_of_large_reports_costs_little_memory() {
 
 async fn wait_hosts(admin: &Client, hosts: usize, controller: &ControllerUnderTest) {
     let wanted = format!("programmed on {hosts} of {hosts} hosts");
-    let path = gateway_path(&our_edge());
+    let path = gateway_path(&edge_name());
     eventually(&wanted, Duration::from_secs(120), async || {
         let gateway = admin.get(&path).await.map_err(|error| error.to_string())?;
         let programmed = condition(&gateway["status"]["conditions"], "Programmed");
         let message = programmed["message"].as_str().unwrap_or_default();
-        if message.starts_with(&wanted) {
-            Ok(())
-        } else {
-            Err(format!("{message}\n{}", controller.log_tail()))
-        }
+        holds(message.starts_with(&wanted), || {
+            format!("{message}\n{}", controller.log_tail())
+        })
     })
     .await;
 }

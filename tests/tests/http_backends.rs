@@ -1,4 +1,4 @@
-//! What an `HTTPRoute`'s rule says about its backends: weights, missing ones, timeouts, protocols. Asked of a
+//! Backends of an `HTTPRoute`'s rule: weights, missing ones, timeouts, protocols. Asked of a
 //! real agent with a real Envoy.
 
 use std::collections::BTreeMap;
@@ -31,9 +31,7 @@ async fn backends_are_reached_as_the_rule_says() {
     objects.extend(routes());
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     agent
-        .wait_served(&agent.get(80, "plain.protocol.test", "/"), |reply| {
-            reply.status == 200
-        })
+        .wait_ok(&agent.get(80, "plain.protocol.test", "/"))
         .await;
     let mut checks = Checks::default();
     timeouts(&agent, &mut checks).await;

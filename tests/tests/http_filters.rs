@@ -34,6 +34,14 @@ const PERCENTS: [(&str, &str); 4] = [
     ("x-unknown-command", "%NOT_A_COMMAND%"),
 ];
 
+/// Headers of answers to other origins.
+const ORIGIN: &str = "access-control-allow-origin";
+const CREDENTIALS: &str = "access-control-allow-credentials";
+const METHODS: &str = "access-control-allow-methods";
+const HEADERS: &str = "access-control-allow-headers";
+const MAX_AGE: &str = "access-control-max-age";
+const EXPOSED: &str = "access-control-expose-headers";
+
 struct Backends {
     main: Backend,
     second: Backend,
@@ -45,9 +53,7 @@ struct Backends {
 async fn filters_do_what_the_specification_says() {
     let (agent, backends) = start().await;
     agent
-        .wait_served(&agent.get(80, "full.rewrite.test", "/"), |reply| {
-            reply.status == 200
-        })
+        .wait_ok(&agent.get(80, "full.rewrite.test", "/"))
         .await;
     let mut checks = Checks::default();
     request_headers(&agent, &mut checks).await;
@@ -276,137 +282,51 @@ fn redirect_routes() -> Vec<Value> {
     routes
 }
 
+/// Redirects: the listener's port, host and path of the request, status, location.
+const REDIRECTS: &str = "
+80   host.redirect.test                /a/b    302 http://other.test/a/b
+80   host.redirect.test                /a?b=c  302 http://other.test/a?b=c
+80   scheme.redirect.test              /a      302 https://scheme.redirect.test/a
+# A port in Host is not the listener's, nor that of the new scheme.
+80   scheme.redirect.test:12345        /a      302 https://scheme.redirect.test/a
+80   nothing.redirect.test:12345       /a      302 http://nothing.redirect.test/a
+80   port.redirect.test:12345          /a      302 http://port.redirect.test:8080/a
+# Where a route is for many hosts, Envoy cannot drop it, only name the right one.
+80   a.wild.redirect.test:12345        /a      302 http://a.wild.redirect.test:80/a
+80   a.wild.redirect.test              /a      302 http://a.wild.redirect.test/a
+80   a.wild-scheme.redirect.test:12345 /a      302 https://a.wild-scheme.redirect.test:443/a
+80   host.redirect.test:12345          /a      302 http://other.test/a
+80   nothing.redirect.test             /a      302 http://nothing.redirect.test/a
+80   scheme-port.redirect.test         /a      302 https://scheme-port.redirect.test:8443/a
+80   port.redirect.test                /a      302 http://port.redirect.test:8080/a
+80   port-80.redirect.test             /a      302 http://port-80.redirect.test/a
+80   full.redirect.test                /a/b    302 http://full.redirect.test/new
+80   all.redirect.test                 /a/b    308 https://other.test:9443/new
+80   status-301.redirect.test          /       301 http://other.test/
+80   status-302.redirect.test          /       302 http://other.test/
+80   status-303.redirect.test          /       303 http://other.test/
+80   status-307.redirect.test          /       307 http://other.test/
+80   status-308.redirect.test          /       308 http://other.test/
+# Without a scheme it is the listener's port that is named; with one it is the scheme's.
+8088 host.redirect.test                /a      302 http://other.test:8088/a
+8088 scheme.redirect.test              /a      302 https://scheme.redirect.test/a
+8088 port.redirect.test                /a      302 http://port.redirect.test:8080/a
+# The scheme's own port is not that of the listener, nor that which the client wrote.
+8088 own-port.redirect.test            /a      302 http://own-port.redirect.test/a
+8088 own-port.redirect.test:8088       /a      302 http://own-port.redirect.test/a
+";
+
 async fn redirects(agent: &AgentUnderTest, checks: &mut Checks) {
-    let cases = [
-        ("host.redirect.test", "/a/b", 302, "http://other.test/a/b"),
-        (
-            "host.redirect.test",
-            "/a?b=c",
-            302,
-            "http://other.test/a?b=c",
-        ),
-        (
-            "scheme.redirect.test",
-            "/a",
-            302,
-            "https://scheme.redirect.test/a",
-        ),
-        // A port in Host is not the listener's, nor that of the new scheme.
-        (
-            "scheme.redirect.test:12345",
-            "/a",
-            302,
-            "https://scheme.redirect.test/a",
-        ),
-        (
-            "nothing.redirect.test:12345",
-            "/a",
-            302,
-            "http://nothing.redirect.test/a",
-        ),
-        (
-            "port.redirect.test:12345",
-            "/a",
-            302,
-            "http://port.redirect.test:8080/a",
-        ),
-        // Where a route is for many hosts, Envoy cannot drop it, only name the right one.
-        (
-            "a.wild.redirect.test:12345",
-            "/a",
-            302,
-            "http://a.wild.redirect.test:80/a",
-        ),
-        (
-            "a.wild.redirect.test",
-            "/a",
-            302,
-            "http://a.wild.redirect.test/a",
-        ),
-        (
-            "a.wild-scheme.redirect.test:12345",
-            "/a",
-            302,
-            "https://a.wild-scheme.redirect.test:443/a",
-        ),
-        ("host.redirect.test:12345", "/a", 302, "http://other.test/a"),
-        (
-            "nothing.redirect.test",
-            "/a",
-            302,
-            "http://nothing.redirect.test/a",
-        ),
-        (
-            "scheme-port.redirect.test",
-            "/a",
-            302,
-            "https://scheme-port.redirect.test:8443/a",
-        ),
-        (
-            "port.redirect.test",
-            "/a",
-            302,
-            "http://port.redirect.test:8080/a",
-        ),
-        (
-            "port-80.redirect.test",
-            "/a",
-            302,
-            "http://port-80.redirect.test/a",
-        ),
-        (
-            "full.redirect.test",
-            "/a/b",
-            302,
-            "http://full.redirect.test/new",
-        ),
-        (
-            "all.redirect.test",
-            "/a/b",
-            308,
-            "https://other.test:9443/new",
-        ),
-        ("status-301.redirect.test", "/", 301, "http://other.test/"),
-        ("status-302.redirect.test", "/", 302, "http://other.test/"),
-        ("status-303.redirect.test", "/", 303, "http://other.test/"),
-        ("status-307.redirect.test", "/", 307, "http://other.test/"),
-        ("status-308.redirect.test", "/", 308, "http://other.test/"),
-    ];
-    for (host, path, status, location) in cases {
-        redirected(checks, &agent.get(80, host, path), status, location).await;
-    }
-    // Without a scheme it is the listener's port that is named; with one it is the scheme's.
-    let get = |host: &str| agent.get(8088, host, "/a");
-    redirected(
-        checks,
-        &get("host.redirect.test"),
-        302,
-        "http://other.test:8088/a",
-    )
-    .await;
-    redirected(
-        checks,
-        &get("scheme.redirect.test"),
-        302,
-        "https://scheme.redirect.test/a",
-    )
-    .await;
-    redirected(
-        checks,
-        &get("port.redirect.test"),
-        302,
-        "http://port.redirect.test:8080/a",
-    )
-    .await;
-    // The scheme's own port is not that of the listener, nor that which the client wrote.
-    for (host, location) in [
-        ("own-port.redirect.test", "http://own-port.redirect.test/a"),
-        (
-            "own-port.redirect.test:8088",
-            "http://own-port.redirect.test/a",
-        ),
-    ] {
-        redirected(checks, &get(host), 302, location).await;
+    let rows = REDIRECTS.lines().filter(|row| !row.is_empty());
+    for row in rows.filter(|row| !row.starts_with('#')) {
+        let [port, host, path, status, location] = row
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap_or_else(|cells| panic!("five cells: {cells:?}"));
+        let request = agent.get(port.parse().expect("a port"), host, path);
+        let status = status.parse().expect("a status");
+        redirected(checks, &request, status, location).await;
     }
     for (index, (_, _, path, result)) in PREFIX_TABLE.into_iter().enumerate() {
         let request = agent.get(80, &format!("row-{index}.redirect.test"), path);
@@ -657,7 +577,6 @@ fn cors_routes_without_backend() -> Vec<Value> {
 }
 
 async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
-    const ORIGIN: &str = "access-control-allow-origin";
     for (host, status) in [
         ("redirect.cors.test", 302),
         ("method.cors.test", 302),
@@ -692,10 +611,7 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
                 (reply.status, reply.header(ORIGIN)),
                 (status, expected),
             );
-            for (name, value) in [
-                ("access-control-allow-credentials", "true"),
-                ("access-control-expose-headers", "x-seen"),
-            ] {
+            for (name, value) in [(CREDENTIALS, "true"), (EXPOSED, "x-seen")] {
                 let expected = allowed.then_some(value);
                 checks.same(format!("{simple}: {name}"), reply.header(name), expected);
             }
@@ -746,27 +662,11 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
             [200, 204].contains(&reply.status),
             format!("{request}: status {}", reply.status),
         );
-        checks.same(
-            &request,
-            header("access-control-allow-origin"),
-            Some(origin),
-        );
-        checks.same(
-            &request,
-            header("access-control-allow-credentials"),
-            Some("true"),
-        );
-        checks.same(&request, header("access-control-max-age"), Some("3600"));
-        checks.same(
-            &request,
-            list(header("access-control-allow-methods")),
-            list(Some("PUT, DELETE")),
-        );
-        checks.same(
-            &request,
-            list(header("access-control-allow-headers")),
-            list(Some("x-one, x-two")),
-        );
+        checks.same(&request, header(ORIGIN), Some(origin));
+        checks.same(&request, header(CREDENTIALS), Some("true"));
+        checks.same(&request, header(MAX_AGE), Some("3600"));
+        checks.same(&request, list(header(METHODS)), list(Some("PUT, DELETE")));
+        checks.same(&request, list(header(HEADERS)), list(Some("x-one, x-two")));
     }
     checks.same(
         "requests of a preflight that reached the backend",
@@ -790,29 +690,17 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
             [200, 204, 403].contains(&reply.status),
             format!("{request}: status {}", reply.status),
         );
-        checks.same(
-            &request,
-            reply.values("access-control-allow-origin"),
-            vec![],
-        );
+        checks.same(&request, reply.values(ORIGIN), vec![]);
     }
     let origin = "https://anybody.test";
     if let Some(reply) = checks.reply(&preflight("open.cors.test", origin)).await {
-        let allowed = reply.header("access-control-allow-origin");
+        let allowed = reply.header(ORIGIN);
         checks.that(
             [Some("*"), Some(origin)].contains(&allowed),
             format!("any origin: {allowed:?}"),
         );
-        checks.same(
-            "no credentials",
-            reply.values("access-control-allow-credentials"),
-            vec![],
-        );
-        checks.same(
-            "default age",
-            reply.header("access-control-max-age"),
-            Some("5"),
-        );
+        checks.same("no credentials", reply.values(CREDENTIALS), vec![]);
+        checks.same("default age", reply.header(MAX_AGE), Some("5"));
     }
     if let Some(reply) = checks
         .reply(&preflight("open-with-credentials.cors.test", origin))
@@ -820,10 +708,10 @@ async fn cors_preflight(agent: &AgentUnderTest, backends: &Backends, checks: &mu
     {
         // With credentials a browser takes no star.
         for (name, expected) in [
-            ("access-control-allow-origin", origin),
-            ("access-control-allow-credentials", "true"),
-            ("access-control-allow-methods", "PUT"),
-            ("access-control-allow-headers", "x-one"),
+            (ORIGIN, origin),
+            (CREDENTIALS, "true"),
+            (METHODS, "PUT"),
+            (HEADERS, "x-one"),
         ] {
             checks.same(
                 format!("credentials and star: {name}"),
@@ -843,33 +731,17 @@ async fn cors_simple(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(simple("https://app.test"), "main").await;
     if let Some(reply) = checks.reply(&simple("https://app.test")).await {
         let header = |name: &str| reply.header(name);
-        checks.same(
-            "origin",
-            header("access-control-allow-origin"),
-            Some("https://app.test"),
-        );
-        checks.same(
-            "credentials",
-            header("access-control-allow-credentials"),
-            Some("true"),
-        );
-        let exposed = list(header("access-control-expose-headers"));
+        checks.same("origin", header(ORIGIN), Some("https://app.test"));
+        checks.same("credentials", header(CREDENTIALS), Some("true"));
+        let exposed = list(header(EXPOSED));
         checks.same("exposed", exposed, list(Some("x-seen, x-backend")));
     }
     if let Some(reply) = checks.reply(&simple("https://other.test")).await {
-        checks.same(
-            "another origin",
-            reply.values("access-control-allow-origin"),
-            vec![],
-        );
+        checks.same("another origin", reply.values(ORIGIN), vec![]);
     }
     let without_origin = agent.get(80, "strict.cors.test", "/");
     checks.backend(without_origin.clone(), "main").await;
     if let Some(reply) = checks.reply(&without_origin).await {
-        checks.same(
-            "no origin",
-            reply.values("access-control-allow-origin"),
-            vec![],
-        );
+        checks.same("no origin", reply.values(ORIGIN), vec![]);
     }
 }

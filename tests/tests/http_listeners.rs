@@ -29,11 +29,7 @@ async fn a_request_belongs_to_the_most_specific_listener_only() {
         objects.push(on_listener(http_route(name, &[], &rules), name));
     }
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
-    agent
-        .wait_served(&agent.get(80, "bar.com", "/empty"), |reply| {
-            reply.status == 200
-        })
-        .await;
+    agent.wait_ok(&agent.get(80, "bar.com", "/empty")).await;
     let mut checks = Checks::default();
     for (owner, _, host) in listeners {
         for (name, _, _) in listeners {
@@ -44,18 +40,14 @@ async fn a_request_belongs_to_the_most_specific_listener_only() {
         }
     }
     // A wildcard spans labels, but never none.
-    checks
-        .status(agent.get(80, "a.b.example.com", "/wild"), 200)
-        .await;
-    checks
-        .status(agent.get(80, "example.com", "/empty"), 200)
-        .await;
-    checks
-        .status(agent.get(80, "example.com", "/wild"), 404)
-        .await;
-    checks
-        .status(agent.get(80, "foo.example.com", "/wild"), 200)
-        .await;
+    for (host, path, status) in [
+        ("a.b.example.com", "/wild", 200),
+        ("example.com", "/empty", 200),
+        ("example.com", "/wild", 404),
+        ("foo.example.com", "/wild", 200),
+    ] {
+        checks.status(agent.get(80, host, path), status).await;
+    }
     checks.finish();
 }
 
@@ -106,25 +98,18 @@ async fn the_server_name_chooses_the_listener_and_its_certificate() {
     objects.extend(served("a", &[backend.address()]));
     objects.extend(tls.secrets());
     let all = [rule_to("a", &[])];
-    objects.push(on_listener(
-        http_route("exact", &["a.tls.test"], &all),
-        "exact",
-    ));
-    objects.push(on_listener(
-        http_route("wild", &["*.tls.test"], &all),
-        "wild",
-    ));
-    objects.push(on_listener(http_route("any", &["other.test"], &all), "any"));
-    objects.push(on_listener(
-        http_route("only", &["only.test"], &all),
-        "only",
-    ));
-    objects.push(on_listener(http_route("both", &[], &all), "both"));
+    for (name, hostnames) in [
+        ("exact", &["a.tls.test"][..]),
+        ("wild", &["*.tls.test"]),
+        ("any", &["other.test"]),
+        ("only", &["only.test"]),
+        ("both", &[]),
+    ] {
+        objects.push(on_listener(http_route(name, hostnames, &all), name));
+    }
     let agent = Setup::with_ports(&[443, 444, 445]).start(&[("all.yaml", &yaml(&objects))]);
     agent
-        .wait_served(&tls.get(&agent, 445, "two.test", "two.test"), |reply| {
-            reply.status == 200
-        })
+        .wait_ok(&tls.get(&agent, 445, "two.test", "two.test"))
         .await;
 
     let mut checks = Checks::default();
@@ -170,24 +155,20 @@ async fn the_server_name_chooses_the_listener_and_its_certificate() {
         ("other.test", "a.tls.test"),
         ("other.test", "b.tls.test"),
     ] {
-        checks.status(tls.get(&agent, 443, sni, host), 421).await;
-        checks
-            .status(tls.get(&agent, 443, sni, host).http2(), 421)
-            .await;
+        let request = tls.get(&agent, 443, sni, host);
+        checks.status(request.clone(), 421).await;
+        checks.status(request.http2(), 421).await;
     }
     // The same listener serves that host, or none does.
-    checks
-        .status(tls.get(&agent, 443, "b.tls.test", "c.tls.test"), 200)
-        .await;
-    checks
-        .status(tls.get(&agent, 443, "other.test", "unknown.test"), 404)
-        .await;
-    checks
-        .status(tls.get(&agent, 444, "only.test", "unknown.test"), 404)
-        .await;
-    checks
-        .status(tls.get(&agent, 443, "a.tls.test", "a.tls.test:443"), 200)
-        .await;
+    for (port, sni, host, status) in [
+        (443, "b.tls.test", "c.tls.test", 200),
+        (443, "other.test", "unknown.test", 404),
+        (444, "only.test", "unknown.test", 404),
+        (443, "a.tls.test", "a.tls.test:443", 200),
+    ] {
+        let request = tls.get(&agent, port, sni, host);
+        checks.status(request, status).await;
+    }
     checks.finish();
 }
 
@@ -217,9 +198,7 @@ async fn a_request_for_a_host_that_the_port_passes_through_is_misdirected() {
     ));
     let agent = Setup::with_ports(&[443]).start(&[("all.yaml", &yaml(&objects))]);
     let at = |host: &str| agent.get(443, host, "/").tls("a.tls.test", &ours.trust());
-    agent
-        .wait_served(&at("a.tls.test"), |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&at("a.tls.test")).await;
     let mut checks = Checks::default();
     for request in [at("pass.tls.test"), at("pass.tls.test:443")] {
         checks.status(request.clone(), 421).await;
@@ -247,9 +226,7 @@ async fn a_certificate_rotates_without_a_failed_request() {
     let request = agent
         .get(443, "a.test", "/")
         .tls("a.test", &authority.trust());
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
     let load = Load::start(&Plan::new(vec![request.clone(), request.clone().http2()]));
     for _ in 0..10 {
         load.pass(20).await;

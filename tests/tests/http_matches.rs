@@ -3,21 +3,18 @@
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
+use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, yaml};
 
-/// Which rule matched is seen by which backend answers.
+/// Backends, one for each rule of a route: the one that answers tells the rule that matched.
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_reach_the_rule_that_the_specification_says() {
     let (agent, _backends) = start().await;
-    agent
-        .wait_served(&agent.get(80, "exact.test", "/one"), |reply| {
-            reply.status == 200
-        })
-        .await;
+    agent.wait_ok(&agent.get(80, "exact.test", "/one")).await;
     let mut checks = Checks::default();
     paths(&agent, &mut checks).await;
     methods(&agent, &mut checks).await;
@@ -34,12 +31,7 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     // A route asks for such a name.
     objects[1]["metadata"]["annotations"] = json!({"projectsesame.io/header-underscores": "allow"});
-    let mut backends = Vec::new();
-    for name in BACKENDS {
-        let backend = Backend::start(name).await;
-        objects.extend(served(name, &[backend.address()]));
-        backends.push(backend);
-    }
+    let backends = start_served(&BACKENDS, &mut objects).await;
     objects.extend(path_routes());
     objects.extend(method_routes());
     objects.extend(header_routes());
@@ -52,13 +44,14 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
     (agent, backends)
 }
 
+/// A route with one match.
+fn one(name: &str, hostname: &str, backend: &str, of: Value) -> Value {
+    http_route(name, &[hostname], &[rule_to(backend, &[of])])
+}
+
 fn path_routes() -> Vec<Value> {
     vec![
-        http_route(
-            "exact",
-            &["exact.test"],
-            &[rule_to("a", &[path("Exact", "/one")])],
-        ),
+        one("exact", "exact.test", "a", path("Exact", "/one")),
         http_route(
             "prefix",
             &["prefix.test"],
@@ -431,10 +424,11 @@ fn competing_routes() -> Vec<Value> {
             "2020-01-01T00:00:00Z",
         ),
         created(
-            http_route(
+            one(
                 "new-and-long",
-                &["mixed.test"],
-                &[rule_to("b", &[path("PathPrefix", "/long")])],
+                "mixed.test",
+                "b",
+                path("PathPrefix", "/long"),
             ),
             "2021-01-01T00:00:00Z",
         ),
@@ -468,21 +462,9 @@ async fn precedence_across_routes(agent: &AgentUnderTest, checks: &mut Checks) {
 
 fn fall_through_routes() -> Vec<Value> {
     vec![
-        http_route(
-            "fall-exact",
-            &["x.fall.test"],
-            &[rule_to("a", &[path("PathPrefix", "/a")])],
-        ),
-        http_route(
-            "fall-wild",
-            &["*.fall.test"],
-            &[rule_to("b", &[path("PathPrefix", "/b")])],
-        ),
-        http_route(
-            "fall-wilder",
-            &["*.test"],
-            &[rule_to("c", &[path("Exact", "/fall-to-c")])],
-        ),
+        one("fall-exact", "x.fall.test", "a", path("PathPrefix", "/a")),
+        one("fall-wild", "*.fall.test", "b", path("PathPrefix", "/b")),
+        one("fall-wilder", "*.test", "c", path("Exact", "/fall-to-c")),
         http_route(
             "fall-any",
             &[],

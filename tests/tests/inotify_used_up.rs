@@ -2,8 +2,6 @@
 //!
 //! In a user namespace of its own, whose limit is set to nothing: no other test is in it.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::process::Command;
 
 use serde_json::Value;
@@ -36,18 +34,12 @@ fn round(number: usize, services: usize, backend: &Backend) -> String {
 async fn wait_round(agent: &AgentUnderTest, number: usize, services: usize) {
     for index in 0..services {
         let request = agent.get(80, "full.test", &format!("/{number}/{index}"));
-        agent
-            .wait_served(&request, |reply| reply.status == 200)
-            .await;
+        agent.wait_ok(&request).await;
     }
 }
 
 fn allow(instances: usize) {
     std::fs::write(LIMIT, instances.to_string()).expect("root in a user namespace may set it");
-}
-
-fn pids(agent: &AgentUnderTest) -> Vec<i32> {
-    agent.envoys().iter().map(|envoy| envoy.pid).collect()
 }
 
 fn says(status: &Value, words: &[&str]) -> bool {
@@ -56,9 +48,7 @@ fn says(status: &Value, words: &[&str]) -> bool {
 }
 
 async fn wait_well(agent: &AgentUnderTest) {
-    agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
 }
 
 #[test]
@@ -80,7 +70,7 @@ async fn without_inotify() {
     let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &round(0, 2, &backend))]);
     wait_round(&agent, 0, 2).await;
     wait_well(&agent).await;
-    let before = pids(&agent);
+    let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
 
     // While it runs: an Envoy that watches one file more would be gone.
@@ -120,7 +110,7 @@ async fn without_inotify() {
     agent.write("all.yaml", &round(5, 4, &backend));
     wait_round(&agent, 5, 4).await;
     wait_well(&agent).await;
-    assert_eq!(pids(&agent), before, "its Envoy is the same");
+    assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
     load.stop()
         .await
         .clean("no inotify instance left, while it runs and at its start");

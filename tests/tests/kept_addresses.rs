@@ -1,7 +1,5 @@
 //! Gateways that share a host's addresses: one keeps its own, whoever comes and goes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -11,7 +9,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::client::Request;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, gateway, http_listener, http_route, rule_to, served, yaml};
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 
 /// A Gateway of the class `edge`.
 fn another(name: &str) -> String {
@@ -56,9 +54,7 @@ async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart()
         .start(&[("gateway.yaml", &yaml(&objects)), ("z.yaml", &another("z"))]);
     wait_addresses(&agent, &[("edge", "127.0.0.1"), ("z", "127.0.0.2")]).await;
     let request = agent.get(80, "here.test", "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 
     let load = Load::start(&Plan::new(vec![request]));
     load.pass(100).await;
@@ -81,11 +77,7 @@ async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart()
     eventually("it is served there", SOON, async || {
         let reply = Request::get(at, "here.test", "/").send().await;
         let reply = reply.map_err(|error| format!("{error:#}"))?;
-        if reply.status == 404 {
-            Ok(())
-        } else {
-            Err(format!("status {}", reply.status))
-        }
+        holds(reply.status == 404, || format!("status {}", reply.status))
     })
     .await;
     load.pass(100).await;
@@ -98,11 +90,7 @@ async fn a_gateway_keeps_its_address_whoever_comes_and_goes_and_over_a_restart()
         eventually("only one Gateway has files", SOON, async || {
             let all = std::fs::read_dir(directory.join("gateways")).map_err(|e| e.to_string())?;
             let count = all.count();
-            if count == 1 {
-                Ok(())
-            } else {
-                Err(format!("{count} directories"))
-            }
+            holds(count == 1, || format!("{count} directories"))
         })
         .await;
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
+use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
@@ -103,9 +104,7 @@ async fn a_server_name_belongs_to_one_listener_and_one_route() {
     let agent = Setup::with_ports(&[443]).start(&[("all.yaml", &yaml(&objects))]);
     let through = |sni: &str| agent.get(443, sni, "/").tls(sni, &theirs.trust());
     let ended = |sni: &str| agent.get(443, sni, "/").tls(sni, &ours.trust());
-    agent
-        .wait_served(&through("a.pass.test"), |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&through("a.pass.test")).await;
 
     let mut checks = Checks::default();
     // The certificate is the backend's own, so nothing was terminated on the way.
@@ -141,12 +140,7 @@ async fn connections_are_shared_by_weight_and_refused_without_a_backend() {
         l4_listener("empty", 5003, "TCP"),
         l4_listener("missing", 5004, "TCP"),
     ]);
-    let mut backends = Vec::new();
-    for name in ["a", "b", "never"] {
-        let backend = Backend::start(name).await;
-        objects.extend(served(name, &[backend.address()]));
-        backends.push(backend);
-    }
+    let backends = start_served(&["a", "b", "never"], &mut objects).await;
     let mut older = on("TCPRoute", "z-older", "two-routes", &[], &[("b", 1)]);
     older["metadata"]["creationTimestamp"] = json!("2024-01-01T00:00:00Z");
     let mut newer = on("TCPRoute", "a-newer", "two-routes", &[], &[("never", 1)]);
@@ -166,9 +160,7 @@ async fn connections_are_shared_by_weight_and_refused_without_a_backend() {
     let agent =
         Setup::with_ports(&[5001, 5002, 5003, 5004]).start(&[("all.yaml", &yaml(&objects))]);
     let get = |port: u16| agent.get(port, "any.test", "/");
-    agent
-        .wait_served(&get(5002), |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&get(5002)).await;
     let mut checks = Checks::default();
     let seen = tally(&get(5001)).await;
     let share = |name: &str| f64::from(seen.get(name).copied().unwrap_or(0)) / f64::from(TRIES);
@@ -277,12 +269,7 @@ async fn datagrams_are_shared_by_weight_beside_connections_of_the_same_port() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tcp_route_switches_its_backend_without_a_failed_connection() {
     let mut objects = edge(&[l4_listener("tcp", 5001, "TCP")]);
-    let mut backends = Vec::new();
-    for name in ["a", "b"] {
-        let backend = Backend::start(name).await;
-        objects.extend(served(name, &[backend.address()]));
-        backends.push(backend);
-    }
+    let _backends = start_served(&["a", "b"], &mut objects).await;
     let route_to = |service: &str| {
         let rule = json!({"backendRefs": [backend_ref(service)]});
         yaml(&[route("TCPRoute", "switched", &[], &[rule])])
@@ -293,9 +280,7 @@ async fn a_tcp_route_switches_its_backend_without_a_failed_connection() {
     ]);
     let request = agent.get(5001, "any.test", "/");
     let served_by = async |name: &str| {
-        agent
-            .wait_served(&request, |reply| reply.backend().as_deref() == Some(name))
-            .await;
+        agent.wait_backend(&request, name).await;
     };
     served_by("a").await;
     let load = Load::start(&Plan {

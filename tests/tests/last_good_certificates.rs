@@ -1,22 +1,19 @@
 //! A Secret that is broken takes no listener down: its last good certificate goes on being served, over restarts too, until
 //! the Secret is gone.
 
-#![allow(clippy::expect_used, reason = "tests end where they cannot go on")]
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_tests::agent::{Setup, agent_binary};
+use sesame_tests::agent::{Setup, arguments};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
-use sesame_tests::cluster::{Channel, TestCluster};
-use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deploy, keys, publication};
-use sesame_tests::envoy::envoy_binary;
+use sesame_tests::client::Request;
+use sesame_tests::cluster::Channel;
+use sesame_tests::controller::{ControllerUnderTest, SOON, condition, deployed, keys, publication};
 use sesame_tests::manifests::{
-    self, edge, http_listener, http_route, https_listener, rule_to, served, yaml,
+    self, edge, edge_name, http_listener, http_route, https_listener, rule_to, served, yaml,
 };
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 
 /// The listener's ResolvedRefs, where it says that the last good certificate is served.
 fn says_kept(status: &Value) -> bool {
@@ -27,6 +24,17 @@ fn says_kept(status: &Value) -> bool {
         && resolved["message"]
             .as_str()
             .is_some_and(|message| message.contains("last good certificate, which expires at"))
+}
+
+/// Waits until nobody answers.
+async fn refused(request: &Request) {
+    eventually("nobody answers", SOON, async || {
+        match request.send().await {
+            Ok(reply) => Err(format!("status {}", reply.status)),
+            Err(_) => Ok(()),
+        }
+    })
+    .await;
 }
 
 fn gateway_status(status: &Value) -> Value {
@@ -59,9 +67,7 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     let request = agent
         .get(443, "a.test", "/")
         .tls("a.test", &authority.trust());
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 
     for broken in [&mismatched, &without_key] {
         agent.write("secret.yaml", &yaml(std::slice::from_ref(broken)));
@@ -107,13 +113,7 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     }
 
     agent.remove("secret.yaml");
-    eventually("nobody answers", SOON, async || {
-        match request.send().await {
-            Ok(reply) => Err(format!("status {}", reply.status)),
-            Err(_) => Ok(()),
-        }
-    })
-    .await;
+    refused(&request).await;
     // It was withdrawn, and does not come back with a Secret that is broken.
     agent.write("secret.yaml", &yaml(&[mismatched]));
     let status = agent
@@ -127,9 +127,7 @@ async fn a_broken_secret_on_a_host_takes_no_listener_down_and_a_deleted_one_does
     assert!(!says_kept(&gateway_status(&status)));
     assert!(request.send().await.is_err());
     agent.write("secret.yaml", &yaml(&[second.secret("pair")]));
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 }
 
 /// Makes a Secret with a key that resolution takes, because it belongs to its certificate, and Envoy finds too short.
@@ -180,7 +178,7 @@ async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one
         let request = agent.get(443, "a.test", "/");
         request.tls("a.test", &authority.trust())
     });
-    agent.wait_served(&old, |reply| reply.status == 200).await;
+    agent.wait_ok(&old).await;
 
     // One weak key after the other: the good one is not forgotten over those that are refused.
     let said = |status: &Value| {
@@ -211,26 +209,20 @@ async fn a_key_that_only_envoy_refuses_takes_no_listener_down_and_the_mended_one
         agent
             .wait_status("the weak key is still refused", said)
             .await;
-        agent.wait_served(&old, |reply| reply.status == 200).await;
+        agent.wait_ok(&old).await;
     }
 
     agent.write(
         "secret.yaml",
         &yaml(&[after.issue(&["a.test"]).secret("pair")]),
     );
-    agent.wait_served(&new, |reply| reply.status == 200).await;
-    agent
-        .wait_status("nothing is refused", |status| status["healthy"] == true)
-        .await;
+    agent.wait_ok(&new).await;
+    agent.wait_healthy().await;
     // A Secret that is gone takes the key that stood in its place with it.
     agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
     agent.wait_status("the weak key is refused", said).await;
     agent.remove("secret.yaml");
-    eventually("nobody answers", SOON, async || match new.send().await {
-        Ok(reply) => Err(format!("status {}", reply.status)),
-        Err(_) => Ok(()),
-    })
-    .await;
+    refused(&new).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,32 +258,22 @@ async fn certificates_that_expire_are_told_by_the_agent() {
     let request = agent
         .get(443, "good.test", "/")
         .tls("good.test", &authority.trust());
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
     for text in [
         "Secret/default/over has expired at",
         "Secret/default/soon expires at",
     ] {
         eventually("the agent warns", SOON, async || {
             let log = agent.log();
-            if log.contains(text) {
-                Ok(())
-            } else {
-                Err(agent.log_tail())
-            }
+            holds(log.contains(text), || agent.log_tail())
         })
         .await;
     }
     let text = String::from_utf8_lossy(&agent.status_command().stdout).into_owned();
     assert!(text.contains("Secret/default/soon expires at"), "{text}");
-    let validated = std::process::Command::new(agent_binary())
-        .args(["validate", "--manifests"])
-        .arg(agent.manifests())
-        .arg("--envoy")
-        .arg(envoy_binary())
-        .output()
-        .expect("the agent's binary");
+    let manifests = agent.manifests();
+    let validated = format!("validate --manifests {}", manifests.display());
+    let validated = agent.command(&arguments(&validated));
     let text = String::from_utf8_lossy(&validated.stdout);
     for warning in ["over has expired at", "soon expires at"] {
         let warning =
@@ -305,17 +287,15 @@ async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_r
     const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
     const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Experimental).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Experimental).await;
     let mut controller = ControllerUnderTest::start(&cluster, &[]).await;
     controller.wait_ready().await;
-    let edge = NamespacedName::new("default", "edge");
+    let edge = edge_name();
     let authority = Authority::new("servers");
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
     let mut all = manifests::edge(&[https_listener("https", 443, "", "pair")]);
     all.push(first.secret("pair"));
-    cluster.apply(&yaml(&all)).await.expect("objects");
+    cluster.apply_all(&all).await;
 
     let published = async |what: &str, domain: &str, expected: Option<&str>| {
         eventually(what, SOON, async || {
@@ -342,22 +322,11 @@ async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_r
 
     let other_key = &second.secret("pair")["data"]["tls.key"];
     let broken = json!({"data": {"tls.key": other_key}});
-    cluster
-        .admin()
-        .merge(SECRET, &broken)
-        .await
-        .expect("a Secret");
+    cluster.merge(SECRET, &broken).await;
     let said = async || {
-        eventually("the certificate is kept", SOON, async || {
-            let gateway = cluster.admin().get(GATEWAY).await;
-            let gateway = gateway.map_err(|failure| format!("{failure:?}"))?;
-            if says_kept(&gateway["status"]) {
-                Ok(())
-            } else {
-                Err(gateway["status"].to_string())
-            }
-        })
-        .await;
+        let kept = |gateway: &Value| says_kept(&gateway["status"]);
+        let what = "the certificate is kept";
+        cluster.until(what, GATEWAY, kept).await;
     };
     said().await;
     published("the first is kept", "", Some(&first.certificate_pem)).await;
@@ -365,7 +334,7 @@ async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_r
     controller.kill9();
     // Something that makes another revision, so that what is published is not just what was left.
     let route = http_route("a", &["a.test"], &[rule_to("none", &[])]);
-    cluster.apply(&yaml(&[route])).await.expect("a route");
+    cluster.apply_all(&[route]).await;
     controller.restart();
     controller.wait_ready().await;
     published(
@@ -376,51 +345,34 @@ async fn a_broken_secret_in_a_cluster_leaves_published_keys_alone_also_after_a_r
     .await;
     said().await;
 
-    cluster.admin().delete(SECRET).await.expect("deleted");
+    cluster.delete(SECRET).await;
     published("it is withdrawn", "", None).await;
-    cluster
-        .apply(&yaml(&[second.secret("pair")]))
-        .await
-        .expect("a Secret");
+    cluster.apply_all(&[second.secret("pair")]).await;
     published("the second", "a.test", Some(&second.certificate_pem)).await;
 
     let soon = authority.issue_until(&["a.test"], 5);
-    cluster
-        .apply(&yaml(&[soon.secret("pair")]))
-        .await
-        .expect("a Secret");
+    cluster.apply_all(&[soon.secret("pair")]).await;
     published("the last", "a.test", Some(&soon.certificate_pem)).await;
-    eventually("its expiry is told", SOON, async || {
-        let gateway = cluster.admin().get(GATEWAY).await;
-        let gateway = gateway.map_err(|failure| format!("{failure:?}"))?;
-        let conditions = &gateway["status"]["conditions"];
-        let resolved = condition(conditions, "ResolvedRefs");
-        let message = resolved["message"].as_str().unwrap_or_default();
-        if resolved["status"] == "True" && message.contains("Secret/default/pair expires at") {
-            Ok(())
-        } else {
-            Err(conditions.to_string())
-        }
-    })
-    .await;
-    eventually("an event tells it too", SOON, async || {
-        let events = cluster.admin().get(EVENTS).await;
-        let events = events.map_err(|failure| format!("{failure:?}"))?;
-        let items = events["items"].as_array().cloned().unwrap_or_default();
-        let tells = |event: &Value| {
-            event["reason"] == "CertificateExpires"
-                && event["regarding"]["kind"] == "Gateway"
-                && event["regarding"]["uid"].is_string()
-                && event["note"]
-                    .as_str()
-                    .is_some_and(|note| note.contains("Secret/default/pair expires at"))
-        };
-        match items.iter().filter(|event| tells(event)).count() {
-            1 => Ok(()),
-            _ => Err(events.to_string()),
-        }
-    })
-    .await;
+    cluster
+        .until("its expiry is told", GATEWAY, |gateway| {
+            let resolved = condition(&gateway["status"]["conditions"], "ResolvedRefs");
+            let message = resolved["message"].as_str().unwrap_or_default();
+            resolved["status"] == "True" && message.contains("Secret/default/pair expires at")
+        })
+        .await;
+    cluster
+        .until("an event tells it too", EVENTS, |events| {
+            let items = events["items"].as_array().into_iter().flatten();
+            let note = |event: &Value| event["note"].as_str().unwrap_or_default().to_owned();
+            let told = items.filter(|event| {
+                event["reason"] == "CertificateExpires"
+                    && event["regarding"]["kind"] == "Gateway"
+                    && event["regarding"]["uid"].is_string()
+                    && note(event).contains("Secret/default/pair expires at")
+            });
+            told.count() == 1
+        })
+        .await;
     let name = "certificate_expiry_timestamp_seconds";
     let time = controller.metric(name, "Secret/default/pair").await;
     assert!(time > 1_700_000_000.0, "{time}");

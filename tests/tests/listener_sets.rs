@@ -113,11 +113,7 @@ async fn listeners_of_sets_are_served_beside_those_of_the_gateway() {
         "younger",
     ));
     let agent = Setup::with_ports(&[80, 443, 8080]).start(&[("all.yaml", &yaml(&objects))]);
-    agent
-        .wait_served(&agent.get(80, "gateway.test", "/"), |reply| {
-            reply.status == 200
-        })
-        .await;
+    agent.wait_ok(&agent.get(80, "gateway.test", "/")).await;
     let mut checks = Checks::default();
     for (port, host, backend) in [
         (80, "gateway.test", "gateway"),
@@ -220,9 +216,7 @@ async fn sets_come_and_go_without_a_failed_request_to_others() {
         secure("gateway.test"),
         secure("set.test"),
     ] {
-        agent
-            .wait_served(&request, |reply| reply.status == 200)
-            .await;
+        agent.wait_ok(&request).await;
     }
     let load = Load::start(&Plan::new(vec![
         plain("gateway.test"),
@@ -240,11 +234,7 @@ async fn sets_come_and_go_without_a_failed_request_to_others() {
             "waiting"
         };
         for request in [plain("set.test"), secure("set.test")] {
-            agent
-                .wait_served(&request, |reply| {
-                    reply.status == 200 && reply.backend().as_deref() == Some(owner)
-                })
-                .await;
+            agent.wait_backend(&request, owner).await;
         }
     }
     load.stop().await.assert_clean();
@@ -280,15 +270,9 @@ async fn a_port_that_is_held_is_told_to_the_set_that_wants_it() {
         "{set:#}"
     );
     assert_eq!(status["gateways"][0]["refused"][0]["kind"], "ListenerSet");
-    agent
-        .wait_served(&agent.get(80, "any.test", "/"), |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&agent.get(80, "any.test", "/")).await;
     drop(held);
-    agent
-        .wait_served(&agent.get(8080, "any.test", "/"), |reply| {
-            reply.status == 200
-        })
-        .await;
+    agent.wait_ok(&agent.get(8080, "any.test", "/")).await;
     agent
         .wait_status("the set is programmed", |status| {
             said(status, "ListenerSet", "set", "Programmed") == "True Programmed"

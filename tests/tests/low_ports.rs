@@ -2,8 +2,6 @@
 //!
 //! In a network namespace of its own, where no port is taken and the first that everybody may open is the kernel's default.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::process::Command;
 
 use serde_json::Value;
@@ -60,9 +58,7 @@ fn round(number: usize, backend: &Backend) -> String {
 async fn wait_round(agent: &AgentUnderTest, ports: &[u16], number: usize) {
     for port in ports {
         let request = agent.get(*port, HOST, &format!("/{number}"));
-        agent
-            .wait_served(&request, |reply| reply.status == 200)
-            .await;
+        agent.wait_ok(&request).await;
     }
 }
 
@@ -92,9 +88,7 @@ async fn with_the_capability() {
         .user(USER, &["net_bind_service"])
         .start(&[("all.yaml", &round(0, &backend))]);
     wait_round(&agent, &ports, 0).await;
-    agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     for envoy in agent.envoys() {
         // CAP_NET_BIND_SERVICE is the tenth, and all that it has.
         let expected = (USER.to_string(), "0000000000000400".to_owned());
@@ -122,9 +116,7 @@ async fn with_the_capability() {
     agent.write("all.yaml", &round(number, &backend));
     wait_round(&agent, &ports, number).await;
     assert_eq!(envoys(&agent), before, "it is adopted");
-    agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     load.stop()
         .await
         .clean("ports 80 and 443 of an ordinary user: hot restart, handover, another agent");
@@ -179,9 +171,7 @@ async fn without_the_capability() {
 
     std::fs::write(FIRST_FREE, "80").expect("allow it");
     wait_round(&agent, &ports, 1).await;
-    agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     load.stop()
         .await
         .clean("ports 80 and 443 without the right to open them, then with it");

@@ -1,7 +1,5 @@
 //! The two commands that a stranger types first say what they lack before they build anything.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

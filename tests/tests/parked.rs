@@ -2,8 +2,6 @@
 //!
 //! In a network of the test's own, where the kernel moves connections between the sockets of a port.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,7 +13,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::network::inside_own;
 use sesame_tests::seeded::count;
-use sesame_tests::wait::eventually;
+use sesame_tests::wait::{eventually, holds};
 
 const HOST: &str = "parked.test";
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
@@ -53,9 +51,7 @@ async fn start(backend: &Backend, ports: &[u16], routes: usize) -> AgentUnderTes
 
 async fn wait_served(agent: &AgentUnderTest, port: u16) {
     let request = agent.get(port, HOST, "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 }
 
 /// Returns the number of sockets that listen at a port.
@@ -73,11 +69,9 @@ fn listening(agent: &AgentUnderTest, port: u16) -> usize {
 async fn wait_listening(agent: &AgentUnderTest, port: u16, expected: usize) {
     eventually("sockets listen at the port", SOON, async || {
         let found = listening(agent, port);
-        if found == expected {
-            Ok(())
-        } else {
-            Err(format!("{found} of {expected}\n{}", agent.log_tail()))
-        }
+        holds(found == expected, || {
+            format!("{found} of {expected}\n{}", agent.log_tail())
+        })
     })
     .await;
 }
@@ -182,7 +176,7 @@ async fn an_envoy_is_killed_again_and_again_and_no_new_connection_is_refused() {
         assert_eq!(reply.status, 200);
         deaths.push((killed, dead));
         outages.push(killed.elapsed());
-        agent.one_envoy().await;
+        agent.wait_envoys(1).await;
     }
     let (served, failed) = visitors.stop().await;
     outages.sort();
@@ -232,7 +226,7 @@ async fn what_is_parked_is_in_nobodys_way() {
     for (strategy, by) in [("handover", "handover"), ("hot", "hot restart")] {
         agent.envoy_is_replaced(strategy, by).await;
         load.pass(50).await;
-        agent.one_envoy().await;
+        agent.wait_envoys(1).await;
         wait_listening(&agent, 80, WORKERS + 1).await;
     }
     assert!(agent.stop().success(), "{}", agent.log_tail());

@@ -1,11 +1,5 @@
 //! Quarantine: everything that the real Envoy refuses is found, and nothing else is left out.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "all of it is test code"
-)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -267,28 +261,14 @@ impl World {
             Poison::ClientKey => {
                 // The backend itself is fine, though it speaks no TLS.
                 let backend = format!("Service/ns/{name}/80");
-                let (key, other) = (
-                    rcgen::KeyPair::generate().unwrap(),
-                    rcgen::KeyPair::generate().unwrap(),
-                );
-                let certificate = rcgen::CertificateParams::new(vec!["x".to_owned()])
-                    .unwrap()
-                    .self_signed(&key)
-                    .unwrap();
-                let pair = KeyPair {
-                    name: format!("Secret/ns/{name}"),
-                    certificate_chain: certificate.pem().into_bytes(),
-                    private_key: other.serialize_pem().into_bytes(),
-                };
+                let serial = u8::try_from(number % 256).unwrap();
+                let (key, pair) = key(&name, serial, true);
+                let certificate = String::from_utf8(pair.certificate_chain.clone()).unwrap();
                 let snapshot = &mut self.resolved.snapshot;
-                snapshot.keys.push(KeyRef {
-                    name: pair.name.clone(),
-                    digest: pair.digest(),
-                    ..KeyRef::default()
-                });
+                snapshot.keys.push(key);
                 snapshot.trust_bundles.push(TrustBundle {
                     name: format!("ConfigMap/ns/{name}"),
-                    pem: certificate.pem(),
+                    pem: certificate,
                 });
                 snapshot.backends.push(Backend {
                     name: backend.clone(),

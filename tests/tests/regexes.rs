@@ -1,7 +1,5 @@
 //! Regular expressions: what is taken, Envoy takes; what is refused for RE2's sake, RE2 refuses.
 
-#![allow(clippy::expect_used, reason = "tests end where they cannot go on")]
-
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -18,10 +16,10 @@ use sesame_proto::schema::{
     DirectResponse, Listener, PathMatch, Port, Route, RouteTable, Snapshot, VirtualHost,
     path_match, route::Action,
 };
-use sesame_render::layout::XdsLayout;
 use sesame_tests::checks::Checks;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, yaml};
+use sesame_tests::rendering::options;
 use sesame_tests::seeded::Moments;
 
 /// Taken by us, so Envoy must take them.
@@ -197,17 +195,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
         }],
         ..Snapshot::default()
     };
-    let options = sesame_render::RenderOptions {
-        addresses: vec![Ipv4Addr::LOCALHOST.into()],
-        port_map: BTreeMap::new(),
-        subscription_budget: 100,
-        limits: sesame_render::limits::Limits::default(),
-        layout: XdsLayout::new("/run/sesame/xds"),
-        admin_socket: "/run/sesame/admin.sock".into(),
-        trusted_hops: 0,
-        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: sesame_render::EndpointRules::default(),
-    };
+    let options = options(vec![Ipv4Addr::LOCALHOST.into()]);
     let rendered = sesame_render::render(&snapshot, &[], &options);
     assert_eq!(rendered.problems, [], "{pattern}");
     let mut bootstrap = sesame_render::static_bootstrap(&rendered)
@@ -238,7 +226,7 @@ fn encoded(pattern: &str) -> Vec<u8> {
     field
 }
 
-/// What we count is what bounds the work of a worker, so it must not be less than what RE2 itself counts; nor so much more
+/// Our count is what bounds the work of a worker, so it must not be less than what RE2 itself counts; nor so much more
 /// that ordinary expressions are refused.
 #[tokio::test]
 async fn no_program_has_more_instructions_than_we_count() {
@@ -273,7 +261,7 @@ async fn no_program_has_more_instructions_than_we_count() {
     checks.finish();
 }
 
-/// What people write.
+/// Expressions as people write them.
 const ORDINARY: &[&str] = &[
     "/api/v[0-9]+/users/[^/]+/(orders|items)(/.*)?",
     "/foo(/|$)(.*)",

@@ -1,7 +1,5 @@
 //! A host is taken out of service and put back: readiness goes, clients are asked to leave, nobody is refused.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::net::SocketAddr;
 use std::process::Output;
 
@@ -45,9 +43,7 @@ async fn a_drained_host_is_not_ready_and_refuses_nobody_until_it_is_put_back() {
         .start(&[("all.yaml", &yaml(&objects))]);
     wait_ready(health, 200).await;
     let request = agent.get(80, "drain.test", "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
+    agent.wait_ok(&request).await;
 
     let load = Load::start(&Plan::new(vec![request]));
     // Clients that come again and again are served, and hold the drain up.

@@ -1,8 +1,6 @@
 //! Everything that can go wrong while one Envoy takes over from another: not one request may fail, and the next
 //! restart works.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -15,6 +13,7 @@ use sesame_tests::envoy::envoy_binary;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
 use sesame_tests::processes::{self, Process};
+use sesame_tests::wait::holds;
 
 async fn serving(setup: Setup, backend: &Backend) -> AgentUnderTest {
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -22,26 +21,13 @@ async fn serving(setup: Setup, backend: &Backend) -> AgentUnderTest {
     objects.push(http_route("app", &["restart.test"], &[rule_to("app", &[])]));
     let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
     let request = agent.get(80, "restart.test", "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
-    live(&agent).await;
+    agent.wait_ok(&request).await;
+    agent.wait_live().await;
     agent
 }
 
 fn load(agent: &AgentUnderTest) -> Load {
     Load::start(&Plan::new(vec![agent.get(80, "restart.test", "/")]))
-}
-
-async fn live(agent: &AgentUnderTest) -> i32 {
-    let status = agent
-        .wait_status("an Envoy is live, and all is served", |status| {
-            status["gateways"][0]["envoy"]["state"] == "Live"
-                && status["gateways"][0]["state"] == "Serving"
-        })
-        .await;
-    let pid = status["gateways"][0]["envoy"]["pid"].as_i64();
-    i32::try_from(pid.unwrap_or(0)).expect("a process number")
 }
 
 /// A hot restart that works.
@@ -50,7 +36,7 @@ async fn works(agent: &AgentUnderTest, load: &Load) {
     let text = words(&output);
     assert!(output.status.success(), "{text}{}", agent.log_tail());
     load.pass(50).await;
-    agent.one_envoy().await;
+    agent.wait_envoys(1).await;
 }
 
 /// The value of an argument.
@@ -68,7 +54,7 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
     format!("/dev/shm/envoy_shared_memory_{}", base_id * 10)
 }
 
-/// What became of the second Envoy.
+/// Fate of the second Envoy.
 #[derive(Debug, PartialEq, Eq)]
 enum Second {
     NeverCame,
@@ -169,7 +155,7 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
         Stage::After(Duration::from_millis(25)),
     ] {
         let (first, output) = loop {
-            let first = live(&agent).await;
+            let first = agent.wait_live().await;
             let (output, second) = tokio::join!(
                 agent.replace_envoy("hot"),
                 kill_second(&agent, first, stage)
@@ -177,7 +163,7 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
             match second {
                 Second::NeverCame => panic!("no second Envoy came"),
                 Second::Killed => break (first, output),
-                Second::TookOver => agent.one_envoy().await,
+                Second::TookOver => agent.wait_envoys(1).await,
             }
         };
         assert_eq!(
@@ -187,7 +173,7 @@ async fn a_second_envoy_that_is_killed_costs_nothing_and_the_next_restart_works(
             words(&output)
         );
         load.pass(50).await;
-        agent.one_envoy().await;
+        agent.wait_envoys(1).await;
         assert_eq!(agent.envoys()[0].pid, first, "{stage:?}");
         works(&agent, &load).await;
     }
@@ -201,14 +187,14 @@ async fn auto_replaces_all_the_same_when_the_first_attempt_is_killed() {
     let backend = Backend::start("a").await;
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
-    let first = live(&agent).await;
+    let first = agent.wait_live().await;
     let (output, second) = tokio::join!(
         agent.replace_envoy("auto"),
         kill_second(&agent, first, Stage::Attached)
     );
     assert_ne!(second, Second::NeverCame);
     assert!(output.status.success(), "{}", words(&output));
-    agent.one_envoy().await;
+    agent.wait_envoys(1).await;
     load.stop()
         .await
         .clean("second Envoy killed, then another way");
@@ -242,17 +228,15 @@ async fn shared_memory_that_an_interrupted_restart_has_poisoned_is_put_right() {
 async fn a_second_envoy_that_dies_after_it_has_taken_over_is_followed_by_another_one() {
     let backend = Backend::start("a").await;
     let agent = serving(Setup::with_ports(&[80]), &backend).await;
-    let first = live(&agent).await;
+    let first = agent.wait_live().await;
     let output = agent.replace_envoy("hot").await;
     assert!(output.status.success(), "{}", words(&output));
-    let second = live(&agent).await;
+    let second = agent.wait_live().await;
     processes::kill9(second);
     let request = agent.get(80, "restart.test", "/");
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
-    agent.one_envoy().await;
-    let third = live(&agent).await;
+    agent.wait_ok(&request).await;
+    agent.wait_envoys(1).await;
+    let third = agent.wait_live().await;
     assert!(third != first && third != second);
     let load = load(&agent);
     works(&agent, &load).await;
@@ -271,7 +255,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
     let setup = Setup::with_ports(&[80]).flag("--takeover-seconds=8");
     let agent = serving(setup, &backend).await;
     let load = load(&agent);
-    let first = live(&agent).await;
+    let first = agent.wait_live().await;
     signal(first, Signal::SIGSTOP);
     let output = agent.replace_envoy("auto").await;
     signal(first, Signal::SIGCONT);
@@ -285,7 +269,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
 
     // In the middle of it: the second one waits for the first, for as long as it may.
     let output = loop {
-        let first = live(&agent).await;
+        let first = agent.wait_live().await;
         let stop_first = async {
             let start = std::time::Instant::now();
             while agent.envoys().len() < 2 && start.elapsed() < SOON {
@@ -305,7 +289,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
         if in_time {
             break output;
         }
-        agent.one_envoy().await;
+        agent.wait_envoys(1).await;
     };
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     load.pass(50).await;
@@ -316,7 +300,7 @@ async fn a_stopped_envoy_is_not_replaced_and_goes_on_when_it_may() {
         .clean("first Envoy stopped before and in a restart");
 }
 
-/// What was noted of the running Envoy says that it is further in its line than it is: a second one of the epoch after
+/// The note about the running Envoy says that it is further in its line than it is: a second one of the epoch after
 /// that finds no first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
@@ -334,11 +318,11 @@ async fn a_skipped_epoch_costs_nothing_and_the_next_restart_works() {
         std::fs::write(path, identity.to_string()).expect("write");
     }
     agent.restart();
-    let first = live(&agent).await;
+    let first = agent.wait_live().await;
     let output = agent.replace_envoy("auto").await;
     assert!(output.status.success(), "{}", words(&output));
-    agent.one_envoy().await;
-    assert_ne!(live(&agent).await, first);
+    agent.wait_envoys(1).await;
+    assert_ne!(agent.wait_live().await, first);
     works(&agent, &load).await;
     let report = load.stop().await;
     report.clean("epoch skipped");
@@ -350,24 +334,20 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
     let mut agent = serving(Setup::with_ports(&[80]), &backend).await;
     let load = load(&agent);
     for (strategy, pause) in [("hot", 60), ("handover", 30)] {
-        let before = live(&agent).await;
-        agent.one_envoy().await;
+        let before = agent.wait_live().await;
+        agent.wait_envoys(1).await;
         let mut order = agent.begin_to_replace_envoy(strategy);
         sesame_tests::wait::eventually("a second Envoy", SOON, async || {
-            if agent.envoys().len() > 1 {
-                Ok(())
-            } else {
-                Err("one".to_owned())
-            }
+            holds(agent.envoys().len() > 1, || "one".to_owned())
         })
         .await;
         tokio::time::sleep(Duration::from_millis(pause)).await;
         agent.kill9();
         load.pass(50).await;
         agent.restart();
-        let after = live(&agent).await;
+        let after = agent.wait_live().await;
         assert_ne!(after, before, "{strategy} after {pause} ms");
-        agent.one_envoy().await;
+        agent.wait_envoys(1).await;
         let _ = order.wait();
         load.pass(50).await;
     }
@@ -379,7 +359,7 @@ async fn an_agent_that_dies_in_a_restart_is_followed_by_one_that_ends_it() {
 /// Waits until another Envoy is live, and the one before is gone.
 async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
     let now = sesame_tests::wait::eventually("another Envoy is live", SOON, async || {
-        let now = live(agent).await;
+        let now = agent.wait_live().await;
         if now == before {
             Err(agent.log_tail())
         } else {
@@ -387,7 +367,7 @@ async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
         }
     })
     .await;
-    agent.one_envoy().await;
+    agent.wait_envoys(1).await;
     now
 }
 
@@ -407,7 +387,7 @@ async fn a_replaced_binary_and_another_concurrency_are_taken_up_without_a_failed
         .flag("--concurrency=1");
     let mut agent = serving(setup, &backend).await;
     let load = load(&agent);
-    let first = live(&agent).await;
+    let first = agent.wait_live().await;
     install();
     let second = another(&agent, first).await;
     agent.change_flag("--concurrency=1", "--concurrency=2");

@@ -5,6 +5,7 @@ use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, served, yaml};
+use sesame_tests::wait::holds;
 
 const SERVICES: usize = 12;
 
@@ -22,6 +23,18 @@ fn services(count: usize, backend: &Backend) -> String {
         objects.push(http_route(&name, &[&host], &[rule_to(&name, &[])]));
     }
     yaml(&objects)
+}
+
+fn start(setup: Setup, count: usize, backend: &Backend) -> AgentUnderTest {
+    setup.start(&[
+        ("gateway.yaml", &gateway()),
+        ("services.yaml", &services(count, backend)),
+    ])
+}
+
+async fn accept(agent: &AgentUnderTest) {
+    let output = agent.order(&["accept"]).await;
+    assert!(output.status.success(), "{output:?}");
 }
 
 async fn look(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, String) {
@@ -49,10 +62,7 @@ async fn wait_answer(agent: &AgentUnderTest, service: usize, status: u16) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
     let backend = Backend::start("a").await;
-    let mut agent = Setup::with_ports(&[80]).start(&[
-        ("gateway.yaml", &gateway()),
-        ("services.yaml", &services(SERVICES, &backend)),
-    ]);
+    let mut agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
     wait_answer(&agent, SERVICES - 1, 200).await;
     // Or the agent that comes later does not know of it.
     wait_generations(&agent, 1).await;
@@ -66,8 +76,7 @@ async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
     agent.wait_status("it is held", held).await;
     load.pass(50).await;
     load.stop().await.assert_clean();
-    let output = agent.order(&["accept"]).await;
-    assert!(output.status.success());
+    accept(&agent).await;
     wait_answer(&agent, SERVICES - 1, 404).await;
     wait_answer(&agent, 1, 200).await;
 }
@@ -75,12 +84,11 @@ async fn a_revision_that_removes_most_is_held_until_it_is_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_was() {
     let backend = Backend::start("a").await;
-    let agent = Setup::with_ports(&[80])
-        .flag("--removal-hold-seconds=8")
-        .start(&[
-            ("gateway.yaml", &gateway()),
-            ("services.yaml", &services(SERVICES, &backend)),
-        ]);
+    let agent = start(
+        Setup::with_ports(&[80]).flag("--removal-hold-seconds=8"),
+        SERVICES,
+        &backend,
+    );
     wait_answer(&agent, SERVICES - 1, 200).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
     agent.write("services.yaml", &services(1, &backend));
@@ -88,9 +96,7 @@ async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_w
         .wait_status("it is held", |status| message(status).contains("is held"))
         .await;
     agent.write("services.yaml", &services(SERVICES, &backend));
-    agent
-        .wait_status("it is taken back", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     load.stop().await.assert_clean();
     agent.write("services.yaml", &services(1, &backend));
     wait_answer(&agent, SERVICES - 1, 404).await;
@@ -99,10 +105,7 @@ async fn what_the_source_sticks_to_is_let_through_and_what_it_takes_back_never_w
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
     let backend = Backend::start("a").await;
-    let mut agent = Setup::with_ports(&[80]).start(&[
-        ("gateway.yaml", &gateway()),
-        ("services.yaml", &services(1, &backend)),
-    ]);
+    let mut agent = start(Setup::with_ports(&[80]), 1, &backend);
     wait_answer(&agent, 0, 200).await;
     wait_generations(&agent, 1).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-0.test", "/")]));
@@ -116,15 +119,12 @@ async fn a_source_that_has_lost_its_only_gateway_is_not_believed_at_once() {
     agent.restart();
     agent.wait_status("it is held", held).await;
     agent.write("gateway.yaml", &gateway());
-    agent
-        .wait_status("it is taken back", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     load.pass(50).await;
     load.stop().await.assert_clean();
     agent.remove("gateway.yaml");
     agent.wait_status("it is held", held).await;
-    let output = agent.order(&["accept"]).await;
-    assert!(output.status.success());
+    accept(&agent).await;
     wait_gone(&agent).await;
     // And nothing brings it back.
     agent.restart();
@@ -160,27 +160,23 @@ async fn a_class_that_is_gone_takes_its_gateways_along_only_when_that_is_accepte
     agent.restart();
     agent.wait_status("it is held", held).await;
     agent.write("class.yaml", &yaml(&classes));
-    agent
-        .wait_status("it is taken back", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     load.pass(50).await;
     load.stop().await.assert_clean();
     agent.remove("class.yaml");
     agent.wait_status("it is held", held).await;
-    let output = agent.order(&["accept"]).await;
-    assert!(output.status.success(), "{output:?}");
+    accept(&agent).await;
     wait_gone(&agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended() {
     let backend = Backend::start("a").await;
-    let mut agent = Setup::with_ports(&[80])
-        .flag("--drain-seconds=600")
-        .start(&[
-            ("gateway.yaml", &gateway()),
-            ("services.yaml", &services(1, &backend)),
-        ]);
+    let mut agent = start(
+        Setup::with_ports(&[80]).flag("--drain-seconds=600"),
+        1,
+        &backend,
+    );
     wait_answer(&agent, 0, 200).await;
     wait_generations(&agent, 1).await;
     // Envoy waits for it to end.
@@ -191,8 +187,7 @@ async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended
             message(status).contains("hold no Gateway any more")
         })
         .await;
-    let output = agent.order(&["accept"]).await;
-    assert!(output.status.success());
+    accept(&agent).await;
     wait_nothing_served(&agent).await;
     agent.restart();
     wait_nothing_served(&agent).await;
@@ -206,12 +201,11 @@ async fn what_was_let_go_stays_so_when_the_agent_dies_before_its_envoy_has_ended
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_sticks_to_having_no_gateway_is_believed() {
     let backend = Backend::start("a").await;
-    let agent = Setup::with_ports(&[80])
-        .flag("--removal-hold-seconds=8")
-        .start(&[
-            ("gateway.yaml", &gateway()),
-            ("services.yaml", &services(1, &backend)),
-        ]);
+    let agent = start(
+        Setup::with_ports(&[80]).flag("--removal-hold-seconds=8"),
+        1,
+        &backend,
+    );
     wait_answer(&agent, 0, 200).await;
     agent.remove("gateway.yaml");
     agent
@@ -232,13 +226,7 @@ async fn wait_nothing_served(agent: &AgentUnderTest) {
 async fn wait_gone(agent: &AgentUnderTest) {
     wait_nothing_served(agent).await;
     // It drains by itself.
-    sesame_tests::wait::eventually("no Envoy is left", SOON, async || {
-        match agent.envoys().len() {
-            0 => Ok(()),
-            left => Err(format!("{left} Envoys\n{}", agent.log_tail())),
-        }
-    })
-    .await;
+    agent.wait_envoys(0).await;
     // Until then the Gateway would come back with the next agent, to be let go of once more.
     sesame_tests::wait::eventually("nothing is kept of it", SOON, async || {
         let kept = std::fs::read_dir(agent.state().join("gateways"));
@@ -255,10 +243,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
 async fn an_agent_that_says_it_is_healthy_serves() {
     let backend = Backend::start("a").await;
     for _ in 0..5 {
-        let agent = Setup::with_ports(&[80]).start(&[
-            ("gateway.yaml", &gateway()),
-            ("services.yaml", &services(SERVICES, &backend)),
-        ]);
+        let agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
         let request = agent.get(80, "s-11.test", "/");
         sesame_tests::wait::eventually("a healthy agent", SOON, async || {
             let status = agent.status().ok_or("there is no status")?;
@@ -277,10 +262,7 @@ async fn an_agent_that_says_it_is_healthy_serves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollback_stays_until_it_is_taken_back() {
     let backend = Backend::start("a").await;
-    let mut agent = Setup::with_ports(&[80]).start(&[
-        ("gateway.yaml", &gateway()),
-        ("services.yaml", &services(1, &backend)),
-    ]);
+    let mut agent = start(Setup::with_ports(&[80]), 1, &backend);
     wait_answer(&agent, 0, 200).await;
     wait_generations(&agent, 1).await;
     agent.write("services.yaml", &services(2, &backend));
@@ -331,15 +313,11 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     wait_answer(&agent, 2, 200).await;
 }
 
-/// What was accepted is kept behind the change.
+/// Waits until so many generations are kept: that happens behind the change.
 async fn wait_generations(agent: &AgentUnderTest, count: usize) {
     sesame_tests::wait::eventually("kept generations", SOON, async || {
         let (_, text) = look(agent, &["history"]).await;
-        if text.lines().count() == count + 1 {
-            Ok(())
-        } else {
-            Err(text)
-        }
+        holds(text.lines().count() == count + 1, || text)
     })
     .await;
 }

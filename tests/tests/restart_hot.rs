@@ -1,8 +1,6 @@
 //! Envoy is replaced under load, every way there is: not one request may fail, and streams live until the end of the
 //! drain.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::net::{Ipv6Addr, TcpListener};
 use std::time::{Duration, Instant};
 
@@ -25,23 +23,13 @@ fn setup() -> Setup {
 }
 
 async fn restarts(agent: &AgentUnderTest, traffic: &mut Traffic, strategy: &str, by: &str) {
-    let before = pid(agent).await;
+    let before = agent.wait_live().await;
     let begin = Instant::now();
     let text = agent.envoy_is_replaced(strategy, by).await;
     traffic.replaced(begin);
     eprintln!("{}", text.lines().last().unwrap_or_default());
-    assert_ne!(pid(agent).await, before, "{text}");
+    assert_ne!(agent.wait_live().await, before, "{text}");
     traffic.load.pass(100).await;
-}
-
-/// The process that the agent looks after.
-async fn pid(agent: &AgentUnderTest) -> u64 {
-    let status = agent
-        .wait_status("an Envoy is live", |status| {
-            status["gateways"][0]["envoy"]["state"] == "Live"
-        })
-        .await;
-    status["gateways"][0]["envoy"]["pid"].as_u64().unwrap_or(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,7 +61,7 @@ async fn handovers_reset_none_of_a_crowd_of_new_connections() {
     crowd(setup().everywhere(), "").await;
 }
 
-/// What containers may not do by default: have another process's sockets.
+/// Takes the right to have another process's sockets away, as containers do by default.
 const WITHOUT_OTHERS_SOCKETS: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -111,7 +99,7 @@ async fn crowd(setup: Setup, how: &str) {
         let output = agent.replace_envoy("handover").await;
         said.push_str(&String::from_utf8_lossy(&output.stdout));
         assert!(output.status.success(), "{said}{}", agent.log_tail());
-        agent.one_envoy().await;
+        agent.wait_envoys(1).await;
         load.pass(100).await;
     }
     let report = load.stop().await;

@@ -1,7 +1,5 @@
 //! The host runs out of something: Envoy goes on serving, the agent says so, and goes on by itself when it is over.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -9,36 +7,16 @@ use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::numbered;
 use sesame_tests::ports::free_port;
 
-/// `/` always, and the path of this round.
-fn round(number: usize, backend: &Backend) -> String {
-    let mut objects = edge(&[http_listener("http", 80, "")]);
-    objects.extend(served("app", &[backend.address()]));
-    let matches = [
-        path("Exact", "/always"),
-        path("Exact", &format!("/{number}")),
-    ];
-    let rule = rule_to("app", &matches);
-    objects.push(http_route("app", &["full.test"], &[rule]));
-    yaml(&objects)
-}
-
-async fn wait_round(agent: &AgentUnderTest, number: usize) {
-    let request = agent.get(80, "full.test", &format!("/{number}"));
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
-}
+const HOST: &str = "full.test";
 
 async fn start(setup: Setup, backend: &Backend) -> (AgentUnderTest, Load) {
-    let agent = setup.start(&[("all.yaml", &round(0, backend))]);
-    wait_round(&agent, 0).await;
-    agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
-    let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
+    let agent = setup.start(&[("all.yaml", &numbered(HOST, 0, backend.address()))]);
+    agent.wait_numbered(HOST, 0).await;
+    agent.wait_healthy().await;
+    let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     (agent, load)
 }
 
@@ -59,15 +37,13 @@ async fn a_full_or_read_only_state_directory_holds_no_change_up() {
     let backend = Backend::start("a").await;
     let (agent, load) = start(Setup::with_ports(&[80]).small_disks(), &backend).await;
     let filler = fill(&agent.visible(&agent.state()));
-    agent.write("all.yaml", &round(1, &backend));
-    wait_round(&agent, 1).await;
+    agent.write("all.yaml", &numbered(HOST, 1, backend.address()));
+    agent.wait_numbered(HOST, 1).await;
     agent
         .wait_status("it says so", |status| says(status, "No space left"))
         .await;
     std::fs::remove_file(filler).expect("remove the filler");
-    agent
-        .wait_status("it is kept", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
 
     let state = agent.state().join("gateways");
     let state = state.to_str().expect("a path");
@@ -76,15 +52,13 @@ async fn a_full_or_read_only_state_directory_holds_no_change_up() {
             .beside(&["mount", "--bind", "-o", "ro", state, state])
             .success()
     );
-    agent.write("all.yaml", &round(2, &backend));
-    wait_round(&agent, 2).await;
+    agent.write("all.yaml", &numbered(HOST, 2, backend.address()));
+    agent.wait_numbered(HOST, 2).await;
     agent
         .wait_status("it says so", |status| says(status, "Read-only"))
         .await;
     assert!(agent.beside(&["umount", state]).success());
-    agent
-        .wait_status("it is kept", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     load.stop()
         .await
         .clean("state directory full, then read-only");
@@ -96,17 +70,15 @@ async fn a_full_runtime_directory_leaves_what_is_served_and_the_change_comes_lat
     let (agent, load) = start(Setup::with_ports(&[80]).small_disks(), &backend).await;
     for number in 1..3 {
         let filler = fill(&agent.visible(&agent.runtime()));
-        agent.write("all.yaml", &round(number, &backend));
+        agent.write("all.yaml", &numbered(HOST, number, backend.address()));
         agent
             .wait_status("it says so", |status| says(status, "No space left"))
             .await;
         load.pass(50).await;
-        wait_round(&agent, number - 1).await;
+        agent.wait_numbered(HOST, number - 1).await;
         std::fs::remove_file(filler).expect("remove the filler");
-        wait_round(&agent, number).await;
-        agent
-            .wait_status("all is well", |status| status["healthy"] == true)
-            .await;
+        agent.wait_numbered(HOST, number).await;
+        agent.wait_healthy().await;
     }
     load.stop().await.clean("runtime directory full");
 }
@@ -128,15 +100,13 @@ async fn an_agent_out_of_descriptors_goes_on_when_it_has_some_again() {
                     .expect("connect"),
             );
         }
-        agent.write("all.yaml", &round(number, &backend));
+        agent.write("all.yaml", &numbered(HOST, number, backend.address()));
         load.pass(200).await;
         drop(held);
-        wait_round(&agent, number).await;
+        agent.wait_numbered(HOST, number).await;
     }
     assert_eq!(agent.ended(), None);
-    agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
+    agent.wait_healthy().await;
     load.stop().await.clean("agent out of descriptors");
 }
 
@@ -145,11 +115,11 @@ async fn an_agent_out_of_descriptors_goes_on_when_it_has_some_again() {
 async fn an_envoy_out_of_descriptors_serves_those_who_are_there() {
     let backend = Backend::start("a").await;
     let setup = Setup::with_ports(&[80]).wrapper(&["sh", "-c", r#"ulimit -n 512; exec "$0" "$@""#]);
-    let agent = setup.start(&[("all.yaml", &round(0, &backend))]);
-    wait_round(&agent, 0).await;
+    let agent = setup.start(&[("all.yaml", &numbered(HOST, 0, backend.address()))]);
+    agent.wait_numbered(HOST, 0).await;
     let load = Load::start(&Plan {
         fresh: 0,
-        ..Plan::new(vec![agent.get(80, "full.test", "/always")])
+        ..Plan::new(vec![agent.get(80, HOST, "/always")])
     });
     load.pass(100).await;
     let mut held = Vec::new();
@@ -159,13 +129,11 @@ async fn an_envoy_out_of_descriptors_serves_those_who_are_there() {
         held.push(connected.expect("connect"));
     }
     load.pass(500).await;
-    agent.write("all.yaml", &round(1, &backend));
+    agent.write("all.yaml", &numbered(HOST, 1, backend.address()));
     load.pass(500).await;
     drop(held);
-    wait_round(&agent, 1).await;
-    agent
-        .wait_status("all is well", |status| status["healthy"] == true)
-        .await;
+    agent.wait_numbered(HOST, 1).await;
+    agent.wait_healthy().await;
     load.stop()
         .await
         .clean("512 descriptors, 600 connections held");

@@ -1,9 +1,6 @@
-//! What becomes of long connections and of datagrams when Envoy is replaced: they go on until the drain time is over,
+//! Long connections and datagrams when Envoy is replaced: they go on until the drain time is over,
 //! and are not cut before.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -12,23 +9,9 @@ use sesame_tests::datagrams::{self, DatagramBackend};
 use sesame_tests::manifests::{
     edge, l4_listener, on_listener, over_udp, route, served, weighted_ref, yaml,
 };
+use sesame_tests::streams::echo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-
-/// Sends back what it gets.
-async fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("it is bound");
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let (mut read, mut write) = stream.split();
-                let _ = tokio::io::copy(&mut read, &mut write).await;
-            });
-        }
-    });
-    address
-}
+use tokio::net::TcpStream;
 
 async fn ping(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"ping").await?;
@@ -47,7 +30,7 @@ async fn endures(strategy: &str) {
         l4_listener("udp", 53, "UDP"),
     ]);
     let datagram_backend = DatagramBackend::start("d").await;
-    objects.extend(served("echo", &[echo().await]));
+    objects.extend(served("echo", &[echo(None).await]));
     objects.extend(over_udp(served("d", &[datagram_backend.address()])));
     for (kind, name, listener) in [("TCPRoute", "echo", "tcp"), ("UDPRoute", "d", "udp")] {
         let rule = json!({"backendRefs": [weighted_ref(name, 1)]});

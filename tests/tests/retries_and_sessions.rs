@@ -68,11 +68,7 @@ async fn what_a_rule_says_of_retries_sessions_and_ports_is_done() {
     by_port["spec"]["parentRefs"][0]["port"] = json!(8080);
     objects.push(by_port);
     let agent = Setup::with_ports(&[80, 8080]).start(&[("all.yaml", &yaml(&objects))]);
-    agent
-        .wait_served(&agent.get(8080, "port.test", "/"), |reply| {
-            reply.status == 200
-        })
-        .await;
+    agent.wait_ok(&agent.get(8080, "port.test", "/")).await;
 
     let mut checks = Checks::default();
     checks.status(agent.get(80, "port.test", "/"), 404).await;
@@ -167,7 +163,7 @@ async fn a_session_stays_while_endpoints_come_and_go_and_shows_none_of_them() {
         ("endpoints.yaml", &endpoints(&addresses[..2])),
     ]);
     let plain = agent.get(80, "cookie.test", "/");
-    agent.wait_served(&plain, |reply| reply.status == 200).await;
+    agent.wait_ok(&plain).await;
 
     let mut checks = Checks::default();
     let first = checks.reply(&agent.get(80, "h2.test", "/")).await;

@@ -1,7 +1,5 @@
 //! Signed snapshots, from a controller or `sesame-agent render`: an agent that trusts a key takes nothing else, whoever may write.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -9,16 +7,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_files::directory;
-use sesame_gateway_api::api::NamespacedName;
 use sesame_proto::schema::{Endpoint, EndpointSet, Snapshot};
 use sesame_proto::shard;
 use sesame_published::names::{SHARD_ENTRY, manifest_name};
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, agent_binary};
 use sesame_tests::backend::Backend;
-use sesame_tests::cluster::{Channel, TestCluster, User};
-use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
+use sesame_tests::cluster::{Channel, User};
+use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deployed};
 use sesame_tests::envoy::workspace;
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::{
+    edge, edge_name, http_listener, http_route, path, rule_to, served, yaml,
+};
 use sesame_tests::network;
 use sesame_tests::publications::{config_map_path, one};
 use sesame_tests::wait::eventually;
@@ -56,11 +55,7 @@ fn says(status: &Value, state: &str, words: &[&str]) -> bool {
 
 async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     let request = agent.get(80, "signed.test", "/");
-    agent
-        .wait_served(&request, |reply| {
-            reply.status == 200 && reply.backend().as_deref() == Some(backend.name())
-        })
-        .await;
+    agent.wait_backend(&request, backend.name()).await;
 }
 
 /// The objects of a Gateway whose one route goes to this backend.
@@ -95,9 +90,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     let (signing, trusted) = (keys.path().join("signing"), keys.path().join("trusted"));
     write(&signing, OLD[0]);
     write(&trusted, OLD[1]);
-    let cluster = TestCluster::start().await;
-    cluster.install_crds(Channel::Standard).await;
-    deploy(&cluster).await;
+    let cluster = deployed(Channel::Standard).await;
     let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
     let rbac = std::fs::read_to_string(rbac).expect("the agent's rights");
     cluster.apply(&rbac).await.expect("the agent's rights");
@@ -115,15 +108,15 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
         &trusted.to_string_lossy(),
     ]);
     agent.restart();
-    cluster.apply(&yaml(&objects(&a))).await.unwrap();
+    cluster.apply_all(&objects(&a)).await;
     wait(&agent, &a).await;
 
     let admin = cluster.admin();
-    let name = NamespacedName::new("default", "edge");
+    let name = edge_name();
     let shard_path = config_map_path("default.edge.endpoints-1-0");
     let manifest_path = config_map_path(&manifest_name(&name));
     let first = admin.get(&shard_path).await.unwrap();
-    cluster.apply(&yaml(&objects(&b))).await.unwrap();
+    cluster.apply_all(&objects(&b)).await;
     wait(&agent, &b).await;
     // From here on nobody mends what others write.
     controller.kill9();
@@ -212,7 +205,7 @@ async fn only_what_the_controller_signed_is_served_and_its_key_is_replaced_with_
     write(&signing, NEW[0]);
     controller.restart();
     signed_by(1).await;
-    cluster.apply(&yaml(&objects(&a))).await.unwrap();
+    cluster.apply_all(&objects(&a)).await;
     wait(&agent, &a).await;
     // Who knows only the old one believes nothing of it, and serves on.
     write(&trusted, OLD[1]);

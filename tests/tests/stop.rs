@@ -1,46 +1,22 @@
 //! To stop the agent is not to stop the gateway: it is stopped, restarted and upgraded under load, and not one request fails.
 //! Who ends the gateway says so.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sesame_tests::agent::{AgentUnderTest, SOON, Setup, install, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
+use sesame_tests::manifests::numbered;
 use sesame_tests::processes;
 use sesame_tests::seeded::count;
 use sesame_tests::wait::eventually;
 
 const HOST: &str = "stop.test";
 
-fn version(backend: &Backend, number: usize) -> String {
-    let mut objects = edge(&[http_listener("http", 80, "")]);
-    objects.extend(served("app", &[backend.address()]));
-    let matches = [
-        path("Exact", "/always"),
-        path("Exact", &format!("/{number}")),
-    ];
-    objects.push(http_route("app", &[HOST], &[rule_to("app", &matches)]));
-    yaml(&objects)
-}
-
 async fn start(setup: Setup, backend: &Backend) -> AgentUnderTest {
-    let agent = setup.start(&[("all.yaml", &version(backend, 0))]);
-    wait_version(&agent, 0).await;
+    let agent = setup.start(&[("all.yaml", &numbered(HOST, 0, backend.address()))]);
+    agent.wait_numbered(HOST, 0).await;
     agent
-}
-
-async fn wait_version(agent: &AgentUnderTest, number: usize) {
-    let request = agent.get(80, HOST, &format!("/{number}"));
-    agent
-        .wait_served(&request, |reply| reply.status == 200)
-        .await;
-}
-
-fn envoys(agent: &AgentUnderTest) -> Vec<i32> {
-    agent.envoys().iter().map(|envoy| envoy.pid).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,36 +26,42 @@ async fn the_agent_is_stopped_killed_and_upgraded_and_not_one_request_fails() {
     let installed = directory.path().join("sesame-agent");
     install(&installed);
     let mut agent = start(Setup::with_ports(&[80]).agent(&installed), &backend).await;
-    let before = envoys(&agent);
+    let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 4, 40);
     for number in 1..=rounds {
         // At once, while it is applied, and when that is over.
-        agent.write("all.yaml", &version(&backend, 3 * number - 2));
+        agent.write(
+            "all.yaml",
+            &numbered(HOST, 3 * number - 2, backend.address()),
+        );
         if number % 2 == 0 {
-            wait_version(&agent, 3 * number - 2).await;
+            agent.wait_numbered(HOST, 3 * number - 2).await;
         }
         let status = agent.stop();
         assert!(status.success(), "{status}\n{}", agent.log_tail());
         load.pass(50).await;
         agent.restart();
-        agent.write("all.yaml", &version(&backend, 3 * number - 1));
-        wait_version(&agent, 3 * number - 1).await;
+        agent.write(
+            "all.yaml",
+            &numbered(HOST, 3 * number - 1, backend.address()),
+        );
+        agent.wait_numbered(HOST, 3 * number - 1).await;
 
         install(&installed);
         let status = agent.stop();
         assert!(status.success(), "{status}\n{}", agent.log_tail());
         load.pass(50).await;
         agent.restart();
-        wait_version(&agent, 3 * number - 1).await;
+        agent.wait_numbered(HOST, 3 * number - 1).await;
 
         agent.kill9();
         load.pass(50).await;
         agent.restart();
-        agent.write("all.yaml", &version(&backend, 3 * number));
-        wait_version(&agent, 3 * number).await;
+        agent.write("all.yaml", &numbered(HOST, 3 * number, backend.address()));
+        agent.wait_numbered(HOST, 3 * number).await;
     }
-    assert_eq!(envoys(&agent), before, "its Envoy is the same");
+    assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
     let report = load.stop().await;
     report.clean(&format!(
         "agent stopped, upgraded and killed {rounds} times each"
@@ -93,16 +75,12 @@ async fn the_agent_is_stopped_in_a_restart_of_envoy_and_not_one_request_fails() 
     let mut agent = start(Setup::with_ports(&[80]), &backend).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     for (number, strategy) in ["handover", "hot"].into_iter().enumerate() {
-        agent.one_envoy().await;
-        agent
-            .wait_status("Envoy is live", |status| {
-                status["gateways"][0]["envoy"]["state"] == "Live"
-            })
-            .await;
-        let before = envoys(&agent);
+        agent.wait_envoys(1).await;
+        agent.wait_live().await;
+        let before = agent.envoy_pids();
         let mut order = agent.begin_to_replace_envoy(strategy);
         eventually("another Envoy is there", SOON, async || {
-            let now = envoys(&agent);
+            let now = agent.envoy_pids();
             let is_new = now.iter().any(|pid| !before.contains(pid));
             is_new.then_some(()).ok_or_else(|| format!("{now:?}"))
         })
@@ -111,9 +89,9 @@ async fn the_agent_is_stopped_in_a_restart_of_envoy_and_not_one_request_fails() 
         let _ = order.wait();
         load.pass(50).await;
         agent.restart();
-        agent.write("all.yaml", &version(&backend, number + 1));
-        wait_version(&agent, number + 1).await;
-        agent.one_envoy().await;
+        agent.write("all.yaml", &numbered(HOST, number + 1, backend.address()));
+        agent.wait_numbered(HOST, number + 1).await;
+        agent.wait_envoys(1).await;
     }
     load.stop().await.clean("agent stopped in restarts");
 }
@@ -123,10 +101,10 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), &backend).await;
     assert!(agent.end().success(), "{}", agent.log_tail());
-    assert_eq!(envoys(&agent), [0; 0], "{}", agent.log_tail());
+    assert_eq!(agent.envoy_pids(), [0; 0], "{}", agent.log_tail());
     // It comes back from what it kept.
     agent.restart();
-    wait_version(&agent, 0).await;
+    agent.wait_numbered(HOST, 0).await;
 
     // One that was left, and one whose agent was killed.
     for is_orderly in [true, false] {
@@ -135,7 +113,7 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
         } else {
             agent.kill9();
         }
-        assert_eq!(envoys(&agent).len(), 1);
+        assert_eq!(agent.envoy_pids().len(), 1);
         let output = agent.drain_stop();
         assert!(output.status.success(), "{}", words(&output));
         assert!(
@@ -143,12 +121,12 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
             "{}",
             words(&output)
         );
-        assert_eq!(envoys(&agent), [0; 0], "{}", words(&output));
+        assert_eq!(agent.envoy_pids(), [0; 0], "{}", words(&output));
         let output = agent.drain_stop();
         assert!(output.status.success(), "{}", words(&output));
         assert!(words(&output).contains("neither"), "{}", words(&output));
         agent.restart();
-        wait_version(&agent, 0).await;
+        agent.wait_numbered(HOST, 0).await;
     }
 
     // One that does not listen is not passed over.
@@ -160,7 +138,7 @@ async fn who_says_so_ends_both_and_envoys_that_have_no_agent() {
         "{}",
         words(&output)
     );
-    assert_eq!(envoys(&agent).len(), 1);
+    assert_eq!(agent.envoy_pids().len(), 1);
 }
 
 /// The first process of a container takes all others with it: they are not left without a drain.
@@ -197,5 +175,5 @@ async fn an_agent_that_was_told_so_drains_and_ends_its_envoy_with_itself() {
     let setup = Setup::with_ports(&[80]).flag("--on-stop=drain");
     let mut agent = start(setup, &backend).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
-    assert_eq!(envoys(&agent), [0; 0], "{}", agent.log_tail());
+    assert_eq!(agent.envoy_pids(), [0; 0], "{}", agent.log_tail());
 }

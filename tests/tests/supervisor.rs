@@ -74,7 +74,7 @@ async fn a_transaction_against_a_dead_envoy_is_taken_back() {
     let admin = supervisor.admin();
     supervisor.stop(Duration::ZERO).await;
     let mut wanted = accepted.clone();
-    wanted.route_tables[0] = route_table("t", "other");
+    wanted.route_tables = [route_table("t", "other")].into();
     let report = apply(&mut applier, &wanted, Some(&admin)).await;
     assert!(matches!(report.outcome, Outcome::Gone { .. }), "{report:?}");
     assert_eq!(applier.on_disk().content, accepted);

@@ -1,10 +1,8 @@
 //! SIGKILL at random moments of a change: afterwards `run` serves what was last accepted.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 use std::time::Duration;
 
-use sesame_tests::agent::{AgentUnderTest, SOON, Setup};
+use sesame_tests::agent::{AgentUnderTest, SOON, Setup, arguments, install};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Reply;
 use sesame_tests::load::{Load, Plan};
@@ -20,7 +18,7 @@ const LONGEST_PAUSE_MS: u64 = 150;
 /// A restart takes less, unless the machine is busy.
 const LONGEST_RESTART_MS: u64 = 900;
 
-/// What is configured in one round, and nothing of the round before: its own Service, route and answer header.
+/// Returns the configuration of one round, and nothing of the round before: its own Service, route and answer header.
 fn round(number: usize, backend: &Backend) -> String {
     let name = format!("round-{number}");
     let mut rule = rule_to(&name, &[]);
@@ -109,7 +107,7 @@ async fn whatever_is_killed_in_a_change_the_accepted_configuration_is_served_aft
             }
         }
         recovers(&agent, number).await;
-        agent.one_envoy().await;
+        agent.wait_envoys(1).await;
     }
 }
 
@@ -118,7 +116,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
     let backend = Backend::start("a").await;
     let mut agent = start(&backend).await;
     let mut moments = Moments::new();
-    let before = pids(&agent);
+    let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=rounds() {
         agent.write("round.yaml", &round(number, &backend));
@@ -132,7 +130,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
     let report = load.stop().await;
     report.clean(&format!("agent killed {} times in a change", rounds()));
     assert_eq!(
-        pids(&agent),
+        agent.envoy_pids(),
         before,
         "the new agent adopts the Envoy that runs"
     );
@@ -147,8 +145,8 @@ async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
     let rounds = count("SESAME_DEATHS_IN_RESTARTS", 4, 50);
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=rounds {
-        agent.one_envoy().await;
-        live(&agent).await;
+        agent.wait_envoys(1).await;
+        agent.wait_live().await;
         let mut order = agent.begin_to_replace_envoy("hot");
         let pause = Duration::from_millis(moments.below(LONGEST_RESTART_MS));
         tokio::time::sleep(pause).await;
@@ -160,7 +158,7 @@ async fn the_agent_dies_in_restarts_and_not_one_request_fails() {
         wait_round(&agent, number).await;
         let _ = order.wait();
     }
-    agent.one_envoy().await;
+    agent.wait_envoys(1).await;
     let report = load.stop().await;
     report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
@@ -171,27 +169,22 @@ async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
     let backend = Backend::start("a").await;
     let directory = tempfile::tempdir().expect("a directory");
     let installed = directory.path().join("sesame-agent");
-    let install = || {
-        let new = directory.path().join("new");
-        std::fs::copy(sesame_tests::agent::agent_binary(), &new).expect("copy the agent");
-        std::fs::rename(new, &installed).expect("rename the agent");
-    };
-    install();
+    install(&installed);
     let mut agent = start_with(Setup::with_ports(&[80]).agent(&installed), &backend).await;
-    let before = pids(&agent);
+    let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=3 {
         // While the old one runs, whose file is gone then.
-        install();
+        install(&installed);
         agent.write("round.yaml", &round(2 * number - 1, &backend));
         wait_round(&agent, 2 * number - 1).await;
         agent.restart();
         agent.write("round.yaml", &round(2 * number, &backend));
         wait_round(&agent, 2 * number).await;
     }
-    assert_eq!(pids(&agent), before, "its Envoy is the same");
+    assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
     // Another bootstrap is what such an agent may have: it has a running Envoy replaced.
-    live(&agent).await;
+    agent.wait_live().await;
     agent.kill9();
     forge_bootstrap(&agent);
     agent.restart();
@@ -203,12 +196,12 @@ async fn another_agent_goes_on_with_the_envoy_of_the_one_before() {
                 && pid.is_some_and(|pid| !before.iter().any(|before| i64::from(*before) == pid))
         })
         .await;
-    agent.one_envoy().await;
+    agent.wait_envoys(1).await;
     let report = load.stop().await;
     report.clean("agent upgraded three times, then another bootstrap");
 }
 
-/// What was noted of the running Envoy says that it was started with another bootstrap.
+/// The note about the running Envoy says that it was started with another bootstrap.
 fn forge_bootstrap(agent: &AgentUnderTest) {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
     for gateway in gateways.flatten() {
@@ -230,7 +223,7 @@ async fn envoy_dies_and_only_what_comes_until_it_listens_again_fails() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     let mut outages = Vec::new();
     for _ in 0..deaths {
-        live(&agent).await;
+        agent.wait_live().await;
         tokio::time::sleep(Duration::from_millis(moments.below(LONGEST_PAUSE_MS))).await;
         let begin = load.elapsed();
         agent.kill9_envoy();
@@ -267,15 +260,9 @@ async fn a_second_agent_is_refused_and_told_why() {
     let (state, runtime) = (path(agent.state()), path(agent.runtime()));
     let manifests = path(agent.manifests());
     for (state, runtime) in [(&state, &elsewhere), (&elsewhere, &runtime)] {
-        let output = agent.command(&[
-            "run",
-            "--manifests",
-            &manifests,
-            "--state-dir",
-            state,
-            "--runtime-dir",
-            runtime,
-        ]);
+        let output = agent.command(&arguments(&format!(
+            "run --manifests {manifests} --state-dir {state} --runtime-dir {runtime}"
+        )));
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{text}");
         assert!(
@@ -285,17 +272,4 @@ async fn a_second_agent_is_refused_and_told_why() {
     }
     load.pass(50).await;
     load.stop().await.assert_clean();
-}
-
-async fn live(agent: &AgentUnderTest) {
-    agent
-        .wait_status("an Envoy is live, and all is served", |status| {
-            status["gateways"][0]["envoy"]["state"] == "Live"
-                && status["gateways"][0]["state"] == "Serving"
-        })
-        .await;
-}
-
-fn pids(agent: &AgentUnderTest) -> Vec<i32> {
-    agent.envoys().iter().map(|envoy| envoy.pid).collect()
 }

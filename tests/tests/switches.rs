@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
+use sesame_tests::backends::start_served;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     edge, endpoint_slices, http_listener, http_route, path, rule_to, served, service, yaml,
 };
 use sesame_tests::seeded::count;
+use sesame_tests::wait::holds;
 
 fn gateway() -> String {
     yaml(&edge(&[http_listener("http", 80, "")]))
@@ -24,23 +26,14 @@ fn route_to(service: &str) -> String {
 
 async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
     let request = agent.get(80, host, "/");
-    agent
-        .wait_served(&request, |reply| {
-            reply.status == 200 && reply.backend().as_deref() == Some(backend)
-        })
-        .await;
+    agent.wait_backend(&request, backend).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_route_switches_its_backend_many_times_without_a_failed_request() {
     let switches = count("SESAME_SWITCHES", 100, 1000);
     let mut objects = Vec::new();
-    let mut backends = Vec::new();
-    for name in ["a", "b"] {
-        let backend = Backend::start(name).await;
-        objects.extend(served(name, &[backend.address()]));
-        backends.push(backend);
-    }
+    let _backends = start_served(&["a", "b"], &mut objects).await;
     let agent = Setup::with_ports(&[80]).start(&[
         ("gateway.yaml", &gateway()),
         ("backends.yaml", &yaml(&objects)),
@@ -91,9 +84,7 @@ async fn a_route_switches_to_services_that_come_and_go_without_a_failed_request(
         objects.push(http_route("switched", &["switch.test"], &[rule]));
         agent.write("all.yaml", &yaml(&objects));
         let request = agent.get(80, "switch.test", &format!("/{change}"));
-        agent
-            .wait_served(&request, |reply| reply.status == 200)
-            .await;
+        agent.wait_ok(&request).await;
     }
     load.stop().await.assert_clean();
 }
@@ -147,9 +138,7 @@ async fn clusters_and_listeners_come_and_go_without_a_failed_request() {
             .await;
         let second = agent.get(81, "kept.test", "/");
         if round % 2 == 0 {
-            agent
-                .wait_served(&second, |reply| reply.status == 200)
-                .await;
+            agent.wait_ok(&second).await;
         }
     }
     let report = load.stop().await;
@@ -220,11 +209,7 @@ async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
             } else {
                 0
             };
-            if in_a_row >= 20 {
-                Ok(())
-            } else {
-                Err(format!("{in_a_row} in a row"))
-            }
+            holds(in_a_row >= 20, || format!("{in_a_row} in a row"))
         },
     )
     .await;

@@ -3,12 +3,6 @@
 //! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod download`); nothing of
 //! them is copied into this tree.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test says what it expects and fails loudly"
-)]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

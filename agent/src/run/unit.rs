@@ -29,7 +29,7 @@ const LONGEST_WORK: Duration = Duration::from_secs(900);
 /// Number of characters of a status, which is one line on a screen.
 const STATUS_CHARS: usize = 200;
 
-/// What the service manager has been told.
+/// State that the service manager was told.
 pub(super) struct Unit {
     started: Instant,
     ready: bool,

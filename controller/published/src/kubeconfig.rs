@@ -23,7 +23,7 @@ pub enum FileError {
 
 /// Content of a kubeconfig.
 #[derive(Debug)]
-pub struct Read {
+pub struct KubeconfigContent {
     /// Configuration of its current context.
     pub config: Config,
     /// Warnings for whoever keeps the file.
@@ -31,12 +31,12 @@ pub struct Read {
 }
 
 /// Reads the file as it is now, in its current context: tokens and authorities in it change.
-pub async fn read(path: &Path) -> Result<Read, FileError> {
+pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     open::open(path, Rule::Named)?;
     let file = Kubeconfig::read_from(path)?;
     let warnings = judge(path, &file)?;
     let options = KubeConfigOptions::default();
-    Ok(Read {
+    Ok(KubeconfigContent {
         config: Config::from_custom_kubeconfig(file, &options).await?,
         warnings,
     })

@@ -137,6 +137,7 @@ impl RunArgs {
 }
 
 impl Given {
+    // Long: one setting after the other.
     fn over(self, file: Self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             controller_name,

@@ -8,7 +8,7 @@ use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::{RefreshedShards, Splitter};
 
 use super::cluster_state::ClusterState;
-use crate::publish::{Bundle, Desired, DesiredPublications};
+use crate::publish::{Bundle, DesiredPublication, DesiredPublications};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_gateway_api::status::Statuses;
@@ -48,10 +48,12 @@ impl Bundles {
             .gateways
             .keys()
             .filter(|name| !unserved.contains(*name))
-            .map(|name| (name.clone(), Desired::Retain))
+            .map(|name| (name.clone(), DesiredPublication::Retain))
             .collect();
         for key in state.broken(Kind::Gateway) {
-            desired.entry(key.name.clone()).or_insert(Desired::Retain);
+            desired
+                .entry(key.name.clone())
+                .or_insert(DesiredPublication::Retain);
         }
         let mut unpublishable = BTreeMap::new();
         let mut splitters = BTreeMap::new();
@@ -61,7 +63,7 @@ impl Bundles {
             let mut splitter = self.splitters.remove(&name).unwrap_or_default();
             match Bundle::new(resolved, &fleet, &mut splitter) {
                 Ok(bundle) => {
-                    desired.insert(name.clone(), Desired::Publish(Arc::new(bundle)));
+                    desired.insert(name.clone(), DesiredPublication::Publish(Arc::new(bundle)));
                 }
                 Err(why) => {
                     tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; what was published stays");
@@ -85,7 +87,7 @@ impl Bundles {
     ) -> Option<DesiredPublications> {
         for (name, delta) in changed {
             let splitter = self.splitters.get_mut(name)?;
-            let Some(Desired::Publish(bundle)) = self.desired.get_mut(name) else {
+            let Some(DesiredPublication::Publish(bundle)) = self.desired.get_mut(name) else {
                 return None;
             };
             *bundle = Arc::new(bundle.with_changed_hosts(delta, splitter)?);
@@ -101,7 +103,7 @@ impl Bundles {
         }
         let mut changed = false;
         for (name, splitter) in &mut self.splitters {
-            let Some(Desired::Publish(bundle)) = self.desired.get_mut(name) else {
+            let Some(DesiredPublication::Publish(bundle)) = self.desired.get_mut(name) else {
                 continue;
             };
             match splitter.refresh(sets) {

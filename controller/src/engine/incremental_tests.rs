@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::bundles::Bundles;
 use super::cluster_state::tests::observed;
 use super::cluster_state::{ClusterState, Effect};
-use crate::publish::{Bundle, Desired};
+use crate::publish::{Bundle, DesiredPublication};
 use crate::serve::Metrics;
 use crate::watch::{Input, WatchEvent, WatchedObject};
 use any_routes::{OBJECTS, any_place, any_rules, version};
@@ -46,10 +46,10 @@ fn whole(state: &ClusterState, bundles: &mut Bundles) -> (Vec<Bundle>, Statuses)
     (published(desired.values()), statuses)
 }
 
-fn published<'o>(desired: impl Iterator<Item = &'o Desired>) -> Vec<Bundle> {
-    let bundle = |desired: &Desired| match desired {
-        Desired::Publish(bundle) => Bundle::clone(bundle),
-        Desired::Retain => panic!("both Gateways are published"),
+fn published<'o>(desired: impl Iterator<Item = &'o DesiredPublication>) -> Vec<Bundle> {
+    let bundle = |desired: &DesiredPublication| match desired {
+        DesiredPublication::Publish(bundle) => Bundle::clone(bundle),
+        DesiredPublication::Retain => panic!("both Gateways are published"),
     };
     desired.map(bundle).collect()
 }

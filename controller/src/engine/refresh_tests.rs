@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::bundles::{Bundles, Refresh};
 use super::cluster_state::ClusterState;
 use super::cluster_state::tests::observed;
-use crate::publish::{Bundle, Desired, DesiredPublications};
+use crate::publish::{Bundle, DesiredPublication, DesiredPublications};
 use crate::serve::Metrics;
 use crate::watch::{Input, WatchEvent, WatchedObject};
 use any_slices::{ADDRESSES, KINDS, OBJECTS, any_slice};
@@ -43,9 +43,9 @@ fn whole(state: &ClusterState, bundles: &mut Bundles) -> DesiredPublications {
 }
 
 fn published(desired: &DesiredPublications) -> Vec<Arc<Bundle>> {
-    let bundle = |desired: &Desired| match desired {
-        Desired::Publish(bundle) => Arc::clone(bundle),
-        Desired::Retain => panic!("both Gateways are published"),
+    let bundle = |desired: &DesiredPublication| match desired {
+        DesiredPublication::Publish(bundle) => Arc::clone(bundle),
+        DesiredPublication::Retain => panic!("both Gateways are published"),
     };
     desired.values().map(bundle).collect()
 }

@@ -1,37 +1,33 @@
 //! Holds, takes and gives up the Lease.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::decide::{LeaseStep, Record, decide};
-use crate::serve::Metrics;
+use crate::connection::answer;
+use crate::replica::{Replica, replace};
 
 /// Name of the Lease.
 const NAME: &str = "sesame-controller";
 
 /// One replica's part in the election.
 pub(crate) struct Elector {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
-    /// Name of this replica, unique among all.
-    pub(crate) identity: String,
+    pub(crate) replica: Replica,
     /// Time that a holder may be silent before another takes over.
     pub(crate) duration: Duration,
     pub(crate) leading: watch::Sender<bool>,
-    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Elector {
     /// Takes part in the election until `stop`, and then gives the Lease up.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
-        let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let api: Api<Lease> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
         // A third of the duration is left for writes under way to end before another leader begins.
         let deadline = self.duration * 2 / 3;
         let pause = self.duration / 8;
@@ -45,8 +41,8 @@ impl Elector {
                 result = tokio::time::timeout(limit, self.step(&api, &mut seen)) => result,
                 () = &mut stop => break,
             };
-            self.metrics
-                .api_server_answers(matches!(&result, Ok(Ok(_))));
+            let answers = matches!(&result, Ok(Ok(_)));
+            self.replica.metrics.api_server_answers(answers);
             match result {
                 Ok(Ok(true)) => {
                     held_until = Some(asked + deadline);
@@ -79,18 +75,13 @@ impl Elector {
     }
 
     fn lead(&self, now: bool) {
-        let changed = self.leading.send_if_modified(|leading| {
-            let changed = *leading != now;
-            *leading = now;
-            changed
-        });
-        self.metrics.leads(now);
-        if changed {
-            if now {
-                tracing::info!(identity = self.identity, "this replica leads");
-            } else {
-                tracing::info!(identity = self.identity, "this replica no longer leads");
-            }
+        let changed = replace(&self.leading, now);
+        self.replica.metrics.leads(now);
+        let identity = &self.replica.identity;
+        match (changed, now) {
+            (true, true) => tracing::info!(identity, "this replica leads"),
+            (true, false) => tracing::info!(identity, "this replica no longer leads"),
+            (false, _) => {}
         }
     }
 
@@ -109,7 +100,7 @@ impl Elector {
             (None, _) => *seen = None,
         }
         let since = seen.as_ref().map_or(now, |(_, since)| *since);
-        let step = decide(record.as_ref(), &self.identity, since, now);
+        let step = decide(record.as_ref(), &self.replica.identity, since, now);
         let written = match (step, lease) {
             (LeaseStep::Wait, _) => return Ok(false),
             (LeaseStep::Create, _) | (_, None) => {
@@ -146,7 +137,7 @@ impl Elector {
         Lease {
             metadata,
             spec: Some(LeaseSpec {
-                holder_identity: Some(self.identity.clone()),
+                holder_identity: Some(self.replica.identity.clone()),
                 lease_duration_seconds: i32::try_from(self.duration.as_secs()).ok(),
                 renew_time: Some(now),
                 ..spec
@@ -154,26 +145,21 @@ impl Elector {
         }
     }
 
-    /// Frees the Lease if it is ours.
-    async fn free(&self, api: &Api<Lease>) -> kube::Result<()> {
-        let Some(mut lease) = api.get_opt(NAME).await? else {
-            return Ok(());
-        };
-        let ours = record(&lease).holder == self.identity;
-        if let Some(spec) = lease.spec.as_mut().filter(|_| ours) {
-            spec.holder_identity = Some(String::new());
-            api.replace(NAME, &PostParams::default(), &lease).await?;
-        }
-        Ok(())
-    }
-
-    /// Frees the Lease, so that the next leader need not wait.
+    /// Frees the Lease if it is ours, so that the next leader need not wait.
     async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
-        let give_up = self.free(api);
-        match tokio::time::timeout(limit, give_up).await {
-            Ok(Ok(())) => tracing::info!("the Lease is given up"),
-            Ok(Err(error)) => tracing::warn!(%error, "the Lease cannot be given up; it runs out"),
-            Err(_) => tracing::warn!("the Lease cannot be given up in time; it runs out"),
+        let give_up = async {
+            if let Some(mut lease) = api.get_opt(NAME).await?
+                && record(&lease).holder == self.replica.identity
+                && let Some(spec) = &mut lease.spec
+            {
+                spec.holder_identity = Some(String::new());
+                api.replace(NAME, &PostParams::default(), &lease).await?;
+            }
+            Ok(())
+        };
+        match answer(limit, give_up).await {
+            Ok(()) => tracing::info!("the Lease is given up"),
+            Err(error) => tracing::warn!(%error, "the Lease cannot be given up; it runs out"),
         }
     }
 }

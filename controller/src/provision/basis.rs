@@ -29,20 +29,21 @@ pub(super) struct Basis {
 impl Basis {
     /// Reads a Gateway; none if it is being deleted, or is no Gateway at all.
     pub(super) fn of(received: &Received) -> Option<Self> {
-        let value = received.value();
-        let text = |pointer: &str| Some(value.pointer(pointer)?.as_str()?.to_owned());
-        if value.pointer("/metadata/deletionTimestamp").is_some() {
+        if received.is_deleted() {
             return None;
         }
+        let value = received.value();
         let listeners = value.pointer("/spec/listeners").and_then(Value::as_array);
         let addresses = value.pointer("/status/addresses").and_then(Value::as_array);
         Some(Self {
             gateway: received.name(),
-            uid: text("/metadata/uid")?,
-            created: text("/metadata/creationTimestamp").unwrap_or_default(),
-            class: text("/spec/gatewayClassName")?,
-            labels: map(value, "/spec/infrastructure/labels"),
-            annotations: map(value, "/spec/infrastructure/annotations"),
+            uid: received.text("/metadata/uid")?,
+            created: received
+                .text("/metadata/creationTimestamp")
+                .unwrap_or_default(),
+            class: received.text("/spec/gatewayClassName")?,
+            labels: received.texts("/spec/infrastructure/labels"),
+            annotations: received.texts("/spec/infrastructure/annotations"),
             ports: listeners.into_iter().flatten().filter_map(port).collect(),
             addresses: addresses
                 .into_iter()
@@ -52,15 +53,6 @@ impl Basis {
                 .collect(),
         })
     }
-}
-
-/// Returns the strings of an object by name.
-pub(super) fn map(value: &Value, pointer: &str) -> BTreeMap<String, String> {
-    let object = value.pointer(pointer).and_then(Value::as_object);
-    let entries = object.into_iter().flatten();
-    entries
-        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
-        .collect()
 }
 
 fn port(listener: &Value) -> Option<(&'static str, u16)> {

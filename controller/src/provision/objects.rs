@@ -68,13 +68,8 @@ pub(super) fn objects(basis: &Basis) -> Vec<ServiceObject> {
         });
         let labels = [(SERVICE_LABEL, name.as_str()), (MANAGED_LABEL, MANAGER)];
         let slice_name = format!("{name}-{suffix}");
-        all.push(object(
-            basis,
-            Kind::EndpointSlice,
-            &slice_name,
-            &labels,
-            slice,
-        ));
+        let slice = object(basis, Kind::EndpointSlice, &slice_name, &labels, slice);
+        all.push(slice);
     }
     all
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::Basis;
 use super::objects::{DIGEST_ANNOTATION, Key, ServiceObject, objects, owner, service_name};
 use crate::statuses::GatewayProblems;
+use crate::watch::holds;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
@@ -77,7 +78,7 @@ pub(super) fn plan<'a>(
 ) -> (Vec<ServiceWrite>, GatewayProblems) {
     let Inventory {
         gateways,
-        gone,
+        gone: _,
         objects: existing,
     } = inventory;
     let mut writes = Vec::new();
@@ -119,22 +120,27 @@ pub(super) fn plan<'a>(
             }
         }
     }
-    let uids: BTreeSet<&str> = gateways
-        .values()
-        .map(|basis| basis.uid.as_str())
-        .chain(gone.iter().map(String::as_str))
-        .collect();
-    for (key, found) in existing {
+    writes.extend(leftovers(inventory, &wanted, &unknown));
+    (writes, without_service)
+}
+
+/// Deletes the objects of ours that nobody wants; those of `unknown` Gateways, which are named as in labels, stay.
+fn leftovers(
+    inventory: &Inventory,
+    wanted: &BTreeSet<Key>,
+    unknown: &BTreeSet<String>,
+) -> impl Iterator<Item = ServiceWrite> {
+    let known = inventory.gateways.values().map(|basis| &basis.uid);
+    let uids: BTreeSet<&str> = known.chain(&inventory.gone).map(String::as_str).collect();
+    let left = inventory.objects.iter().filter(move |(key, found)| {
         let of = found.value["metadata"]["labels"][GATEWAY_LABEL].as_str();
         let ours = owner(&found.value).is_some_and(|uid| uids.contains(uid));
-        if ours && !wanted.contains(key) && of.is_none_or(|of| !unknown.contains(of)) {
-            writes.push(ServiceWrite::Delete {
-                key: key.clone(),
-                version: found.version.clone(),
-            });
-        }
-    }
-    (writes, without_service)
+        ours && !wanted.contains(key) && of.is_none_or(|of| !unknown.contains(of))
+    });
+    left.map(|(key, found)| ServiceWrite::Delete {
+        key: key.clone(),
+        version: found.version.clone(),
+    })
 }
 
 /// Returns the Gateway that gets the name: the one that has it, or else the oldest.
@@ -167,20 +173,4 @@ fn is_there(wanted: &Value, found: &Value) -> bool {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }
     digest(&wanted) == digest(found) && holds(found, &wanted)
-}
-
-/// Returns true if every field of `part` has its value in `whole`.
-fn holds(whole: &Value, part: &Value) -> bool {
-    match (whole, part) {
-        (Value::Object(whole), Value::Object(part)) => part.iter().all(|(name, part)| {
-            // The API leaves out empty fields, or writes null.
-            let nothing = matches!(part, Value::Array(all) if all.is_empty());
-            let whole = whole.get(name).filter(|whole| !whole.is_null());
-            whole.map_or(nothing, |whole| holds(whole, part))
-        }),
-        (Value::Array(whole), Value::Array(part)) => {
-            whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| holds(w, p))
-        }
-        _ => whole == part,
-    }
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use futures::future::OptionFuture;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::request::Request;
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Resource as _};
 use serde_json::json;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
@@ -18,11 +17,12 @@ use tokio::time::{Instant, sleep_until};
 use super::Basis;
 use super::objects::{Key, owner};
 use super::plan::{ExistingObject, Inventory, ServiceWrite, plan, taken};
+use crate::connection::answer;
 use crate::publish::DesiredPublications;
+use crate::replica::{Replica, replace};
 use crate::retry::{NextAttempt, Pauses};
-use crate::serve::Metrics;
 use crate::statuses::GatewayProblems;
-use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
+use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
@@ -40,11 +40,9 @@ const KINDS: [Kind; 3] = [Kind::Gateway, Kind::Service, Kind::EndpointSlice];
 
 /// Everything the provisioner's task owns.
 pub(crate) struct Provisioner {
-    pub(crate) client: Client,
+    pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
-    pub(crate) leading: watch::Receiver<bool>,
     pub(crate) without_service: watch::Sender<GatewayProblems>,
-    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Objects that the watches have seen.
@@ -62,10 +60,17 @@ struct FailedWrite {
 }
 
 /// Reason why a write did nothing.
-enum WriteFailure {
-    /// The name is taken by somebody else's object.
-    Taken,
-    Other(String),
+struct WriteFailure {
+    /// True if the name is taken by somebody else's object.
+    taken: bool,
+    why: String,
+}
+
+impl From<kube::Error> for WriteFailure {
+    fn from(error: kube::Error) -> Self {
+        let why = error.to_string();
+        Self { taken: false, why }
+    }
 }
 
 impl Provisioner {
@@ -80,7 +85,7 @@ impl Provisioner {
         let mut cache = Cache::default();
         let mut failed: BTreeMap<Key, FailedWrite> = BTreeMap::new();
         loop {
-            let leads = *self.leading.borrow();
+            let leads = *self.replica.leading.borrow();
             let next_try = failed.values().map(|failed| failed.retry.at).min();
             tokio::select! {
                 event = seen.recv() => match event {
@@ -88,7 +93,7 @@ impl Provisioner {
                     None => return,
                 },
                 changed = self.desired.changed() => if changed.is_err() { return },
-                changed = self.leading.changed() => if changed.is_err() { return },
+                changed = self.replica.leading.changed() => if changed.is_err() { return },
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => {}
             }
             while let Ok((kind, event)) = seen.try_recv() {
@@ -97,46 +102,45 @@ impl Provisioner {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
-            if cache.listed.len() < KINDS.len() || !*self.leading.borrow_and_update() {
+            if cache.listed.len() < KINDS.len() || !*self.replica.leading.borrow_and_update() {
                 continue;
             }
-            let (writes, mut without_service) = plan(&cache.inventory, desired.keys());
-            let planned: BTreeSet<&Key> = writes.iter().map(ServiceWrite::key).collect();
-            failed.retain(|key, _| planned.contains(key));
-            let now = Instant::now();
-            for write in writes {
-                let key = write.key().clone();
-                let gateway = write.gateway().cloned();
-                let waits = failed.get(&key).is_some_and(|failed| failed.retry.at > now);
-                if waits || !*self.leading.borrow() {
-                    continue;
-                }
-                let failure = match self.write(write, &mut cache).await {
-                    Ok(()) => {
-                        failed.remove(&key);
-                        continue;
-                    }
-                    Err(failure) => failure,
-                };
-                let why = match &failure {
-                    WriteFailure::Taken => taken(&key, None),
-                    WriteFailure::Other(why) => why.clone(),
-                };
-                let (kind, name) = &key;
-                tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
-                let before = failed.get(&key).map(|failed| &failed.retry);
-                let retry = NextAttempt::after(before, &PAUSES, Instant::now());
-                let taken = matches!(failure, WriteFailure::Taken);
-                let taken = gateway.filter(|_| taken).map(|gateway| (gateway, why));
-                failed.insert(key, FailedWrite { retry, taken });
-            }
-            without_service.extend(failed.values().filter_map(|failed| failed.taken.clone()));
-            self.without_service.send_if_modified(|told| {
-                let other = *told != without_service;
-                *told = without_service;
-                other
-            });
+            let without_service = self.carry_out(desired.keys(), &mut cache, &mut failed);
+            replace(&self.without_service, without_service.await);
         }
+    }
+
+    /// Plans, and carries out the writes that are due; returns the Gateways that have no Service.
+    async fn carry_out<'a>(
+        &self,
+        ours: impl Iterator<Item = &'a NamespacedName>,
+        cache: &mut Cache,
+        failed: &mut BTreeMap<Key, FailedWrite>,
+    ) -> GatewayProblems {
+        let (writes, mut without_service) = plan(&cache.inventory, ours);
+        let planned: BTreeSet<&Key> = writes.iter().map(ServiceWrite::key).collect();
+        failed.retain(|key, _| planned.contains(key));
+        let now = Instant::now();
+        for write in writes {
+            let key = write.key().clone();
+            let gateway = write.gateway().cloned();
+            let waits = failed.get(&key).is_some_and(|failed| failed.retry.at > now);
+            if waits || !*self.replica.leading.borrow() {
+                continue;
+            }
+            let Err(WriteFailure { taken, why }) = self.write(write, cache).await else {
+                failed.remove(&key);
+                continue;
+            };
+            let (kind, name) = &key;
+            tracing::warn!(kind = kind.as_str(), %name, "cannot be written and is tried again: {why}");
+            let before = failed.get(&key).map(|failed| &failed.retry);
+            let retry = NextAttempt::after(before, &PAUSES, Instant::now());
+            let taken = gateway.filter(|_| taken).map(|gateway| (gateway, why));
+            failed.insert(key, FailedWrite { retry, taken });
+        }
+        without_service.extend(failed.values().filter_map(|failed| failed.taken.clone()));
+        without_service
     }
 
     fn watch(
@@ -144,58 +148,45 @@ impl Provisioner {
         kind: Kind,
         events: UnboundedSender<(Kind, WatchEvent<Received>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Received> =
-            Api::all_with(self.client.clone(), &api_resource(kind, api_version(kind)));
+        let resource = api_resource(kind, api_version(kind));
+        let api: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
         let config = match kind {
             Kind::Gateway => watch_config(),
             _ => watch_config().labels(GATEWAY_LABEL),
         };
-        let metrics = Arc::clone(&self.metrics);
-        async move {
-            let take = |event| events.send((kind, event)).is_ok();
-            let kind = kind.as_str();
-            let fail = |error: &watcher::Error| {
-                metrics.watch_failed(kind);
-                tracing::warn!(kind, %error, "a watch of Gateways and their Services failed; it is started again");
-            };
-            while follow(
-                watcher(api.clone(), config.clone()),
-                std::convert::identity,
-                take,
-                fail,
-            )
-            .await
-            {
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
+        let watch = ObjectWatch::new(&self.replica, kind.as_str(), api, config);
+        let keep = std::convert::identity;
+        watch.run(PAUSE, keep, move |event: Result<_, _>| {
+            event.map_or(true, |event| events.send((kind, event)).is_ok())
+        })
     }
 
     /// Carries out a write, and notes the object as it is stored then.
     async fn write(&self, write: ServiceWrite, cache: &mut Cache) -> Result<(), WriteFailure> {
         let key = write.key().clone();
         let created = matches!(write, ServiceWrite::Create(_));
-        let no_answer = || WriteFailure::Other(format!("no answer in {TIMEOUT:?}"));
-        let answer = tokio::time::timeout(TIMEOUT, self.send(write)).await;
-        match answer.map_err(|_| no_answer())? {
+        match answer(TIMEOUT, self.send(write)).await {
             Ok(Some(stored)) => cache.put(key.0, &stored),
             Ok(None) => {
                 cache.inventory.objects.remove(&key);
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
-                let there = tokio::time::timeout(TIMEOUT, self.read(&key)).await;
-                let there = there.map_err(|_| no_answer())?;
-                let there = there.map_err(|error| WriteFailure::Other(error.to_string()))?;
+                let there = answer(TIMEOUT, self.read(&key)).await?;
                 // An object of ours that lost its label is mended by the next plan.
                 let gateways = cache.inventory.gateways.values();
                 let ours = there.filter(|there| {
                     let mut uids = gateways.map(|basis| basis.uid.as_str());
                     owner(there.value()).is_some_and(|uid| uids.any(|known| known == uid))
                 });
-                cache.put(key.0, &ours.ok_or(WriteFailure::Taken)?);
-                return Err(WriteFailure::Other("it had lost its label".to_owned()));
+                let Some(ours) = ours else {
+                    let why = taken(&key, None);
+                    return Err(WriteFailure { taken: true, why });
+                };
+                cache.put(key.0, &ours);
+                let why = "it had lost its label".to_owned();
+                return Err(WriteFailure { taken: false, why });
             }
-            Err(error) => return Err(WriteFailure::Other(error.to_string())),
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }
@@ -203,7 +194,7 @@ impl Provisioner {
     async fn read(&self, (kind, name): &Key) -> kube::Result<Option<Received>> {
         let resource = api_resource(*kind, api_version(*kind));
         let api: Api<Received> =
-            Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
+            Api::namespaced_with(self.replica.client.clone(), &name.namespace, &resource);
         api.get_opt(&name.name).await
     }
 
@@ -235,10 +226,10 @@ impl Provisioner {
             }
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
-        self.metrics.published(kind.as_str(), verb);
+        self.replica.metrics.published(kind.as_str(), verb);
         tracing::debug!(kind = kind.as_str(), namespace, name, verb, "written");
         let deleted = matches!(write, ServiceWrite::Delete { .. });
-        match self.client.request::<Received>(request).await {
+        match self.replica.client.request::<Received>(request).await {
             Ok(stored) => Ok((!deleted).then_some(stored)),
             Err(kube::Error::Api(status)) if deleted && status.code == 404 => Ok(None),
             Err(error) => Err(error),

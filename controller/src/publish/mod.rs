@@ -22,6 +22,6 @@ mod signing;
 mod write;
 
 pub(crate) use self::bundle::Bundle;
-pub(crate) use self::desired::{Desired, DesiredPublications, revisions};
-pub(crate) use self::publisher::Publisher;
+pub(crate) use self::desired::{DesiredPublication, DesiredPublications, revisions};
+pub(crate) use self::publisher::SnapshotPublisher;
 pub(crate) use self::signing::Signing;

@@ -51,11 +51,7 @@ impl DesiredObject {
         bytes: Bytes,
         summary: BTreeMap<String, String>,
     ) -> Self {
-        let entry = match part {
-            Part::Manifest => MANIFEST_ENTRY,
-            Part::Config | Part::Endpoints => SHARD_ENTRY,
-            Part::Keys => KEYS_ENTRY,
-        };
+        let entry = entry(part);
         let digest = digest(
             &labels(owner, part),
             &owner.gateway.to_string(),
@@ -121,6 +117,15 @@ pub(crate) fn kind(part: Part) -> &'static str {
     match part {
         Part::Keys => "Secret",
         Part::Manifest | Part::Config | Part::Endpoints => "ConfigMap",
+    }
+}
+
+/// Returns the name of the entry that holds a part.
+pub(super) fn entry(part: Part) -> &'static str {
+    match part {
+        Part::Manifest => MANIFEST_ENTRY,
+        Part::Config | Part::Endpoints => SHARD_ENTRY,
+        Part::Keys => KEYS_ENTRY,
     }
 }
 

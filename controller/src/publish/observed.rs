@@ -12,8 +12,8 @@ use super::objects::{self, BundleOwner, DesiredObject};
 use super::signing::{Seal, Sealed, Signing};
 use crate::watch::Received;
 use sesame_published::names::{
-    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY,
-    PART_LABEL, PUBLISHER, Part, SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,
+    FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEY_SECRETS_ENTRY, PART_LABEL, PUBLISHER, Part,
+    SIGNATURE_ENTRY, gateway_id,
 };
 
 /// One published object.
@@ -116,20 +116,30 @@ impl PublishedObject {
         version: u64,
         seal: Seal,
     ) -> Self {
-        Self {
-            seal,
+        let bare = Self {
             part: object.part,
             gateway: gateway_id(&owner.gateway),
             digest: object.digest,
+            seal,
             version,
-            bytes: match object.part {
-                Part::Endpoints => object.bytes.clone(),
-                Part::Manifest | Part::Config | Part::Keys => Bytes::new(),
+            bytes: Bytes::new(),
+            shards: Vec::new(),
+        };
+        bare.with_content(&object.bytes)
+    }
+
+    /// Keeps of the content of an object whatever a plan looks at.
+    fn with_content(self, content: &Bytes) -> Self {
+        match self.part {
+            Part::Endpoints => Self {
+                bytes: content.clone(),
+                ..self
             },
-            shards: match object.part {
-                Part::Manifest => shards(&object.bytes),
-                Part::Config | Part::Endpoints | Part::Keys => Vec::new(),
+            Part::Manifest => Self {
+                shards: shards(content),
+                ..self
             },
+            Part::Config | Part::Keys => self,
         }
     }
 
@@ -142,24 +152,16 @@ impl PublishedObject {
         if !is_ours(received) {
             return None;
         }
-        let value = received.value();
-        let map = |pointer: &str| -> BTreeMap<String, String> {
-            let object = value.pointer(pointer).and_then(Value::as_object);
-            object
-                .into_iter()
-                .flatten()
-                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
-                .collect()
-        };
-        let labels = map("/metadata/labels");
+        let labels = received.texts("/metadata/labels");
         let part = Part::parse(labels.get(PART_LABEL)?)?;
         if objects::kind(part) != kind {
             return None;
         }
-        let annotations = map("/metadata/annotations");
         let (encoded, text) = match part {
-            Part::Keys => (map("/data"), BTreeMap::new()),
-            Part::Manifest | Part::Config | Part::Endpoints => (map("/binaryData"), map("/data")),
+            Part::Keys => (received.texts("/data"), BTreeMap::new()),
+            Part::Manifest | Part::Config | Part::Endpoints => {
+                (received.texts("/binaryData"), received.texts("/data"))
+            }
         };
         let mut binary: BTreeMap<String, Vec<u8>> = encoded
             .into_iter()
@@ -170,47 +172,34 @@ impl PublishedObject {
             Part::Manifest | Part::Endpoints if signing.is_on() => binary.remove(SIGNATURE_ENTRY),
             _ => None,
         };
-        let bytes = |name: &str| binary.get(name).cloned().unwrap_or_default();
-        let gateway = annotations.get(GATEWAY_ANNOTATION);
-        let views = binary
-            .iter()
-            .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
-            .collect();
-        let label = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
-        let entry = match part {
-            Part::Manifest => MANIFEST_ENTRY,
-            Part::Config | Part::Endpoints => SHARD_ENTRY,
-            Part::Keys => KEYS_ENTRY,
+        let annotations = received.texts("/metadata/annotations");
+        let text_of = |map: &BTreeMap<String, String>, name: &str, default: &str| {
+            map.get(name).map_or(default, String::as_str).to_owned()
         };
+        let gateway = text_of(&annotations, GATEWAY_ANNOTATION, "");
+        let views = binary.iter();
+        let views = views.map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+        let digest = objects::digest(&labels, &gateway, &views.collect(), &text);
+        let content = Bytes::from(binary.remove(objects::entry(part)).unwrap_or_default());
         let seal = signing.seen(&Sealed {
             part,
             name: &received.name().name,
-            gateway: gateway.map(String::as_str).unwrap_or_default(),
-            fleet: label(FLEET_LABEL),
-            key_secrets: text.get(KEY_SECRETS_ENTRY).map_or("0", String::as_str),
-            content: binary.get(entry).map(Vec::as_slice).unwrap_or_default(),
+            gateway: &gateway,
+            fleet: &text_of(&labels, FLEET_LABEL, ""),
+            key_secrets: &text_of(&text, KEY_SECRETS_ENTRY, "0"),
+            content: &content,
             signature: signature.as_deref(),
         });
-        Some(Self {
+        let bare = Self {
             part,
+            gateway: text_of(&labels, GATEWAY_LABEL, ""),
+            digest,
             seal,
-            gateway: labels.get(GATEWAY_LABEL).cloned().unwrap_or_default(),
-            digest: objects::digest(
-                &labels,
-                gateway.map(String::as_str).unwrap_or_default(),
-                &views,
-                &text,
-            ),
             version: received.version().parse().unwrap_or(0),
-            shards: match part {
-                Part::Manifest => shards(&bytes(MANIFEST_ENTRY)),
-                Part::Config | Part::Endpoints | Part::Keys => Vec::new(),
-            },
-            bytes: match part {
-                Part::Endpoints => bytes(SHARD_ENTRY).into(),
-                Part::Manifest | Part::Config | Part::Keys => Bytes::new(),
-            },
-        })
+            bytes: Bytes::new(),
+            shards: Vec::new(),
+        };
+        Some(bare.with_content(&content))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::bundle::Bundle;
-use super::desired::{Desired, DesiredPublications};
+use super::desired::{DesiredPublication, DesiredPublications};
 use super::objects::{self, BundleOwner, DesiredObject};
 use super::observed::PublishedObjects;
 use super::signing::Seal;
@@ -42,8 +42,8 @@ pub(super) fn plan(
 ) -> Vec<GatewayPlan> {
     let ours: BTreeSet<String> = desired.keys().map(gateway_id).collect();
     let wanted = desired.iter().filter_map(|(name, desired)| match desired {
-        Desired::Publish(bundle) => Some(publish(published, name, bundle)),
-        Desired::Retain => None,
+        DesiredPublication::Publish(bundle) => Some(publish(published, name, bundle)),
+        DesiredPublication::Retain => None,
     });
     let withdrawn = published
         .gateways()
@@ -56,6 +56,7 @@ pub(super) fn plan(
         .collect()
 }
 
+// Long: the three steps share what is wanted and what is known, and are read one after the other.
 fn publish(
     published: &PublishedObjects,
     name: &NamespacedName,

@@ -11,7 +11,7 @@ use sesame_proto::schema::{
 use sesame_proto::shard::Splitter;
 
 use super::bundle::Bundle;
-use super::desired::{Desired, DesiredPublications};
+use super::desired::{DesiredPublication, DesiredPublications};
 use super::observed::{PublishedObject, PublishedObjects};
 use super::plan::{GatewayPlan, ObjectWrite, plan};
 use super::signing::Seal;
@@ -65,7 +65,7 @@ fn bundle(service: &str, address: &str, key: &str) -> Arc<Bundle> {
 }
 
 fn desired(bundle: &Arc<Bundle>) -> DesiredPublications {
-    BTreeMap::from([(name(), Desired::Publish(Arc::clone(bundle)))])
+    BTreeMap::from([(name(), DesiredPublication::Publish(Arc::clone(bundle)))])
 }
 
 /// Does one write to the state.
@@ -200,7 +200,7 @@ fn readers_of_either_manifest_find_their_endpoints_and_shards() {
 fn only_a_gateway_that_is_known_not_to_be_ours_is_withdrawn() {
     let mut published = PublishedObjects::default();
     carry_out(&mut published, &desired(&bundle("a", "10.0.0.1", "one")));
-    let kept = BTreeMap::from([(name(), Desired::Retain)]);
+    let kept = BTreeMap::from([(name(), DesiredPublication::Retain)]);
     assert_eq!(plan(&published, &kept), []);
     let withdrawn = told(&plan(&published, &BTreeMap::new()));
     assert_eq!(withdrawn[0], "0 delete manifest");

@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt as _;
 use futures::future::OptionFuture;
-use kube::runtime::watcher;
-use kube::{Api, Client};
+use kube::Api;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -21,9 +20,9 @@ use super::retries::{Retries, forget_settled, note_failure};
 use super::seen::{FoundObject, take};
 use super::signing::Signing;
 use super::write::{WriteRefusal, Written};
-use crate::serve::Metrics;
+use crate::replica::Replica;
 use crate::statuses::GatewayProblems;
-use crate::watch::{Received, WatchEvent, api_resource, follow, watch_config};
+use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::GATEWAY_LABEL;
@@ -37,17 +36,14 @@ const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
 /// Everything the publisher's task owns.
-pub(crate) struct Publisher {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
+pub(crate) struct SnapshotPublisher {
+    pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
-    pub(crate) leading: watch::Receiver<bool>,
     pub(crate) failures: watch::Sender<GatewayProblems>,
-    pub(crate) metrics: Arc<Metrics>,
     pub(crate) signing: Signing,
 }
 
-impl Publisher {
+impl SnapshotPublisher {
     /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
@@ -70,18 +66,14 @@ impl Publisher {
                     Some((kind, event)) => open |= take(&mut published, &mut listed, kind, event),
                     None => return,
                 },
-                changed = self.desired.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    open = true;
-                }
-                changed = self.leading.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    open = true;
-                }
+                changed = self.desired.changed() => match changed {
+                    Ok(()) => open = true,
+                    Err(_) => return,
+                },
+                changed = self.replica.leading.changed() => match changed {
+                    Ok(()) => open = true,
+                    Err(_) => return,
+                },
                 Some(()) = OptionFuture::from(next_try.map(sleep_until)) => open = true,
             }
             while let Ok((kind, event)) = seen.try_recv() {
@@ -93,7 +85,7 @@ impl Publisher {
             let Some(desired) = self.desired.borrow_and_update().clone() else {
                 continue;
             };
-            if listed.len() < 2 || !*self.leading.borrow_and_update() {
+            if listed.len() < 2 || !*self.replica.leading.borrow_and_update() {
                 continue;
             }
             open = false;
@@ -141,37 +133,20 @@ impl Publisher {
         kind: Kind,
         events: UnboundedSender<(&'static str, WatchEvent<FoundObject>)>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let api: Api<Received> = Api::namespaced_with(
-            self.client.clone(),
-            &self.namespace,
-            &api_resource(kind, "v1"),
-        );
+        let (replica, resource) = (&self.replica, api_resource(kind, "v1"));
+        let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);
         let config = watch_config().labels(GATEWAY_LABEL);
-        let metrics = Arc::clone(&self.metrics);
+        let watch = ObjectWatch::new(replica, kind.as_str(), api, config);
         let signing = self.signing.clone();
-        async move {
-            let kind = kind.as_str();
-            let keep = |received: Received| {
-                let version = received.version().parse().unwrap_or(0);
-                (
-                    received.name().name,
-                    version,
-                    PublishedObject::of_seen(kind, &received, &signing),
-                )
-            };
-            let take = |event| events.send((kind, event)).is_ok();
-            let fail = |error: &watcher::Error| {
-                metrics.watch_failed(kind);
-                tracing::warn!(kind, %error, "a watch of published objects failed; it is started again");
-            };
-            loop {
-                let watch = watcher(api.clone(), config.clone());
-                if !follow(watch, keep, take, fail).await {
-                    return;
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
+        let kind = kind.as_str();
+        let keep = move |received: Received| {
+            let version = received.version().parse().unwrap_or(0);
+            let entry = PublishedObject::of_seen(kind, &received, &signing);
+            (received.name().name, version, entry)
+        };
+        watch.run(PAUSE, keep, move |event: Result<_, _>| {
+            event.map_or(true, |event| events.send((kind, event)).is_ok())
+        })
     }
 
     /// Carries out the plan's steps, one after another, until one fails. Each step signs with a later stamp than the one
@@ -221,7 +196,7 @@ impl Publisher {
             ObjectWrite::Create(object) | ObjectWrite::Replace(object) => object.name.clone(),
             ObjectWrite::Delete { name, .. } => name.clone(),
         };
-        if !*self.leading.borrow() {
+        if !*self.replica.leading.borrow() {
             return Err(format!("{name}: another replica leads now"));
         }
         let write = self.send(owner, write, stamp);

@@ -2,25 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
-
 use super::observed::{PublishedObject, PublishedObjects};
 use crate::watch::WatchEvent;
 
 /// Name and version of an object, and its entry if it is one of ours.
 pub(super) type FoundObject = (String, u64, Option<PublishedObject>);
-
-/// The part of a written object that is read: everything else in it was written here.
-#[derive(Deserialize)]
-pub(super) struct WrittenVersion {
-    pub(super) metadata: WrittenMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct WrittenMetadata {
-    pub(super) resource_version: String,
-}
 
 /// Takes an event of a watch; returns true if it is news.
 pub(super) fn take(

@@ -1,18 +1,16 @@
 //! Carries out one write of the publisher: a ConfigMap or Secret is created, replaced or deleted. It must not touch what this
 //! controller has not written.
 
-use kube::Resource as _;
-use kube::api::{DeleteParams, GetParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use kube::core::request::Request;
-use serde::de::IgnoredAny;
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use kube::{Api, Resource as _};
 
 use super::objects::{self, BundleOwner, DesiredObject};
 use super::observed::{PublishedObject, PublishedObjects, is_ours};
 use super::plan::ObjectWrite;
-use super::publisher::Publisher;
-use super::seen::WrittenVersion;
-use crate::watch::{Received, api_resource};
-use sesame_gateway_api::world::Kind;
+use super::publisher::SnapshotPublisher;
+use crate::watch::Received;
 use sesame_published::names::{PUBLISHER, Part};
 
 /// Change that a write made.
@@ -55,16 +53,7 @@ enum Verb {
     Replace,
 }
 
-impl Verb {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Replace => "replace",
-        }
-    }
-}
-
-impl Publisher {
+impl SnapshotPublisher {
     /// Carries one write out.
     pub(super) async fn send(
         &self,
@@ -111,11 +100,7 @@ impl Publisher {
 
     /// Returns true if we wrote the object that is there.
     async fn wrote(&self, kind: &'static str, name: &str) -> kube::Result<bool> {
-        let request = Request::new(self.url(kind))
-            .get(name, &GetParams::default())
-            .map_err(kube::Error::BuildRequest)?;
-        let there = self.client.request::<Received>(request).await?;
-        Ok(is_ours(&there))
+        Ok(is_ours(&self.api(kind).get(name).await?))
     }
 
     async fn put(
@@ -126,32 +111,35 @@ impl Publisher {
     ) -> kube::Result<Written> {
         let kind = objects::kind(object.part);
         let signature = self.signing.sign(object, owner, stamp);
-        let json = object.json(owner, &self.namespace, signature.as_deref());
+        let json = object.json(owner, &self.replica.namespace, signature.as_deref());
         let body = serde_json::to_vec(&json).map_err(kube::Error::SerdeError)?;
-        let request = Request::new(self.url(kind));
+        let request = Request::new(<Received>::url_path(
+            &resource(kind),
+            Some(&self.replica.namespace),
+        ));
         let parameters = PostParams {
             field_manager: Some(PUBLISHER.to_owned()),
             ..PostParams::default()
         };
-        let request = match verb {
-            Verb::Create => request.create(&parameters, body),
-            Verb::Replace => request.replace(&object.name, &parameters, body),
+        let (verb, request) = match verb {
+            Verb::Create => ("create", request.create(&parameters, body)),
+            Verb::Replace => ("replace", request.replace(&object.name, &parameters, body)),
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
-        self.metrics.published(object.part.as_str(), verb.as_str());
-        let stored: WrittenVersion = self.client.request(request).await?;
-        let version = stored.metadata.resource_version.parse().unwrap_or(0);
+        let metrics = &self.replica.metrics;
+        metrics.published(object.part.as_str(), verb);
+        // Everything else in it was written here.
+        let stored: PartialObjectMeta = self.replica.client.request(request).await?;
+        let version = stored.metadata.resource_version.unwrap_or_default();
+        let version = version.parse().unwrap_or(0);
         let seal = self.signing.written(object.part, stamp);
         let entry = PublishedObject::of_written(object, owner, version, seal);
         Ok(Written::Put(object.name.clone(), Box::new(entry)))
     }
 
     async fn delete(&self, kind: &'static str, name: &str) -> kube::Result<Written> {
-        let request = Request::new(self.url(kind))
-            .delete(name, &DeleteParams::default())
-            .map_err(kube::Error::BuildRequest)?;
-        self.metrics.published(kind, "delete");
-        match self.client.request::<IgnoredAny>(request).await {
+        self.replica.metrics.published(kind, "delete");
+        match self.api(kind).delete(name, &DeleteParams::default()).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(error),
@@ -159,12 +147,13 @@ impl Publisher {
         Ok(Written::Deleted(kind, name.to_owned()))
     }
 
-    fn url(&self, kind: &str) -> String {
-        let kind = if kind == "Secret" {
-            Kind::Secret
-        } else {
-            Kind::ConfigMap
-        };
-        <Received>::url_path(&api_resource(kind, "v1"), Some(&self.namespace))
+    fn api(&self, kind: &str) -> Api<Received> {
+        let (client, namespace) = (self.replica.client.clone(), &self.replica.namespace);
+        Api::namespaced_with(client, namespace, &resource(kind))
     }
+}
+
+/// Returns the resource of `ConfigMap` or `Secret`.
+fn resource(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
 }

@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Api;
 use kube::api::DeleteParams;
 use kube::core::ApiResource;
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource as _};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
@@ -16,9 +15,10 @@ use super::fleet::{self, FOREIGN_ADDRESS, FleetSummary, Revisions};
 use super::liveness::{AgentLiveness, Moment};
 use super::nodes::{self, Nodes};
 use super::trim::TrimmedReport;
+use crate::replica::Replica;
 use crate::serve::Metrics;
 use crate::statuses::ResolvedStatuses;
-use crate::watch::{PAGE, Received, WatchEvent, follow, is_forbidden, watch_config};
+use crate::watch::{ObjectWatch, PAGE, Received, Unwatched, WatchEvent, watch_config};
 use sesame_gateway_api::api::{NamespacedName, Network};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 use sesame_published::GatewayAgent;
@@ -53,12 +53,8 @@ impl fmt::Display for ReportRefusal {
 
 /// Event of the watches of agents and Nodes.
 pub(super) enum FleetEvent {
-    Agents(Box<WatchEvent<NamedReport>>),
-    /// The kind is not installed, or may not be read.
-    NoAgents,
-    Nodes(WatchEvent<nodes::NamedNode>),
-    /// Nodes may not be read.
-    NoNodes,
+    Agents(Result<Box<WatchEvent<NamedReport>>, Unwatched>),
+    Nodes(Result<WatchEvent<nodes::NamedNode>, Unwatched>),
 }
 
 /// All agents, and the summary of each Gateway's.
@@ -86,20 +82,15 @@ pub(super) struct Agents {
 impl Agents {
     /// Starts the watches. Hosts of any name may serve at the `declared` addresses.
     pub(super) fn watch(
-        client: &Client,
-        namespace: &str,
+        replica: &Replica,
         declared: Vec<Network>,
-        metrics: &Arc<Metrics>,
     ) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let resource = ApiResource::erase::<GatewayAgent>(&());
-        let api: Api<Received<TrimmedReport>> =
-            Api::namespaced_with(client.clone(), namespace, &resource);
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch(api, sender.clone(), Arc::clone(metrics)));
-        tasks.spawn(nodes::watch(client.clone(), Arc::clone(metrics), sender));
+        tasks.spawn(watch(replica.clone(), sender.clone()));
+        tasks.spawn(nodes::watch(replica.clone(), sender));
         let agents = Self {
-            api: Api::namespaced(client.clone(), namespace),
+            api: Api::namespaced(replica.client.clone(), &replica.namespace),
             by_gateway: BTreeMap::new(),
             gateways: BTreeMap::new(),
             revisions: BTreeMap::new(),
@@ -110,7 +101,7 @@ impl Agents {
             of_host: BTreeMap::new(),
             listed: false,
             nodes: Nodes::new(declared),
-            metrics: Arc::clone(metrics),
+            metrics: Arc::clone(&replica.metrics),
             tasks,
         };
         (agents, receiver)
@@ -124,14 +115,18 @@ impl Agents {
     /// Takes an event of a watch; returns the objects whose reports have changed.
     pub(super) fn take(&mut self, event: FleetEvent, now: Moment) -> BTreeSet<ObjectKey> {
         let changed = match event {
-            FleetEvent::Agents(event) => return self.take_agents(*event, now),
-            FleetEvent::NoAgents => {
+            FleetEvent::Agents(Ok(event)) => return self.take_agents(*event, now),
+            // The kind is not installed, or may not be read.
+            FleetEvent::Agents(Err(_)) => {
                 self.listed = true;
                 false
             }
-            FleetEvent::Nodes(event) => self.nodes.take(event),
-            FleetEvent::NoNodes => {
-                self.nodes.none();
+            FleetEvent::Nodes(Ok(event)) => self.nodes.take(event),
+            FleetEvent::Nodes(Err(why)) => {
+                // An older ClusterRole does not allow it: no host is a Node then.
+                if why == Unwatched::Forbidden {
+                    self.nodes.none();
+                }
                 false
             }
         };
@@ -207,11 +202,8 @@ impl Agents {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |gateway: &NamespacedName| resolved.statuses.gateways.contains_key(gateway);
         let agents = self.by_gateway.values().flatten();
-        let stale = fleet::stale(agents, is_ours, |name| self.liveness.of(name, now));
-        let stale: BTreeSet<String> = stale
-            .into_iter()
-            .chain(self.refused.keys().cloned())
-            .collect();
+        let mut stale = fleet::stale(agents, is_ours, |name| self.liveness.of(name, now));
+        stale.extend(self.refused.keys().cloned());
         for name in stale.intersection(&self.stale) {
             let (api, name) = (self.api.clone(), name.clone());
             let why = self.refused.get(&name).map_or_else(
@@ -331,26 +323,17 @@ fn readable(found: &[NamedReport]) -> impl Iterator<Item = (&str, &GatewayAgent)
     agents.filter_map(|found| Some((found.0.as_str(), found.1.as_ref()?)))
 }
 
-async fn watch(
-    api: Api<Received<TrimmedReport>>,
-    events: UnboundedSender<FleetEvent>,
-    metrics: Arc<Metrics>,
-) {
-    let kind = GatewayAgent::kind(&());
+/// Watches the reports until the receiver is gone.
+async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
+    let resource = ApiResource::erase::<GatewayAgent>(&());
+    let api = Api::namespaced_with(replica.client.clone(), &replica.namespace, &resource);
+    let watch = ObjectWatch::new(
+        &replica,
+        "GatewayAgent",
+        api,
+        watch_config().page_size(PAGE),
+    );
     let keep = |found: Received<TrimmedReport>| (found.name().name, found.kept.0);
-    let fail = |error: &watcher::Error| {
-        metrics.watch_failed(&kind);
-        tracing::warn!(%error, "the watch of GatewayAgents failed; it is started again");
-        if is_forbidden(error) {
-            let _ = events.send(FleetEvent::NoAgents);
-        }
-    };
-    let take = |event| events.send(FleetEvent::Agents(Box::new(event))).is_ok();
-    loop {
-        let watch = watcher(api.clone(), watch_config().page_size(PAGE));
-        if !follow(watch, keep, take, fail).await || events.send(FleetEvent::NoAgents).is_err() {
-            return;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
+    let take = |event: Result<_, _>| events.send(FleetEvent::Agents(event.map(Box::new))).is_ok();
+    watch.run(LOOK_AGAIN, keep, take).await;
 }

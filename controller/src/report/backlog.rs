@@ -107,25 +107,20 @@ impl Backlog {
             self.open.extend(self.stored.keys().cloned());
             return;
         };
-        let of = |kind| {
-            move |name: &NamespacedName| ObjectKey {
-                kind,
-                name: name.clone(),
-            }
-        };
         let (before, after) = (&old.statuses, &new.statuses);
         let classes = differences(&before.gateway_classes, &after.gateway_classes);
-        self.open.extend(classes.map(of(Kind::GatewayClass)));
+        self.open.extend(classes.map(key_of(Kind::GatewayClass)));
         let gateways = differences(&before.gateways, &after.gateways);
-        self.open.extend(gateways.map(of(Kind::Gateway)));
+        self.open.extend(gateways.map(key_of(Kind::Gateway)));
         let sets = differences(&before.listener_sets, &after.listener_sets);
-        self.open.extend(sets.map(of(Kind::ListenerSet)));
+        self.open.extend(sets.map(key_of(Kind::ListenerSet)));
         self.open
             .extend(differences(&before.routes, &after.routes).cloned());
         let policies = differences(&before.backend_tls_policies, &after.backend_tls_policies);
-        self.open.extend(policies.map(of(Kind::BackendTlsPolicy)));
+        self.open
+            .extend(policies.map(key_of(Kind::BackendTlsPolicy)));
         let unpublishable = differences(&old.unpublishable, &new.unpublishable);
-        self.open.extend(unpublishable.map(of(Kind::Gateway)));
+        self.open.extend(unpublishable.map(key_of(Kind::Gateway)));
     }
 
     /// Opens all objects of a kind.
@@ -146,30 +141,38 @@ impl Backlog {
             .filter(|(_, warnings)| !warnings.is_empty())
             .collect();
         let others = differences(&self.expiring, &expiring);
-        self.open.extend(others.map(|name| ObjectKey {
-            kind: Kind::Gateway,
-            name: name.clone(),
-        }));
+        self.open.extend(others.map(key_of(Kind::Gateway)));
         self.expiring = expiring;
     }
 
     /// Opens objects whose reports have changed.
     pub(super) fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
         if let Some(resolved) = &self.resolved {
-            let sets = resolved
-                .statuses
-                .listener_sets
-                .iter()
-                .filter(|(_, status)| {
-                    keys.iter()
-                        .any(|key| key.kind == Kind::Gateway && key.name == status.gateway)
-                });
-            self.open.extend(sets.map(|(name, _)| ObjectKey {
-                kind: Kind::ListenerSet,
-                name: name.clone(),
-            }));
+            let gateways = keys.iter().filter(|key| key.kind == Kind::Gateway);
+            let gateways: BTreeSet<&NamespacedName> = gateways.map(|key| &key.name).collect();
+            let sets = resolved.statuses.listener_sets.iter();
+            let sets = sets.filter(|(_, status)| gateways.contains(&status.gateway));
+            let sets = sets.map(|(name, _)| key_of(Kind::ListenerSet)(name));
+            self.open.extend(sets);
         }
         self.open.extend(keys);
+    }
+
+    /// Returns the time before which an object must not be written; none if there is none.
+    pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
+        let pace = self.paces.get(key).map(Pace::next);
+        pace.max(self.retries.get(key).map(|retry| retry.at))
+    }
+
+    /// Returns true if this was written already and gave the status that is stored.
+    pub(super) fn was_written(
+        &self,
+        key: &ObjectKey,
+        stored: &StoredStatus,
+        change: &Value,
+    ) -> bool {
+        let written = self.written.get(key);
+        written.is_some_and(|(version, before)| *version == stored.version && before == change)
     }
 
     /// Takes the outcome of a write.
@@ -195,6 +198,14 @@ impl Backlog {
                 self.retries.insert(key, retry);
             }
         }
+    }
+}
+
+/// Returns a function from the name of an object of this kind to its key.
+fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
+    move |name| ObjectKey {
+        kind,
+        name: name.clone(),
     }
 }
 

@@ -38,13 +38,11 @@ pub(super) fn compose(
     without_service: &GatewayProblems,
     now: Timestamp,
 ) -> Option<Status> {
-    match key.kind {
-        Kind::GatewayClass => {
-            let status = resolved.statuses.gateway_classes.get(&key.name)?;
-            Some(Status::Class(status.clone()))
-        }
+    let all = &resolved.statuses;
+    Some(match key.kind {
+        Kind::GatewayClass => Status::Class(all.gateway_classes.get(&key.name)?.clone()),
         Kind::Gateway => {
-            let mut status = resolved.statuses.gateways.get(&key.name)?.clone();
+            let mut status = all.gateways.get(&key.name)?.clone();
             if let Some(fleet) = fleets.get(&key.name) {
                 program(&mut status, &programmed(fleet, key));
             }
@@ -56,30 +54,27 @@ pub(super) fn compose(
                 tell_without_service(&mut status.conditions, why);
             }
             tell_expiry(&mut status.conditions, &resolved.warnings(&key.name, now));
-            Some(Status::Gateway(status))
+            Status::Gateway(status)
         }
         Kind::ListenerSet => {
-            let mut status = resolved.statuses.listener_sets.get(&key.name)?.clone();
+            let mut status = all.listener_sets.get(&key.name)?.clone();
             if let Some(fleet) = fleets.get(&status.gateway) {
                 program_listener_set(&mut status, &programmed(fleet, key));
             }
-            Some(Status::ListenerSet(status))
+            Status::ListenerSet(status)
         }
-        Kind::BackendTlsPolicy => {
-            let status = resolved.statuses.backend_tls_policies.get(&key.name)?;
-            Some(Status::Policy(status.clone()))
-        }
+        Kind::BackendTlsPolicy => Status::Policy(all.backend_tls_policies.get(&key.name)?.clone()),
         _ => {
-            let mut status = resolved.statuses.routes.get(key)?.clone();
+            let mut status = all.routes.get(key)?.clone();
             let name = key.to_string();
             for (gateway, fleet) in fleets {
                 if let Some(refused) = fleet.refused.get(&name) {
                     refuse_rules(&mut status, &key.name.namespace, gateway, refused);
                 }
             }
-            Some(Status::Route(status))
+            Status::Route(status)
         }
-    }
+    })
 }
 
 /// Returns what the hosts of a Gateway report about this object, with remarks on some of them.
@@ -108,26 +103,24 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     }
 }
 
+/// Returns the condition of this type, if there is one.
+fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condition> {
+    let mut all = conditions.iter_mut();
+    all.find(|condition| condition.type_ == type_)
+}
+
 /// Adds the condition that the Gateway has no Service, which changes nothing of what it routes.
 fn tell_without_service(conditions: &mut Vec<Condition>, why: &str) {
-    let generation = conditions
-        .first()
-        .map_or(0, |first| first.observed_generation);
-    conditions.push(Condition::new(
-        ConditionType::GatewayService,
-        ConditionStatus::False,
-        Reason::NameTaken,
-        why,
-        generation,
-    ));
+    let generation = conditions.first();
+    let generation = generation.map_or(0, |first| first.observed_generation);
+    let (type_, reason) = (ConditionType::GatewayService, Reason::NameTaken);
+    let condition = Condition::new(type_, ConditionStatus::False, reason, why, generation);
+    conditions.push(condition);
 }
 
 /// Adds the certificates that expire soon, or have expired. Expiry is no reason for the condition to be False.
 fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
-    let condition = conditions
-        .iter_mut()
-        .find(|condition| condition.type_ == ConditionType::ResolvedRefs);
-    if let Some(condition) = condition {
+    if let Some(condition) = find(conditions, ConditionType::ResolvedRefs) {
         for warning in warnings.iter().take(MAX_EXPIRING) {
             condition.message.push_str("; ");
             condition.message.push_str(&warning.message);
@@ -137,13 +130,10 @@ fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
 
 /// Replaces the condition Programmed of a Gateway that cannot be published.
 fn tell_unpublished(conditions: &mut [Condition], why: &str) {
-    let message = format!("cannot be published, what was published before is served: {why}");
-    let condition: Option<&mut Condition> = conditions
-        .iter_mut()
-        .find(|condition| condition.type_ == ConditionType::Programmed);
-    if let Some(condition) = condition {
+    if let Some(condition) = find(conditions, ConditionType::Programmed) {
         condition.status = ConditionStatus::False;
         condition.reason = Reason::Invalid;
-        condition.message = message;
+        condition.message =
+            format!("cannot be published, what was published before is served: {why}");
     }
 }

@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::PartialObjectMeta;
-use kube::core::request::Request;
+use kube::Api;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter as Instance};
-use kube::{Client, Resource as _};
 use tokio::sync::watch;
 
+use crate::replica::Replica;
 use crate::watch::{Received, api_resource};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
@@ -31,9 +30,7 @@ pub(crate) type Expiring = BTreeMap<NamespacedName, Vec<Warning>>;
 
 /// Everything the task of events owns.
 pub(crate) struct Events {
-    pub(crate) client: Client,
-    pub(crate) instance: String,
-    pub(crate) leading: watch::Receiver<bool>,
+    pub(crate) replica: Replica,
     pub(crate) expiring: watch::Receiver<Expiring>,
 }
 
@@ -42,18 +39,17 @@ impl Events {
     pub(crate) async fn run(mut self) {
         let instance = Instance {
             controller: CONTROLLER.to_owned(),
-            instance: Some(self.instance.clone()),
+            instance: Some(self.replica.identity.clone()),
         };
-        let recorder = Recorder::new(self.client.clone(), instance);
+        let recorder = Recorder::new(self.replica.client.clone(), instance);
         let mut told = BTreeSet::new();
         loop {
             let mut all_told = true;
-            if *self.leading.borrow_and_update() {
+            if *self.replica.leading.borrow_and_update() {
                 let expiring = self.expiring.borrow_and_update().clone();
-                told.retain(|(gateway, warning)| {
-                    expiring
-                        .get(gateway)
-                        .is_some_and(|all| all.contains(warning))
+                told.retain(|(gateway, warning): &(NamespacedName, Warning)| {
+                    let all = expiring.get(gateway);
+                    all.is_some_and(|all| all.contains(warning))
                 });
                 for (gateway, warning) in untold(&expiring, &told) {
                     if let Err(error) = self.tell(&recorder, &gateway, &warning).await {
@@ -66,7 +62,7 @@ impl Events {
                 }
             }
             let changed = tokio::select! {
-                changed = self.leading.changed() => changed,
+                changed = self.replica.leading.changed() => changed,
                 changed = self.expiring.changed() => changed,
                 () = tokio::time::sleep(AGAIN), if !all_told => Ok(()),
             };
@@ -83,15 +79,11 @@ impl Events {
         warning: &Warning,
     ) -> kube::Result<()> {
         let resource = api_resource(Kind::Gateway, API_VERSION);
-        let url = <Received>::url_path(&resource, Some(&gateway.namespace));
-        let request = Request::new(url)
-            .get_metadata(&gateway.name, &kube::api::GetParams::default())
-            .map_err(kube::Error::BuildRequest)?;
-        let found: PartialObjectMeta = match self.client.request(request).await {
-            Ok(found) => found,
+        let client = self.replica.client.clone();
+        let api: Api<Received> = Api::namespaced_with(client, &gateway.namespace, &resource);
+        let Some(found) = api.get_metadata_opt(&gateway.name).await? else {
             // The Gateway is gone: nobody would read the Event.
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            Err(error) => return Err(error),
+            return Ok(());
         };
         let regarding = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
@@ -118,31 +110,16 @@ impl Events {
     }
 }
 
-/// Hands over the warnings, if they have changed.
-pub(super) fn tell(now: &Expiring, before: &watch::Sender<Expiring>) {
-    before.send_if_modified(|before| {
-        let differs = before != now;
-        if differs {
-            before.clone_from(now);
-        }
-        differs
-    });
-}
-
 /// Returns the warnings that have not been told, in order.
 fn untold(
     expiring: &Expiring,
     told: &BTreeSet<(NamespacedName, Warning)>,
 ) -> Vec<(NamespacedName, Warning)> {
-    expiring
-        .iter()
-        .flat_map(|(gateway, warnings)| {
-            warnings
-                .iter()
-                .map(|warning| (gateway.clone(), warning.clone()))
-        })
-        .filter(|one| !told.contains(one))
-        .collect()
+    let all = expiring.iter().flat_map(|(gateway, warnings)| {
+        let of_gateway = |warning: &Warning| (gateway.clone(), warning.clone());
+        warnings.iter().map(of_gateway)
+    });
+    all.filter(|one| !told.contains(one)).collect()
 }
 
 #[cfg(test)]

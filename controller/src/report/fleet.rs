@@ -204,13 +204,8 @@ impl Refusals<'_> {
 }
 
 /// Reasons by their subject, each with the hosts that give it.
+#[derive(Default)]
 struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
-
-impl<K> Default for Reasons<'_, K> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
 
 impl<'a, K: Ord> Reasons<'a, K> {
     fn note(&mut self, about: K, reason: &'a str, host: &'a str) {

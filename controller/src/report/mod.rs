@@ -19,4 +19,4 @@ mod trim;
 mod write;
 
 pub(crate) use self::events::{Events, Expiring};
-pub(crate) use self::reporter::Reporter;
+pub(crate) use self::reporter::StatusReporter;

@@ -4,21 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use kube::core::ApiResource;
-use kube::runtime::watcher;
-use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::agents::FleetEvent;
-use crate::serve::Metrics;
-use crate::watch::{Json, Keep, PAGE, Received, WatchEvent, follow, is_forbidden, watch_config};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::api::Network;
+use crate::replica::Replica;
+use crate::watch::{Json, Keep, ObjectWatch, PAGE, Received, WatchEvent, watch_config};
+use sesame_gateway_api::api::{NamespacedName, Network};
 
 /// Pause after a watch that is not served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -95,30 +92,12 @@ impl Nodes {
 }
 
 /// Watches Nodes until the receiver is gone.
-pub(super) async fn watch(
-    client: Client,
-    metrics: Arc<Metrics>,
-    events: UnboundedSender<FleetEvent>,
-) {
-    let resource = ApiResource::erase::<Node>(&());
-    let api: Api<Received<NodeAddresses>> = Api::all_with(client, &resource);
+pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>) {
+    let api = Api::all_with(replica.client.clone(), &ApiResource::erase::<Node>(&()));
+    let watch = ObjectWatch::new(&replica, "Node", api, watch_config().page_size(PAGE));
     let keep = |node: Received<NodeAddresses>| (node.name().name, node.kept);
-    let fail = |error: &watcher::Error| {
-        metrics.watch_failed("Node");
-        tracing::warn!(%error, "the watch of Nodes failed; it is started again");
-        if is_forbidden(error) {
-            // An older ClusterRole does not allow it: no host is a Node then.
-            let _ = events.send(FleetEvent::NoNodes);
-        }
-    };
     let take = |event| events.send(FleetEvent::Nodes(event)).is_ok();
-    loop {
-        let watch = watcher(api.clone(), watch_config().page_size(PAGE));
-        if !follow(watch, keep, take, fail).await {
-            return;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
+    watch.run(LOOK_AGAIN, keep, take).await;
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! Makes the patch from the status that is stored to the one that the object should have. Pure.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::compose::Status;
-use crate::watch::StoredStatus;
+use crate::watch::{StoredStatus, holds};
 use sesame_gateway_api::status::{
-    Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus,
-    TimedCondition, merge,
+    Condition, GatewayStatus, ListenerSetStatus, ListenerStatus, merge,
 };
 
 /// Longest message that the API allows; ours stay far below, but Envoy's words may be in one.
@@ -25,9 +24,30 @@ pub(super) fn patch(
 ) -> Option<Value> {
     let stored = stored.status();
     match said {
-        Some(Status::Class(status)) => class(&stored, status, now),
-        Some(Status::Gateway(status)) => gateway(&stored, status, now),
-        Some(Status::ListenerSet(status)) => listener_set(&stored, status, now),
+        Some(Status::Class(status)) => own(&stored, json!(status), &status.conditions, &[], now),
+        Some(Status::Gateway(status)) => {
+            let GatewayStatus {
+                addresses,
+                conditions,
+                listeners,
+                attached_listener_sets,
+            } = status;
+            let said = json!({
+                "addresses": addresses,
+                "listeners": listeners,
+                "attachedListenerSets": attached_listener_sets,
+            });
+            own(&stored, said, conditions, listeners, now)
+        }
+        Some(Status::ListenerSet(status)) => {
+            let ListenerSetStatus {
+                gateway: _,
+                conditions,
+                listeners,
+            } = status;
+            let said = json!({ "listeners": listeners });
+            own(&stored, said, conditions, listeners, now)
+        }
         Some(Status::Route(status)) => {
             let ours = status.parents.iter().map(|parent| OwnEntry {
                 of: json!(parent.parent_ref),
@@ -50,107 +70,24 @@ pub(super) fn patch(
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ClassFields {
-    conditions: Vec<TimedCondition>,
-    supported_features: Vec<Value>,
-}
-
-fn class(stored: &Value, status: &GatewayClassStatus, now: Timestamp) -> Option<Value> {
-    let GatewayClassStatus {
-        conditions,
-        supported_features,
-    } = status;
-    let old: ClassFields = fields(stored);
-    let new = ClassFields {
-        conditions: timed(&old.conditions, conditions, now),
-        supported_features: supported_features
-            .iter()
-            .map(|feature| json!(feature))
-            .collect(),
-    };
-    (new != old).then(|| json!(new))
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-struct GatewayFields {
-    addresses: Vec<Value>,
-    conditions: Vec<TimedCondition>,
-    listeners: Vec<ListenerFields>,
-    attached_listener_sets: i32,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ListenerFields {
-    name: String,
-    supported_kinds: Vec<Value>,
-    attached_routes: i32,
-    conditions: Vec<TimedCondition>,
-}
-
-fn gateway(stored: &Value, status: &GatewayStatus, now: Timestamp) -> Option<Value> {
-    let GatewayStatus {
-        addresses,
-        conditions,
-        listeners,
-        attached_listener_sets,
-    } = status;
-    let old: GatewayFields = fields(stored);
-    let new = GatewayFields {
-        addresses: addresses.iter().map(|address| json!(address)).collect(),
-        conditions: timed(&old.conditions, conditions, now),
-        listeners: listener_fields(&old.listeners, listeners, now),
-        attached_listener_sets: *attached_listener_sets,
-    };
-    (new != old).then(|| json!(new))
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ListenerSetFields {
-    conditions: Vec<TimedCondition>,
-    listeners: Vec<ListenerFields>,
-}
-
-fn listener_set(stored: &Value, status: &ListenerSetStatus, now: Timestamp) -> Option<Value> {
-    let ListenerSetStatus {
-        gateway: _,
-        conditions,
-        listeners,
-    } = status;
-    let old: ListenerSetFields = fields(stored);
-    let new = ListenerSetFields {
-        conditions: timed(&old.conditions, conditions, now),
-        listeners: listener_fields(&old.listeners, listeners, now),
-    };
-    (new != old).then(|| json!(new))
-}
-
-fn listener_fields(
-    old: &[ListenerFields],
-    new: &[ListenerStatus],
+/// Returns the new status of a kind that one controller alone writes: `said`, where conditions get their times; none if that
+/// is what is stored.
+fn own(
+    stored: &Value,
+    mut said: Value,
+    conditions: &[Condition],
+    listeners: &[ListenerStatus],
     now: Timestamp,
-) -> Vec<ListenerFields> {
-    let listener = |listener: &ListenerStatus| {
-        let ListenerStatus {
-            name,
-            supported_kinds,
-            attached_routes,
-            conditions,
-        } = listener;
-        let before = old.iter().find(|before| before.name == *name);
-        let before = before.map(|before| before.conditions.as_slice());
-        ListenerFields {
-            name: name.clone(),
-            supported_kinds: supported_kinds.iter().map(|kind| json!(kind)).collect(),
-            attached_routes: *attached_routes,
-            conditions: timed(before.unwrap_or_default(), conditions, now),
-        }
-    };
-    new.iter().map(listener).collect()
+) -> Option<Value> {
+    said["conditions"] = timed(&stored["conditions"], conditions, now);
+    let old = stored["listeners"].as_array();
+    for (index, listener) in listeners.iter().enumerate() {
+        let mut old = old.into_iter().flatten();
+        let old = old.find(|old| old["name"] == *listener.name);
+        let old = old.map_or(&Value::Null, |old| &old["conditions"]);
+        said["listeners"][index]["conditions"] = timed(old, &listener.conditions, now);
+    }
+    (!holds(stored, &said)).then_some(said)
 }
 
 /// List of a status in which each controller has entries of its own.
@@ -188,18 +125,13 @@ impl SharedList {
         controller_name: &str,
         now: Timestamp,
     ) -> Option<Value> {
-        let entries = stored.get(self.field).and_then(Value::as_array);
-        let is_ours = |entry: &&Value| {
-            entry.get("controllerName").and_then(Value::as_str) == Some(controller_name)
-        };
+        let entries = stored[self.field].as_array();
+        let is_ours = |entry: &&Value| entry["controllerName"] == controller_name;
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
         // Where there is no room for all, entries that are there already go first: nobody takes another's place by its name.
         let room = self.most.saturating_sub(foreign.len());
-        let known = |entry: &OwnEntry<'_>| {
-            old.iter()
-                .any(|before| before.get(self.of) == Some(&entry.of))
-        };
+        let known = |entry: &OwnEntry<'_>| old.iter().any(|before| before[self.of] == entry.of);
         let mut room_for_new =
             room.saturating_sub(ours.iter().filter(|entry| known(entry)).count());
         let new: Vec<Value> = ours
@@ -214,15 +146,12 @@ impl SharedList {
             })
             .take(room)
             .map(|OwnEntry { of, conditions }| {
-                let before = old
-                    .iter()
-                    .find(|before| before.get(self.of) == Some(&of))
-                    .and_then(|before| before.get("conditions"));
-                let before: Vec<TimedCondition> = before.map(fields).unwrap_or_default();
+                let before = old.iter().find(|before| before[self.of] == of);
+                let before = before.map_or(&Value::Null, |before| &before["conditions"]);
                 json!({
                     self.of: of,
                     "controllerName": controller_name,
-                    "conditions": timed(&before, conditions, now),
+                    "conditions": timed(before, conditions, now),
                 })
             })
             .collect();
@@ -234,19 +163,16 @@ impl SharedList {
     }
 }
 
-/// Reads the fields that we know. Any that is not as the API has it counts as empty, and is written anew.
-fn fields<T: Default + for<'de> Deserialize<'de>>(stored: &Value) -> T {
-    T::deserialize(stored).unwrap_or_default()
-}
-
-fn timed(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<TimedCondition> {
-    let mut merged = merge(old, new, now);
+/// Returns conditions with their times. Old ones that are not as the API has them count as none, and are written anew.
+fn timed(old: &Value, new: &[Condition], now: Timestamp) -> Value {
+    let old = Vec::deserialize(old).unwrap_or_default();
+    let mut merged = merge(&old, new, now);
     for condition in &mut merged {
         if let Some((cut, _)) = condition.message.char_indices().nth(MAX_MESSAGE) {
             condition.message.truncate(cut);
         }
     }
-    merged
+    json!(merged)
 }
 
 #[cfg(test)]

@@ -1,11 +1,8 @@
 //! Writes statuses, while this replica leads: one write of an object at a time, and few of all.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use kube::Client;
-use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -14,12 +11,12 @@ use tokio::time::{Instant, sleep_until};
 use super::agents::Agents;
 use super::backlog::Backlog;
 use super::compose::compose;
-use super::events::{self, Expiring};
+use super::events::Expiring;
 use super::liveness::Moment;
 use super::pace::Pace;
 use super::patch::patch;
 use super::write::{self, WriteOutcome};
-use crate::serve::Metrics;
+use crate::replica::{Replica, replace};
 use crate::statuses::{GatewayProblems, StatusChange};
 use sesame_gateway_api::api::Network;
 use sesame_gateway_api::world::{Kind, ObjectKey};
@@ -30,31 +27,23 @@ const WRITES_AT_ONCE: usize = 8;
 const TICK: Duration = Duration::from_secs(5);
 
 /// Everything that the reporter's task owns.
-pub(crate) struct Reporter {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
-    pub(crate) controller_name: String,
+pub(crate) struct StatusReporter {
+    pub(crate) replica: Replica,
     /// Networks where hosts may serve that are no Nodes.
     pub(crate) host_addresses: Vec<Network>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
     pub(crate) without_service: watch::Receiver<GatewayProblems>,
-    pub(crate) leading: watch::Receiver<bool>,
     pub(crate) expiring: watch::Sender<Expiring>,
-    pub(crate) metrics: Arc<Metrics>,
 }
 
-impl Reporter {
+impl StatusReporter {
     /// Runs until the senders of its channels are gone.
     pub(crate) async fn run(mut self) {
         let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
-        let (mut agents, mut heard) = Agents::watch(
-            &self.client,
-            &self.namespace,
-            self.host_addresses.clone(),
-            &self.metrics,
-        );
+        let declared = std::mem::take(&mut self.host_addresses);
+        let (mut agents, mut heard) = Agents::watch(&self.replica, declared);
         let mut ticks = tokio::time::interval(TICK);
         loop {
             let wait = self.start_writes(&mut backlog, &agents, &mut writes);
@@ -67,29 +56,25 @@ impl Reporter {
                     let gateways = agents.take(event, Moment::now());
                     backlog.touch(gateways);
                 }
-                changed = self.failures.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    backlog.open_all(Kind::Gateway);
-                }
+                changed = self.failures.changed() => match changed {
+                    Ok(()) => backlog.open_all(Kind::Gateway),
+                    Err(_) => return,
+                },
                 // The sender may be gone: Services are not always made.
                 Ok(()) = self.without_service.changed() => backlog.open_all(Kind::Gateway),
-                changed = self.leading.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    backlog.open.extend(backlog.stored.keys().cloned());
-                }
+                changed = self.replica.leading.changed() => match changed {
+                    Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
+                    Err(_) => return,
+                },
                 Some(Ok((key, outcome))) = writes.join_next() => backlog.wrote(key, outcome),
                 _ = ticks.tick() => {
                     let gateways = agents.check_liveness(Moment::now());
                     backlog.touch(gateways);
                     backlog.open_expiring(write::now());
-                    events::tell(&backlog.expiring, &self.expiring);
+                    replace(&self.expiring, backlog.expiring.clone());
                     let now = Instant::now();
                     backlog.paces.retain(|_, pace| !pace.is_over(now));
-                    if *self.leading.borrow() && let Some(resolved) = &backlog.resolved {
+                    if *self.replica.leading.borrow() && let Some(resolved) = &backlog.resolved {
                         agents.forget_stale(resolved, Moment::now());
                     }
                 }
@@ -114,7 +99,7 @@ impl Reporter {
         writes: &mut JoinSet<(ObjectKey, WriteOutcome)>,
     ) -> Option<Instant> {
         let resolved = backlog.resolved.clone()?;
-        if !*self.leading.borrow() || !agents.listed() {
+        if !*self.replica.leading.borrow() || !agents.listed() {
             return None;
         }
         let failures = self.failures.borrow().clone();
@@ -129,9 +114,7 @@ impl Reporter {
             if backlog.writing.contains(key) {
                 continue;
             }
-            let allowed = backlog.paces.get(key).map(Pace::next);
-            let allowed = allowed.max(backlog.retries.get(key).map(|retry| retry.at));
-            if let Some(allowed) = allowed.filter(|allowed| *allowed > now) {
+            if let Some(allowed) = backlog.allowed(key).filter(|allowed| *allowed > now) {
                 next = Some(next.map_or(allowed, |next| next.min(allowed)));
                 continue;
             }
@@ -147,24 +130,19 @@ impl Reporter {
                 &without_service,
                 time,
             );
-            let change = patch(stored, status.as_ref(), &self.controller_name, time);
-            let pointless = |change: &Value| {
-                backlog
-                    .written
-                    .get(key)
-                    .is_some_and(|(version, before)| *version == stored.version && before == change)
-            };
-            let Some(change) = change.filter(|change| !pointless(change)) else {
+            let change = patch(stored, status.as_ref(), &self.replica.controller_name, time);
+            let change = change.filter(|change| !backlog.was_written(key, stored, change));
+            let Some(change) = change else {
                 settled.push(key.clone());
                 continue;
             };
-            self.metrics.status_written(key.kind.as_str());
+            self.replica.metrics.status_written(key.kind.as_str());
             backlog.writing.insert(key.clone());
             let pace = backlog.paces.entry(key.clone());
             pace.and_modify(|pace| pace.wrote(now))
                 .or_insert_with(|| Pace::new(now));
             writes.spawn(write::write(
-                self.client.clone(),
+                self.replica.client.clone(),
                 key.clone(),
                 stored.clone(),
                 change,

@@ -7,6 +7,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::connection::answer;
 use crate::watch::{Received, StoredStatus, api_resource};
 use sesame_gateway_api::world::ObjectKey;
 
@@ -56,28 +57,21 @@ pub(super) async fn write(
         "metadata": {"resourceVersion": stored.version},
         "status": status,
     });
-    let parameters = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
+    let parameters = PatchParams::apply(FIELD_MANAGER);
     let patch = Patch::Merge(&body);
-    let answer = api.patch_status(&key.name.name, &parameters, &patch);
-    let outcome = match tokio::time::timeout(TIMEOUT, answer).await {
-        Ok(Ok(received)) => match StoredStatus::of(key.kind, &stored.api_version, &received) {
+    let written = api.patch_status(&key.name.name, &parameters, &patch);
+    let outcome = match answer(TIMEOUT, written).await {
+        Ok(received) => match StoredStatus::of(key.kind, &stored.api_version, &received) {
             Some(stored) => WriteOutcome::Stored {
                 stored,
                 change: status,
             },
             None => WriteOutcome::Failed,
         },
-        Ok(Err(kube::Error::Api(refusal))) if refusal.code == 404 => WriteOutcome::Gone,
-        Ok(Err(kube::Error::Api(refusal))) if refusal.code == 409 => WriteOutcome::Changed,
-        Ok(Err(error)) => {
+        Err(kube::Error::Api(refusal)) if refusal.code == 404 => WriteOutcome::Gone,
+        Err(kube::Error::Api(refusal)) if refusal.code == 409 => WriteOutcome::Changed,
+        Err(error) => {
             tracing::warn!(object = %key, %error, "its status cannot be written; trying again");
-            WriteOutcome::Failed
-        }
-        Err(_) => {
-            tracing::warn!(object = %key, "its status cannot be written: no answer in {TIMEOUT:?}; trying again");
             WriteOutcome::Failed
         }
     };

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Expiry;
@@ -52,72 +52,32 @@ impl Metrics {
     /// Returns the metrics, all at zero.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("sesame_controller");
-        let metrics = Self {
-            objects: Family::default(),
-            skipped: Gauge::default(),
-            lists: Family::default(),
-            watch_failures: Family::default(),
-            resolutions: Histogram::new(exponential_buckets(0.001, 2.0, 13)),
-            gateways: Gauge::default(),
-            certificates: Family::default(),
-            published: Family::default(),
-            statuses: Family::default(),
-            reports_refused: Gauge::default(),
-            leader: Gauge::default(),
-            api_server: Gauge::default(),
-            registry: Registry::default(),
-        };
-        let objects = metrics.objects.clone();
-        registry.register("objects", "Objects in use, by kind", objects);
-        let skipped = metrics.skipped.clone();
-        registry.register("skipped_objects", "Objects that cannot be decoded", skipped);
-        let lists = metrics.lists.clone();
-        registry.register("lists", "Whole lists of a kind that were read", lists);
-        let failures = metrics.watch_failures.clone();
-        registry.register(
-            "watch_failures",
-            "Watches that failed and were started again",
-            failures,
-        );
-        let resolutions = metrics.resolutions.clone();
-        registry.register(
-            "resolution_seconds",
-            "Time to resolve the whole world",
-            resolutions,
-        );
-        let gateways = metrics.gateways.clone();
-        registry.register("gateways", "Gateways that are ours", gateways);
-        let certificates = metrics.certificates.clone();
-        registry.register(
-            "certificate_expiry_timestamp_seconds",
-            "When each certificate that is to be served expires, in seconds since 1970",
-            certificates,
-        );
-        let published = metrics.published.clone();
-        registry.register(
-            "publish_writes",
-            "Writes of ConfigMaps and Secrets",
-            published,
-        );
-        let statuses = metrics.statuses.clone();
-        registry.register("status_writes", "Writes of statuses, by kind", statuses);
-        let refused = metrics.reports_refused.clone();
-        registry.register(
-            "reports_refused",
-            "GatewayAgents that count for nothing: no host may have written them",
-            refused,
-        );
-        let leader = metrics.leader.clone();
-        registry.register("leader", "1 while this replica writes", leader);
-        let api_server = metrics.api_server.clone();
-        registry.register(
-            "api_server_answers",
-            "1 while the API server answers this replica",
-            api_server,
-        );
+        let all = &mut registry;
+        let resolutions = Histogram::new(exponential_buckets(0.001, 2.0, 13));
+        let help = "Time to resolve the whole world";
+        all.register("resolution_seconds", help, resolutions.clone());
+        let help = "When each certificate that is to be served expires, in seconds since 1970";
+        let certificates = add(all, "certificate_expiry_timestamp_seconds", help);
+        let help = "GatewayAgents that count for nothing: no host may have written them";
+        let reports_refused = add(all, "reports_refused", help);
+        let help = "Watches that failed and were started again";
+        let watch_failures = add(all, "watch_failures", help);
+        let help = "1 while the API server answers this replica";
+        let api_server = add(all, "api_server_answers", help);
         Self {
+            objects: add(all, "objects", "Objects in use, by kind"),
+            skipped: add(all, "skipped_objects", "Objects that cannot be decoded"),
+            lists: add(all, "lists", "Whole lists of a kind that were read"),
+            watch_failures,
+            resolutions,
+            gateways: add(all, "gateways", "Gateways that are ours"),
+            certificates,
+            published: add(all, "publish_writes", "Writes of ConfigMaps and Secrets"),
+            statuses: add(all, "status_writes", "Writes of statuses, by kind"),
+            reports_refused,
+            leader: add(all, "leader", "1 while this replica writes"),
+            api_server,
             registry,
-            ..metrics
         }
     }
 
@@ -204,6 +164,13 @@ impl Metrics {
     pub(crate) fn api_server_answers(&self, now: bool) {
         self.api_server.set(now.into());
     }
+}
+
+/// Registers a metric, which is at zero.
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 fn of_kind(kind: &str) -> OfKind {

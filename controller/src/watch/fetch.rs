@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 use super::kinds::decode;
 use super::published_keys::published_keys;
 use super::{Input, Received, api_resource};
+use crate::connection::answer;
+use crate::replica::Replica;
 use crate::retry::Pauses;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
@@ -51,9 +53,7 @@ pub(crate) type References = Arc<BTreeSet<ObjectKey>>;
 
 /// Reads each object that is referred to: when it is first referred to, and whenever something happens to it.
 pub(crate) struct Fetcher {
-    pub(crate) client: Client,
-    /// Namespace of everything that is published.
-    pub(crate) namespace: String,
+    pub(crate) replica: Replica,
     pub(crate) references: watch::Receiver<References>,
     pub(crate) touched: UnboundedReceiver<Touched>,
     pub(crate) inputs: Sender<Input>,
@@ -62,7 +62,7 @@ pub(crate) struct Fetcher {
 impl Fetcher {
     /// Runs until the engine is gone.
     pub(crate) async fn run(mut self) {
-        let published = published_keys(&self.client, &self.namespace).await;
+        let published = published_keys(&self.replica.client, &self.replica.namespace).await;
         if self.inputs.send(Input::Published(published)).is_err() {
             return;
         }
@@ -99,7 +99,7 @@ impl Fetcher {
                     }
                     if matches!(answer, FetchOutcome::Unreadable) && wanted.contains(&key) {
                         reading.insert(key.clone(), false);
-                        reads.spawn(read(self.client.clone(), key.clone(), LOOK_AGAIN));
+                        reads.spawn(read(self.replica.client.clone(), key.clone(), LOOK_AGAIN));
                     }
                     if self.inputs.send(Input::Fetched { key, answer }).is_err() {
                         return;
@@ -112,7 +112,7 @@ impl Fetcher {
                     continue;
                 }
                 reading.insert(key.clone(), false);
-                reads.spawn(read(self.client.clone(), key, Duration::ZERO));
+                reads.spawn(read(self.replica.client.clone(), key, Duration::ZERO));
             }
         }
     }
@@ -127,9 +127,8 @@ async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, Fe
     let mut pauses = Pauses::of_reads();
     let mut forbidden = 0;
     loop {
-        let answer = tokio::time::timeout(TIMEOUT, api.get_opt(&key.name.name)).await;
-        match answer {
-            Ok(Ok(Some(received))) => {
+        match answer(TIMEOUT, api.get_opt(&key.name.name)).await {
+            Ok(Some(received)) => {
                 let answer = match decode(key.kind, "v1", received.kept.value) {
                     Ok(object) => FetchOutcome::Found(object),
                     Err(why) => {
@@ -139,19 +138,16 @@ async fn read(client: Client, key: ObjectKey, delay: Duration) -> (ObjectKey, Fe
                 };
                 return (key, answer);
             }
-            Ok(Ok(None)) => return (key, FetchOutcome::Missing),
-            Ok(Err(kube::Error::Api(status))) if (400..429).contains(&status.code) => {
+            Ok(None) => return (key, FetchOutcome::Missing),
+            Err(kube::Error::Api(status)) if (400..429).contains(&status.code) => {
                 forbidden += 1;
                 if forbidden >= MAX_REFUSALS {
                     tracing::warn!(object = %key, reason = status.message, "the object may not be read");
                     return (key, FetchOutcome::Unreadable);
                 }
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(object = %key, %error, "the object cannot be read yet");
-            }
-            Err(_) => {
-                tracing::warn!(object = %key, "the object cannot be read yet: no answer in {TIMEOUT:?}");
             }
         }
         tokio::time::sleep(pauses.pause()).await;

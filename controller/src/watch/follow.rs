@@ -1,12 +1,18 @@
 //! One watch, as lists and changes of the values that the caller makes of each object.
 
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
+use kube::Api;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Config, Error, Event};
+use kube::runtime::watcher::{self, Config, Error, Event};
+use serde::de::DeserializeOwned;
 
+use crate::replica::Replica;
 use crate::retry::Pauses;
+use crate::serve::Metrics;
 
 /// Seconds that one watch lasts. An API server that is frozen, or a network that swallows everything, looks like one where
 /// nothing happens: only that it ends a watch in time tells the difference.
@@ -26,6 +32,64 @@ pub(crate) enum WatchEvent<T> {
     Applied(T),
     /// An object that was deleted, as it was last.
     Deleted(T),
+}
+
+/// Reason why there are no events of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unwatched {
+    /// The API server does not serve the kind.
+    NotServed,
+    /// The API server forbids the watch.
+    Forbidden,
+}
+
+/// Objects of a kind, to be watched for as long as anybody wants to know.
+pub(crate) struct ObjectWatch<K> {
+    api: Api<K>,
+    config: Config,
+    kind: &'static str,
+    metrics: Arc<Metrics>,
+}
+
+impl<K> ObjectWatch<K>
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    /// Returns the objects that `api` and `config` choose; `kind` stands in messages and metrics.
+    pub(crate) fn new(replica: &Replica, kind: &'static str, api: Api<K>, config: Config) -> Self {
+        Self {
+            api,
+            config,
+            kind,
+            metrics: Arc::clone(&replica.metrics),
+        }
+    }
+
+    /// Passes on what happens until `take` returns false. Failures are counted, told and waited out; what was known stays
+    /// meanwhile. `pause` is for a kind that is not served, `keep` is as for [`follow`].
+    pub(crate) async fn run<T>(
+        self,
+        pause: Duration,
+        keep: impl Fn(K) -> T,
+        take: impl Fn(Result<WatchEvent<T>, Unwatched>) -> bool,
+    ) {
+        let kind = self.kind;
+        let fail = |error: &Error| {
+            self.metrics.watch_failed(kind);
+            tracing::warn!(kind, %error, "a watch failed; it is started again, and what was known stays");
+            if code(error) == Some(403) {
+                take(Err(Unwatched::Forbidden));
+            }
+        };
+        loop {
+            let events = watcher::watcher(self.api.clone(), self.config.clone());
+            let ended = !follow(events, &keep, |event| take(Ok(event)), fail).await;
+            if ended || !take(Err(Unwatched::NotServed)) {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
 }
 
 /// Passes on the events of the watch until `take` returns false, or the kind is not served; returns true for the latter.
@@ -55,7 +119,7 @@ pub(crate) async fn follow<K: Debug, T>(
             Ok(Event::Delete(object)) => WatchEvent::Deleted(keep(object)),
             Err(error) => {
                 fail(&error);
-                if is_not_served(&error) {
+                if code(&error) == Some(404) {
                     return true;
                 }
                 continue;
@@ -66,15 +130,6 @@ pub(crate) async fn follow<K: Debug, T>(
         }
     }
     false
-}
-
-fn is_not_served(error: &Error) -> bool {
-    code(error) == Some(404)
-}
-
-/// Returns true if the API server forbids the watch.
-pub(crate) fn is_forbidden(error: &Error) -> bool {
-    code(error) == Some(403)
 }
 
 fn code(error: &Error) -> Option<u16> {

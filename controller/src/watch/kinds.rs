@@ -1,25 +1,27 @@
 //! Watches everything that resolution reads.
 
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt as _;
 use kube::api::Api;
-use kube::core::PartialObjectMeta;
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::watcher;
-use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use super::fetch::Touched;
-use super::resource::{api_resource, plural};
-use super::{Input, Received, StoredStatus, WatchEvent, WatchedObject, follow, watch_config};
+use super::{
+    Input, ObjectWatch, Received, StoredStatus, WatchEvent, WatchedObject, api_resource, follow,
+    watch_config,
+};
+use crate::connection::answer;
+use crate::replica::Replica;
 use crate::retry::Pauses;
-use crate::serve::Metrics;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName};
 use sesame_gateway_api::decode::decode_value;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
@@ -38,12 +40,9 @@ const NONE_READ: &str =
 /// Everything that the watches need.
 #[derive(Clone)]
 pub(crate) struct Watches {
-    pub(crate) client: Client,
-    /// Sesame's own namespace, which is left out.
-    pub(crate) namespace: String,
+    pub(crate) replica: Replica,
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
-    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Watches {
@@ -79,7 +78,7 @@ impl Watches {
             };
             absent = false;
             let api: Api<Received> =
-                Api::all_with(self.client.clone(), &api_resource(kind, version));
+                Api::all_with(self.replica.client.clone(), &api_resource(kind, version));
             let watch = watcher(api, self.config(kind));
             let keep = |received| observe(kind, version, received);
             let take = |event| self.pass_on(kind, event);
@@ -95,7 +94,7 @@ impl Watches {
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
     {
-        let api: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
+        let api: Api<PartialObjectMeta<K>> = Api::all(self.replica.client.clone());
         let keep = |object: PartialObjectMeta<K>| ObjectKey {
             kind,
             name: NamespacedName {
@@ -105,18 +104,15 @@ impl Watches {
         };
         let take = |event| {
             let touched = match event {
-                WatchEvent::Listed(_) => Touched::Kind(kind),
-                WatchEvent::Applied(key) | WatchEvent::Deleted(key) => Touched::Object(key),
+                Err(_) => return true,
+                Ok(WatchEvent::Listed(_)) => Touched::Kind(kind),
+                Ok(WatchEvent::Applied(key) | WatchEvent::Deleted(key)) => Touched::Object(key),
             };
             self.touched.send(touched).is_ok()
         };
-        loop {
-            let watch = watcher(api.clone(), self.config(kind));
-            if !follow(watch, keep, take, |error| self.failed(kind, error)).await {
-                return;
-            }
-            tokio::time::sleep(NOT_SERVED).await;
-        }
+        let config = self.config(kind);
+        let watch = ObjectWatch::new(&self.replica, kind.as_str(), api, config);
+        watch.run(NOT_SERVED, keep, take).await;
     }
 
     fn config(&self, kind: Kind) -> watcher::Config {
@@ -124,7 +120,8 @@ impl Watches {
         if kind.cluster_scoped() {
             return config;
         }
-        config.fields(&format!("metadata.namespace!={}", self.namespace))
+        // What Sesame publishes itself is left out.
+        config.fields(&format!("metadata.namespace!={}", self.replica.namespace))
     }
 
     fn pass_on(&self, kind: Kind, event: WatchEvent<WatchedObject>) -> bool {
@@ -132,7 +129,7 @@ impl Watches {
     }
 
     fn failed(&self, kind: Kind, error: &watcher::Error) {
-        self.metrics.watch_failed(kind.as_str());
+        self.replica.metrics.watch_failed(kind.as_str());
         tracing::warn!(%kind, %error, "a watch failed; it is started again, and what was known stays");
     }
 
@@ -145,36 +142,24 @@ impl Watches {
             let version = known.first().ok_or(NONE_READ)?;
             return Ok((*version).to_owned());
         }
-        let resource = kube::core::ApiResource {
-            group: "apiextensions.k8s.io".to_owned(),
-            version: "v1".to_owned(),
-            api_version: "apiextensions.k8s.io/v1".to_owned(),
-            kind: "CustomResourceDefinition".to_owned(),
-            plural: "customresourcedefinitions".to_owned(),
-        };
-        let definitions: Api<Received> = Api::all_with(self.client.clone(), &resource);
-        let name = format!(
-            "{}.{}",
-            plural(kind),
-            sesame_gateway_api::api::GATEWAY_GROUP
-        );
+        let resource =
+            GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let resource = ApiResource::from_gvk(&resource);
+        let definitions: Api<Received> = Api::all_with(self.replica.client.clone(), &resource);
+        let plural = api_resource(kind, "").plural;
+        let name = format!("{plural}.{GATEWAY_GROUP}");
         let mut pauses = Pauses::of_reads();
         loop {
-            let answer = tokio::time::timeout(TIMEOUT, definitions.get_opt(&name)).await;
-            match answer {
-                Ok(Ok(definition)) => {
+            match answer(TIMEOUT, definitions.get_opt(&name)).await {
+                Ok(definition) => {
                     let definition = definition.ok_or(NOT_INSTALLED)?;
                     let served = |version: &&&str| serves(definition.value(), version);
                     let version = known.iter().find(served).ok_or(NONE_READ)?;
                     return Ok((*version).to_owned());
                 }
-                Ok(Err(error)) => {
-                    self.metrics.watch_failed(kind.as_str());
+                Err(error) => {
+                    self.replica.metrics.watch_failed(kind.as_str());
                     tracing::warn!(%kind, %error, "the kind's definition cannot be read; trying again");
-                }
-                Err(_) => {
-                    self.metrics.watch_failed(kind.as_str());
-                    tracing::warn!(%kind, "the kind's definition cannot be read; trying again: no answer in {TIMEOUT:?}");
                 }
             }
             tokio::time::sleep(pauses.pause()).await;
@@ -196,19 +181,15 @@ fn serves(definition: &Value, api_version: &str) -> bool {
 
 /// Decodes an object that arrived. Its status is kept as text, for the next write to start from.
 fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
-    let name = received.name();
-    let stored = StoredStatus::of(kind, api_version, &received);
     WatchedObject {
-        name,
+        name: received.name(),
+        stored: StoredStatus::of(kind, api_version, &received),
         object: decode(kind, api_version, received.kept.value),
-        stored,
     }
 }
 
 /// Decodes an object; the error is the reason why it cannot be decoded.
 pub(super) fn decode(kind: Kind, api_version: &str, value: Value) -> Result<AnyObject, String> {
-    match decode_value(value, kind, api_version) {
-        Ok(decoded) => Ok(decoded.object),
-        Err(error) => Err(error.reason.to_string()),
-    }
+    let decoded = decode_value(value, kind, api_version);
+    decoded.map_or_else(|e| Err(e.reason.to_string()), |decoded| Ok(decoded.object))
 }

@@ -11,6 +11,7 @@
 
 pub(crate) mod fetch;
 mod follow;
+mod holds;
 mod input;
 pub(crate) mod kinds;
 mod published_keys;
@@ -20,7 +21,9 @@ mod resource;
 mod stored_status;
 
 pub(crate) use self::fetch::{FetchOutcome, References};
-pub(crate) use self::follow::{WatchEvent, follow, is_forbidden, watch_config};
+use self::follow::follow;
+pub(crate) use self::follow::{ObjectWatch, Unwatched, WatchEvent, watch_config};
+pub(crate) use self::holds::holds;
 pub(crate) use self::input::{Input, WatchedObject};
 pub(crate) use self::received::{Json, Keep, PAGE, Received};
 pub(crate) use self::references::references;

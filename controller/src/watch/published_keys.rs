@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use sesame_proto::keys::{self, KeyPair};
 
 use super::{Received, api_resource};
+use crate::connection::answer;
 use sesame_gateway_api::world::{Kind, LastGoodKeys};
 use sesame_published::names::{KEYS_ENTRY, PART_LABEL, Part};
 
@@ -23,14 +24,11 @@ const PAGE: u32 = 50;
 /// take its listener away.
 pub(super) async fn published_keys(client: &Client, namespace: &str) -> LastGoodKeys {
     loop {
-        match tokio::time::timeout(TIMEOUT, list(client, namespace)).await {
-            Ok(Ok(pairs)) => return LastGoodKeys::of_pairs(pairs),
-            Ok(Err(error)) => {
+        match answer(TIMEOUT, list(client, namespace)).await {
+            Ok(pairs) => return LastGoodKeys::of_pairs(pairs),
+            Err(error) => {
                 tracing::warn!(%error, "the keys that were published last cannot be read yet");
             }
-            Err(_) => tracing::warn!(
-                "the keys that were published last cannot be read yet: no answer in {TIMEOUT:?}"
-            ),
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -56,11 +54,8 @@ async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<KeyPair>> {
 
 /// Returns the key pairs of a published Secret; none if it is not as it was published.
 fn pairs_of(secret: &Received) -> Vec<KeyPair> {
-    let entry = secret
-        .value()
-        .get("data")
-        .and_then(|data| data.get(KEYS_ENTRY));
-    let bytes = entry.and_then(|entry| STANDARD.decode(entry.as_str()?).ok());
+    let entry = secret.value()["data"][KEYS_ENTRY].as_str();
+    let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());
     let pairs = bytes.and_then(|bytes| keys::decode(&bytes).ok());
     pairs.unwrap_or_default()
 }

@@ -4,6 +4,7 @@
 //! and no two whole ones are in memory.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -68,6 +69,26 @@ impl Received {
     /// Returns the object without `metadata.managedFields`.
     pub(crate) fn value(&self) -> &Value {
         &self.kept.value
+    }
+
+    /// Returns the text of a field; none if there is none.
+    pub(crate) fn text(&self, pointer: &str) -> Option<String> {
+        Some(self.value().pointer(pointer)?.as_str()?.to_owned())
+    }
+
+    /// Returns the texts in a map, such as labels, by name.
+    pub(crate) fn texts(&self, pointer: &str) -> BTreeMap<String, String> {
+        let map = self.value().pointer(pointer).and_then(Value::as_object);
+        map.into_iter()
+            .flatten()
+            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect()
+    }
+
+    /// Returns true if the object is being deleted.
+    pub(crate) fn is_deleted(&self) -> bool {
+        let time = self.value().pointer("/metadata/deletionTimestamp");
+        time.is_some()
     }
 }
 

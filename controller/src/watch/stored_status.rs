@@ -21,41 +21,19 @@ pub(crate) struct StoredStatus {
 impl StoredStatus {
     /// Returns true for the kinds whose status the controller writes.
     pub(crate) fn is_of(kind: Kind) -> bool {
-        match kind {
-            Kind::GatewayClass
-            | Kind::Gateway
-            | Kind::ListenerSet
-            | Kind::HttpRoute
-            | Kind::GrpcRoute
-            | Kind::TlsRoute
-            | Kind::TcpRoute
-            | Kind::UdpRoute
-            | Kind::BackendTlsPolicy => true,
-            Kind::ReferenceGrant
-            | Kind::Service
-            | Kind::EndpointSlice
-            | Kind::Secret
-            | Kind::ConfigMap
-            | Kind::Namespace => false,
-        }
+        kind.is_gateway_api() && kind != Kind::ReferenceGrant
     }
 
     /// Returns the status of an object; none if it is of a kind whose status the controller does not write.
     pub(crate) fn of(kind: Kind, api_version: &str, received: &Received) -> Option<Self> {
+        let value = received.value();
+        let generation = &value["metadata"]["generation"];
+        let status = value.get("status").map(Value::to_string);
         Self::is_of(kind).then(|| Self {
             version: received.version().into(),
-            generation: received
-                .value()
-                .pointer("/metadata/generation")
-                .and_then(Value::as_i64)
-                .unwrap_or(0),
+            generation: generation.as_i64().unwrap_or(0),
             api_version: api_version.into(),
-            status: received
-                .value()
-                .get("status")
-                .map(Value::to_string)
-                .unwrap_or_default()
-                .into(),
+            status: status.unwrap_or_default().into(),
         })
     }
 

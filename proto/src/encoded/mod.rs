@@ -7,6 +7,7 @@ mod endpoints;
 mod route_tables;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -29,7 +30,8 @@ pub struct EncodedSnapshot {
     first_expiry: Option<i64>,
     counts: Counts,
     edge: Edge,
-    keys: Vec<KeyPair>,
+    /// Shared by all versions that have the same ones.
+    keys: Arc<[KeyPair]>,
 }
 
 impl EncodedSnapshot {
@@ -54,7 +56,7 @@ impl EncodedSnapshot {
                 backends: snapshot.backends.len(),
             },
             edge: snapshot.edge.unwrap_or_default(),
-            keys,
+            keys: keys.into(),
         }
     }
 

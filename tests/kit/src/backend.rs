@@ -425,11 +425,7 @@ mod tests {
         let slow = Request::get(address, "h", "/delay/300ms");
         let under_way = tokio::spawn(async move { slow.send().await });
         crate::wait::eventually("the request arrives", Duration::from_secs(60), async || {
-            if backend.count() == 1 {
-                Ok(())
-            } else {
-                Err("not yet".into())
-            }
+            crate::wait::holds(backend.count() == 1, || "not yet".into())
         })
         .await;
         backend.close().await;

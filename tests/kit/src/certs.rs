@@ -126,7 +126,7 @@ impl fmt::Debug for Leaf {
 }
 
 impl Leaf {
-    /// What a server needs to show this certificate; offers HTTP/2 and HTTP/1.1.
+    /// Returns the settings of a server that shows this certificate; it offers HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> TlsAcceptor {
         self.acceptor_for(None)
     }

@@ -150,7 +150,7 @@ pub struct Example {
     pub good: fn(&Reply) -> bool,
 }
 
-/// What can be asked of the running quickstart; `ca` is a file with the PEM of [`certificate`].
+/// Returns commands to ask the running quickstart with; `ca` is a file with the PEM of [`certificate`].
 pub fn examples(http: SocketAddr, https: SocketAddr, ca: &Path, pem: &str) -> Result<Vec<Example>> {
     let mut roots = RootCertStore::empty();
     roots.add(

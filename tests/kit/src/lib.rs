@@ -1,4 +1,4 @@
-//! What the demo and the tests have in common: echo backends, certificates, a client, and where the real Envoy is. It
+//! Parts that the demo and the tests have in common: echo backends, certificates, a client, and where the real Envoy is. It
 //! must need neither an agent nor a cluster, so that `make demo` has little to build.
 //!
 //! All traffic stays on the loopback. Whatever cannot be set up panics and says why: a test that cannot start must not

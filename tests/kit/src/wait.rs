@@ -24,3 +24,8 @@ pub async fn eventually<T>(
         }
     }
 }
+
+/// Returns success if something holds, and otherwise whatever is seen in its place.
+pub fn holds(good: bool, seen: impl FnOnce() -> String) -> Result<(), String> {
+    if good { Ok(()) } else { Err(seen()) }
+}

@@ -1,4 +1,4 @@
-//! What an agent under test has on disks: file systems of its own, and what its Envoys leave in shared memory.
+//! Disks of an agent under test: file systems of its own, and the shared memory that its Envoys leave behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};

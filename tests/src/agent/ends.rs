@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{AgentUnderTest, SOON, words};
+use super::{AgentUnderTest, SOON, arguments, words};
 
 impl AgentUnderTest {
     /// SIGTERM to the agent, which leaves its Envoy serving; gives back how it ended.
@@ -26,15 +26,9 @@ impl AgentUnderTest {
 
     /// `drain --stop`, with an agent or without.
     pub fn drain_stop(&self) -> Output {
-        let runtime = self.runtime();
-        self.command(&[
-            "drain",
-            "--stop",
-            "--lame-duck=0",
-            "--timeout=1",
-            "--runtime-dir",
-            &runtime.to_string_lossy(),
-        ])
+        let drain = "drain --stop --lame-duck=0 --timeout=1 --runtime-dir";
+        let line = format!("{drain} {}", self.runtime().display());
+        self.command(&arguments(&line))
     }
 
     fn wait_ended(&mut self) -> ExitStatus {

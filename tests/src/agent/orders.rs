@@ -48,3 +48,8 @@ pub fn words(output: &Output) -> String {
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .concat()
 }
+
+/// Returns the arguments of a line, which are apart by a space each.
+pub fn arguments(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}

@@ -1,4 +1,4 @@
-//! Where the servers' binaries and the Gateway API's definitions are. Both are pinned by Go modules in this tree.
+//! Finds the servers' binaries and the Gateway API's definitions. Both are pinned by Go modules in this tree.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ const PINS: &str = include_str!("../../cluster/go.mod");
 /// A release channel of the Gateway API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
-    /// What is stable.
+    /// Stable kinds and fields.
     Standard,
     /// Everything, also what may still change.
     Experimental,
@@ -64,7 +64,7 @@ pub(super) fn crds(channel: Channel) -> Vec<Value> {
     objects
 }
 
-/// Where Go keeps the module; it is fetched if it is not there yet.
+/// Returns the directory in which Go keeps the module; it is fetched if it is not there yet.
 fn gateway_api() -> PathBuf {
     let output = Command::new("go")
         .args(["mod", "download", "-json", "sigs.k8s.io/gateway-api"])

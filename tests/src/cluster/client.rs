@@ -152,7 +152,7 @@ impl Client {
         self.send(Method::PATCH, &path, APPLY, Some(object)).await
     }
 
-    /// Where the API server has this object, by its `apiVersion`, `kind`, name and namespace (or `default`).
+    /// Returns the path of this object, by its `apiVersion`, `kind`, name and namespace (or `default`).
     pub async fn path_of(&self, object: &Value) -> Result<String, Failure> {
         let field = |value: &Value| {
             let text = value.as_str().map(str::to_owned);

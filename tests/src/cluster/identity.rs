@@ -1,4 +1,4 @@
-//! Who the API server is and whom it knows: its authorities, the administrator and the key that signs tokens.
+//! Identity of the API server, and of those that it knows: its authorities, the administrator and the key that signs tokens.
 
 use base64::Engine as _;
 use rcgen::{
@@ -17,7 +17,7 @@ const SERVER_NAMES: [&str; 4] = [
     "kubernetes.default.svc",
 ];
 
-/// How a client says who it is. Not `Debug`: it holds keys.
+/// Proof of who a client is. Not `Debug`: it holds keys.
 #[derive(Clone)]
 pub(super) enum Credentials {
     /// A client certificate and its key, as PEM.
@@ -61,7 +61,7 @@ impl Identity {
         self.admin.clone()
     }
 
-    /// What `$KUBECONFIG` names.
+    /// Returns the text of a kubeconfig.
     pub(super) fn kubeconfig(&self, url: &str, credentials: &Credentials) -> String {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let user: Value = match credentials {

@@ -1,9 +1,10 @@
-//! What a client may do, as far as the API server knows: it hears of changed rights a moment later, as everybody else does.
+//! Rights of clients, as far as the API server knows: it hears of changed ones a moment later, as everybody else does.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Client, SOON};
-use crate::wait::eventually;
+use super::{Client, TestCluster};
+use crate::agent::SOON;
+use crate::wait::{eventually, holds};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -19,12 +20,30 @@ impl Client {
         eventually(&what, SOON, async || {
             let answer = self.create(REVIEWS, &review).await;
             let answer = answer.map_err(|error| error.to_string())?;
-            if answer["status"]["allowed"] == wanted {
-                Ok(())
-            } else {
-                Err(answer["status"].to_string())
-            }
+            holds(answer["status"]["allowed"] == wanted, || {
+                answer["status"].to_string()
+            })
         })
         .await;
+    }
+}
+
+impl TestCluster {
+    /// Gives a ServiceAccount a Role of its namespace with these rules.
+    pub async fn allow(&self, namespace: &str, account: &str, name: &str, rules: &Value) {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": name, "namespace": namespace},
+            "rules": rules,
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+        });
+        self.apply_all(&[role, binding]).await;
     }
 }

@@ -4,8 +4,7 @@ use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,12 +13,11 @@ use tempfile::TempDir;
 use super::assets::binary;
 use super::guard::Guard;
 use super::identity::Identity;
+use crate::agent::SOON;
 use crate::client::Request;
+use crate::logs::{log_to, tail};
 use crate::ports::free_port;
 use crate::wait::eventually;
-
-/// Longest time that etcd may take to start on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
 
 /// Addresses of Services; nobody answers there.
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
@@ -118,11 +116,8 @@ impl Servers {
     /// The last lines of both logs.
     pub(super) fn log_tail(&self) -> String {
         let tail = |name: &str| {
-            let log = std::fs::read(log_path(self.directory(), name)).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log);
-            let lines: Vec<&str> = log.lines().collect();
-            let from = lines.len().saturating_sub(20);
-            format!("--- {name}'s last lines:\n{}", lines[from..].join("\n"))
+            let tail = tail(&log_path(self.directory(), name), 20);
+            format!("--- {name}'s last lines:\n{tail}")
         };
         format!("{}\n{}", tail("etcd"), tail("kube-apiserver"))
     }
@@ -171,7 +166,7 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
         .args(["--log-level", "warn"])
         // The data does not outlive the cluster.
         .arg("--unsafe-no-fsync");
-    log_to(&mut command, directory, "etcd");
+    log_to(&mut command, &log_path(directory, "etcd"));
     command
 }
 
@@ -196,24 +191,12 @@ fn apiserver_command(directory: &Path, etcd_port: u16, port: u16) -> Command {
         .arg("--disable-admission-plugins=ServiceAccount")
         .arg("--allow-privileged=true")
         .arg("--profiling=false");
-    log_to(&mut command, directory, "kube-apiserver");
+    log_to(&mut command, &log_path(directory, "kube-apiserver"));
     command
 }
 
 fn log_path(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.log"))
-}
-
-fn log_to(command: &mut Command, directory: &Path, name: &str) {
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(log_path(directory, name))
-        .expect("open the log");
-    command
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("share the log"))
-        .stderr(log);
 }
 
 fn write_identity(directory: &Path, identity: &Identity) {

@@ -1,4 +1,4 @@
-//! What others say to a running agent: Envoy's admin interface, people at its socket, a command line.
+//! Words of others to a running agent: Envoy's admin interface, people at its socket, a command line.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -13,7 +13,7 @@ use sesame_agent::run::report::Report;
 use super::campaign::{run, scratch};
 use super::edit::Form;
 
-/// What a real Envoy has answered, behind a byte that says to what.
+/// Answers of a real Envoy, behind a byte that says to what.
 fn recorded() -> Vec<Vec<u8>> {
     let files = [
         "ready",

@@ -1,4 +1,4 @@
-//! What lies on disk: mounted snapshots, the state directory, what an earlier agent and its Envoy left.
+//! Content of disks: mounted snapshots, the state directory, what an earlier agent and its Envoy left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -198,7 +198,7 @@ fn accepted<'a>(snapshot: &'a [u8], keys: &'a [u8]) -> Accepted<'a> {
     }
 }
 
-/// What an agent finds that starts beside what an earlier one left: Envoy's files, its pid file, its log.
+/// Files that an earlier agent left for the next one: Envoy's files, its pid file, its log.
 #[test]
 fn runtime_directory() {
     let root = scratch();

@@ -1,4 +1,4 @@
-//! What is done to an input: changes that make sense for bytes, for lines of text, and for protobuf. They shrink.
+//! Changes of an input that make sense for bytes, for lines of text, and for protobuf. They shrink.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use super::fields::{self, FieldEdit};
 
-/// What an input is made of.
+/// Form of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,

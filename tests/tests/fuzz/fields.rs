@@ -11,7 +11,7 @@ pub(crate) struct Field {
 enum Value {
     Varint(u64),
     Fixed(Vec<u8>),
-    /// What may as well be a text.
+    /// Values that may as well be a text.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }

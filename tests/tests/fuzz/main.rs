@@ -4,8 +4,6 @@
 //! written and read again. The changes follow `$SESAME_SEED`, for `$FUZZ_SECONDS` in all (60 unless said). An input that fails is made
 //! small and written to `tests/fuzz/<target>/`; what lies there is tried first, at every run.
 
-#![allow(clippy::expect_used, reason = "all of it is test code")]
-
 mod answers;
 mod campaign;
 mod disks;

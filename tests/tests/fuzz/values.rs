@@ -13,7 +13,7 @@ use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{Manifest, ShardRef, Snapshot};
 use sesame_proto::shard::{self, FORMAT, ShardError};
 use sesame_render::RenderOptions;
-use sesame_render::layout::XdsLayout;
+use sesame_tests::rendering::options;
 
 use super::campaign::{Verdict, run, scratch};
 use super::edit::Form;
@@ -21,15 +21,9 @@ use super::seeds;
 
 fn host() -> RenderOptions {
     RenderOptions {
-        addresses: vec![Ipv4Addr::UNSPECIFIED.into()],
         port_map: BTreeMap::from([(80, 8080)]),
         subscription_budget: 16,
-        limits: sesame_render::limits::Limits::default(),
-        layout: XdsLayout::new("/run/sesame/xds"),
-        admin_socket: "/run/sesame/admin.sock".into(),
-        trusted_hops: 0,
-        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: sesame_render::EndpointRules::default(),
+        ..options(vec![Ipv4Addr::UNSPECIFIED.into()])
     }
 }
 

@@ -332,12 +332,12 @@ fn is_test_only(before: &[TokenTree]) -> bool {
 }
 
 /// Returns whether an attribute is `cfg(test)`, or a condition that asks for tests.
-fn is_cfg_test(attribute: &TokenStream) -> bool {
+pub(crate) fn is_cfg_test(attribute: &TokenStream) -> bool {
     let text = attribute.to_string().replace(' ', "");
     text.starts_with("cfg(") && text.contains("test") && !text.contains("not(test)")
 }
 
-fn is_mark(token: Option<&TokenTree>, mark: char) -> bool {
+pub(crate) fn is_mark(token: Option<&TokenTree>, mark: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == mark)
 }
 

@@ -249,7 +249,7 @@ fn written(counts: &BTreeMap<String, Count>) -> String {
 }
 
 /// Returns the room of a file: its crate and the module, or the tests of the crate.
-fn room(file: &str) -> String {
+pub(crate) fn room(file: &str) -> String {
     let (package, inside) = file
         .split_once("/src/")
         .or_else(|| file.split_once("/tests/"))
@@ -264,7 +264,7 @@ fn room(file: &str) -> String {
 }
 
 /// Returns all Rust sources of the workspace by their paths in it.
-fn sources() -> Vec<String> {
+pub(crate) fn sources() -> Vec<String> {
     let mut sources = Vec::new();
     for directory in ["agent", "controller", "proto", "tests"] {
         collect(&workspace().join(directory), &mut sources);

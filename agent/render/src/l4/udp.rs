@@ -25,7 +25,7 @@ use envoy_types::pb::xds::r#type::matcher::v3::{
     },
 };
 use envoy_types::util::pack_any;
-use prost::{Message, Name};
+use prost::Name;
 use sesame_proto::schema::Port;
 
 use super::weights::{self, REFUSED_CLUSTER, Share};
@@ -114,7 +114,7 @@ fn to(cluster: &str) -> OnMatch {
     }
 }
 
-fn extension(name: &str, config: impl Message + Name) -> TypedExtensionConfig {
+fn extension(name: &str, config: impl Name) -> TypedExtensionConfig {
     TypedExtensionConfig {
         name: name.to_owned(),
         typed_config: Some(pack_any(config)),

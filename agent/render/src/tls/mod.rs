@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     tls_parameters::TlsProtocol,
 };
 use envoy_types::util::pack_any;
-use prost::{Message, Name};
+use prost::{Message as _, Name};
 use sesame_proto::schema::{AppProtocol, BackendTls, TlsTermination};
 
 use crate::context::RenderContext;
@@ -226,7 +226,7 @@ fn in_file(name: &str, context: &RenderContext<'_>) -> SdsSecretConfig {
     }
 }
 
-fn socket(context: impl Message + Name) -> TransportSocket {
+fn socket(context: impl Name) -> TransportSocket {
     TransportSocket {
         name: "envoy.transport_sockets.tls".to_owned(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(pack_any(context))),

@@ -67,7 +67,8 @@ pub(crate) async fn connect(settings: &Settings) -> Result<Client, String> {
                     describe_chain(&error)
                 )
             };
-            let kubeconfig::Read { config, warnings } = kubeconfig::read(path).await.map_err(at)?;
+            let kubeconfig::KubeconfigContent { config, warnings } =
+                kubeconfig::read(path).await.map_err(at)?;
             for warning in warnings {
                 tracing::warn!("{warning}");
             }

@@ -56,6 +56,11 @@ pub struct EndpointSlice {
 impl EndpointSlice {
     /// The label that names the Service.
     pub const SERVICE_NAME_LABEL: &'static str = "kubernetes.io/service-name";
+
+    /// Returns the name of the Service, if the slice names one.
+    pub fn service(&self) -> Option<&str> {
+        self.metadata.labels.get(Self::SERVICE_NAME_LABEL)
+    }
 }
 
 /// `Endpoint`.

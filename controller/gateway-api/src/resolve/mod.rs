@@ -32,7 +32,7 @@ pub use self::snapshot::ResolvedGateway;
 
 use self::backends::Backends;
 use self::backends::tls_policies::Policies;
-use self::context::Context;
+use self::context::ResolveContext;
 use self::gateways::ReferencedObjects;
 use self::gateways::classes::Classes;
 use self::syntax::regexes::Regexes;
@@ -82,7 +82,7 @@ impl Resolver {
         shadowed: Shadowed,
     ) -> (Resolution, Hidden) {
         // The flow as a whole, as the module says it.
-        let mut cx = Context::new(world, options);
+        let mut cx = ResolveContext::new(world, options);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
 

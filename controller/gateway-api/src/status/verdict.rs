@@ -38,6 +38,13 @@ impl Verdict {
         }
     }
 
+    /// Adds the fault of a check, if it found one.
+    pub(crate) fn refuse_if(&mut self, reason: Reason, why: Option<String>) {
+        if let Some(why) = why {
+            self.refuse(reason, why);
+        }
+    }
+
     /// Returns true if there is no fault.
     pub(crate) fn good(&self) -> bool {
         self.fault.is_none()

@@ -28,7 +28,7 @@ pub(crate) struct Figures {
     pub(crate) errors: usize,
 }
 
-/// How long `attachedRoutes` took to be right after the last write to the API, and in how many writes of the status.
+/// Time until `attachedRoutes` was right after the last write to the API, and the number of writes of the status.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Settled {
     pub(crate) ms: f64,

@@ -21,7 +21,7 @@ use super::figures::Settled;
 use super::objects;
 use super::times::{Times, pick};
 
-/// How many requests to the API server are under way at once while objects are made.
+/// Number of requests to the API server that are under way at once while objects are made.
 const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -33,7 +33,7 @@ pub(crate) struct Stage {
     routes: usize,
 }
 
-/// What was seen in the churn.
+/// Figures of the churn.
 pub(crate) struct Churned {
     pub(crate) route_change: Times,
     pub(crate) controller_cpu_percent: f64,
@@ -80,22 +80,17 @@ impl Stage {
     async fn apply_all(&self, all: impl Iterator<Item = Value>) -> anyhow::Result<()> {
         stream::iter(all)
             .map(|object| async move {
-                let applied = self.cluster.admin().apply_value(&object).await;
-                applied
-                    .map(drop)
-                    .map_err(|error| anyhow::anyhow!("{error}"))
+                self.cluster.admin().apply_value(&object).await?;
+                anyhow::Ok(())
             })
             .buffer_unordered(AT_ONCE)
-            .try_collect::<Vec<()>>()
-            .await?;
-        Ok(())
+            .try_collect()
+            .await
     }
 
     async fn merge(&self, path: &str, change: &Value) -> anyhow::Result<()> {
         let merged = self.cluster.admin().merge(path, change).await;
-        merged
-            .map(drop)
-            .map_err(|error| anyhow::anyhow!("{path}: {error}"))
+        merged.context(path.to_owned()).map(drop)
     }
 
     /// The Gateway, the Services and their endpoints.
@@ -126,17 +121,12 @@ impl Stage {
         let before = self.gateway_writes().await;
         stream::iter(0..self.routes)
             .map(|route| async move {
-                let deleted = self
-                    .cluster
-                    .admin()
-                    .delete(&objects::route_path(route))
-                    .await;
-                deleted
-                    .map(drop)
-                    .map_err(|error| anyhow::anyhow!("{error}"))
+                let path = objects::route_path(route);
+                self.cluster.admin().delete(&path).await?;
+                anyhow::Ok(())
             })
             .buffer_unordered(AT_ONCE)
-            .try_collect::<Vec<()>>()
+            .try_collect::<()>()
             .await?;
         self.settle(0, before).await
     }
@@ -156,8 +146,7 @@ impl Stage {
     async fn settle(&self, attached: usize, writes_before: f64) -> anyhow::Result<Settled> {
         let start = Instant::now();
         loop {
-            let gateway = self.cluster.admin().get(objects::GATEWAY).await;
-            let gateway = gateway.map_err(|error| anyhow::anyhow!("{error}"))?;
+            let gateway = self.cluster.admin().get(objects::GATEWAY).await?;
             if gateway["status"]["listeners"][0]["attachedRoutes"] == json!(attached) {
                 let ms = start.elapsed().as_secs_f64() * 1000.0;
                 let writes = self.gateway_writes().await - writes_before;
@@ -353,7 +342,7 @@ impl Stage {
         Ok(memory_mib(u32::try_from(pid)?))
     }
 
-    /// What a change leaves to be done is done.
+    /// Waits until all that a change causes is done.
     async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }

@@ -1,4 +1,4 @@
-//! What a run leaves behind: in the cluster, in the agent's directories and among the processes.
+//! Leftovers of a run: in the cluster, in the agent's directories and among the processes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ const KINDS: &[&str] = &[
     "udproutes",
 ];
 
-/// What is still there when patience ends; nothing in the usual case.
+/// Returns whatever is still there when patience ends; nothing in the usual case.
 pub(crate) async fn wait_gone(
     admin: &Client,
     agent: &AgentUnderTest,

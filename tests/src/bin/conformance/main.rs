@@ -23,7 +23,7 @@ use stage::Stage;
 /// Runs the Gateway API's conformance suite against Sesame on this machine.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Where the suite, `nodes` and `echo-basic` were built to, and where logs and the report go.
+    /// Directory where the suite, `nodes` and `echo-basic` were built, and where logs and the report go.
     #[arg(long, default_value = "target/conformance")]
     directory: PathBuf,
     /// The release channel of the Gateway API's definitions.
@@ -39,7 +39,7 @@ struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ChannelArg {
-    /// What is stable.
+    /// Stable kinds and fields.
     Standard,
     /// Everything.
     Experimental,

@@ -1,4 +1,4 @@
-//! What the suite prints, for the terminal: one line for each test, and its summary. All of it goes into a file.
+//! Output of the suite, for the terminal: one line for each test, and its summary. All of it goes into a file.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -16,7 +16,7 @@ use sesame_tests::wait::eventually;
 
 use super::{ChannelArg, leftovers, progress};
 
-/// What Gateways have their addresses from. Each is on the loopback device of this network.
+/// Network that Gateways have their addresses from. Each is on the loopback device of this network.
 const POOL: &str = "203.0.113.0/24";
 /// One that nobody asks for, and one that is nowhere: for Gateways that say which address they want.
 const USABLE: &str = "203.0.113.200";

@@ -13,7 +13,7 @@ use crate::api::{
     EndpointConditions, EndpointSlice, Metadata, NamespacedName, Service, ServicePort, ServiceSpec,
     SliceEndpoint, SlicePort,
 };
-use crate::resolve::context::{Context, Options, Problem, Problems};
+use crate::resolve::context::{Options, Problem, Problems, ResolveContext};
 use crate::resolve::syntax::names;
 use crate::world::{Kind, World};
 
@@ -25,7 +25,7 @@ impl<'w> Slices<'w> {
         let mut slices: HashMap<(&str, &str), Vec<_>> =
             HashMap::with_capacity(world.endpoint_slices.len());
         for slice in &world.endpoint_slices {
-            if let Some(service) = slice.metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL) {
+            if let Some(service) = slice.service() {
                 slices
                     .entry((slice.metadata.namespace.as_str(), service))
                     .or_default()
@@ -40,7 +40,7 @@ impl<'w> Slices<'w> {
         &self,
         service: &Metadata,
         port: &ServicePort,
-        cx: &mut Context<'w, '_>,
+        cx: &mut ResolveContext<'w, '_>,
     ) -> Vec<Endpoint> {
         let name = (service.namespace.as_str(), service.name.as_str());
         let slices = self.0.get(&name).map(Vec::as_slice).unwrap_or_default();

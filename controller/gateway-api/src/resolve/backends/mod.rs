@@ -23,7 +23,7 @@ use self::references::{SERVICES, service_port};
 use self::tls_policies::{Applied, Policies, ServiceName};
 pub(crate) use self::traffic::Traffic;
 use crate::api::{BackendRef, Metadata, NamespacedName, ServicePort};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::status::{Grounds, Reason, unsupported};
 use crate::world::World;
@@ -85,7 +85,7 @@ impl<'w> Backends<'w> {
         referrer: Referrer<'w>,
         reference: &'w BackendRef,
         traffic: Traffic,
-        cx: &Context<'w, '_>,
+        cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
         let service = match SERVICES.find(reference.into(), referrer, &cx.grants) {
             Ok(service) => service,
@@ -108,7 +108,7 @@ impl<'w> Backends<'w> {
         (namespace, name): ServiceName<'w>,
         port: Option<i32>,
         traffic: Traffic,
-        cx: &Context<'w, '_>,
+        cx: &ResolveContext<'w, '_>,
     ) -> Result<BackendTarget, Grounds> {
         let Some(port) = port else {
             return Err(unsupported(format!(
@@ -138,7 +138,7 @@ impl<'w> Backends<'w> {
         name: &'w str,
         port: i32,
         traffic: Traffic,
-        cx: &Context<'w, '_>,
+        cx: &ResolveContext<'w, '_>,
     ) -> FoundPort {
         let key = NamespacedName::new(namespace, name);
         let Some(service) = cx.world.services.get(namespace, name) else {
@@ -175,7 +175,7 @@ impl<'w> Backends<'w> {
     pub(crate) fn named(
         &mut self,
         name: &str,
-        cx: &mut Context<'w, '_>,
+        cx: &mut ResolveContext<'w, '_>,
     ) -> Option<(&Backend, &EndpointSet)> {
         let entry = self.entries.get_mut(*self.by_name.get(name)?)?;
         let BackendEntry {

@@ -11,7 +11,7 @@ use crate::api::{
     BackendTlsPolicy, BackendTlsPolicySpec, BackendTlsValidation, GATEWAY_GROUP, PolicyTargetRef,
     WellKnownCaCertificates,
 };
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::{hostnames, limits, names};
 use crate::resolve::tls::ca_bundles::{CaBundles, Combined, Reach};
@@ -62,7 +62,7 @@ pub(crate) struct Policies<'w> {
 }
 
 impl<'w> Policies<'w> {
-    pub(crate) fn check_all(cx: &mut Context<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
+    pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>, bundles: &mut CaBundles<'w>) -> Self {
         let world = cx.world;
         let objects = world.backend_tls_policies.iter();
         let mut objects: Vec<&'w BackendTlsPolicy> = objects.map(AsRef::as_ref).collect();
@@ -172,7 +172,7 @@ fn section(target: &PolicyTargetRef) -> PolicySection<'_> {
 
 fn check<'w>(
     object: &'w BackendTlsPolicy,
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
     bundles: &mut CaBundles<'w>,
 ) -> Policy<'w> {
     let BackendTlsPolicySpec {
@@ -183,12 +183,10 @@ fn check<'w>(
     let key = Kind::BackendTlsPolicy.named(object.metadata.key());
     let mut accepted = Verdict::default();
     let mut resolved = Verdict::default();
-    if let Some(why) = object.metadata.unknown.refusal("") {
-        accepted.refuse(Reason::UnsupportedValue, why);
-    }
-    if let Err(why) = limits::entries("spec.targetRefs", target_refs.len(), 1..=MAX_TARGETS) {
-        accepted.refuse(Reason::Invalid, why);
-    }
+    let unknown = object.metadata.unknown.refusal("");
+    accepted.refuse_if(Reason::UnsupportedValue, unknown);
+    let number = limits::entries("spec.targetRefs", target_refs.len(), 1..=MAX_TARGETS);
+    accepted.refuse_if(Reason::Invalid, number.err());
     check_targets(target_refs, &key, &mut accepted, cx);
     for (name, value) in options {
         cx.problems.add(
@@ -218,7 +216,7 @@ fn check_targets(
     targets: &[PolicyTargetRef],
     policy: &ObjectKey,
     accepted: &mut Verdict,
-    cx: &mut Context<'_, '_>,
+    cx: &mut ResolveContext<'_, '_>,
 ) {
     for (i, target) in targets.iter().take(MAX_TARGETS).enumerate() {
         let PolicyTargetRef {
@@ -254,7 +252,7 @@ fn tls<'w>(
     accepted: &mut Verdict,
     resolved: &mut Verdict,
     bundles: &mut CaBundles<'w>,
-    cx: &Context<'w, '_>,
+    cx: &ResolveContext<'w, '_>,
 ) -> (schema::BackendTls, Option<TrustBundle>) {
     let BackendTlsValidation {
         ca_certificate_refs: _,
@@ -294,7 +292,7 @@ fn trust_bundle<'w>(
     accepted: &mut Verdict,
     resolved: &mut Verdict,
     bundles: &mut CaBundles<'w>,
-    cx: &Context<'w, '_>,
+    cx: &ResolveContext<'w, '_>,
 ) -> Option<TrustBundle> {
     let references = validation.ca_certificate_refs.as_slice();
     let well_known = validation.well_known_ca_certificates.as_ref();

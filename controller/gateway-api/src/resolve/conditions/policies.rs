@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::{GATEWAY_GROUP, NamespacedName, ParentRef};
 use crate::resolve::backends::tls_policies::Policies;
 use crate::resolve::backends::tls_policies::ServiceName;
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{PolicyAncestorStatus, PolicyStatus, Verdict};
@@ -19,7 +19,7 @@ pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
     policies: &Policies<'_>,
-    cx: &mut Context<'_, '_>,
+    cx: &mut ResolveContext<'_, '_>,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
     // The Gateways are in the order of their names.

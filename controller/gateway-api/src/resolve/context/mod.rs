@@ -40,14 +40,14 @@ pub struct Problem {
 }
 
 /// The input of every step of one resolution, and the problems that the steps add.
-pub(crate) struct Context<'w, 'o> {
+pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) world: &'w World,
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
 }
 
-impl<'w, 'o> Context<'w, 'o> {
+impl<'w, 'o> ResolveContext<'w, 'o> {
     pub(crate) fn new(world: &'w World, options: &'o Options) -> Self {
         let mut problems = Problems::default();
         for grant in &world.reference_grants {

@@ -25,10 +25,8 @@ pub(crate) struct GatewayAddresses {
 impl GatewayAddresses {
     /// Reads the addresses; faults that refuse the whole Gateway go to `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
-        let count = addresses.len();
-        if let Err(why) = limits::entries("spec.addresses", count, 0..=MAX_ADDRESSES) {
-            accepted.refuse(Reason::Invalid, why);
-        }
+        let too_many = limits::entries("spec.addresses", addresses.len(), 0..=MAX_ADDRESSES).err();
+        accepted.refuse_if(Reason::Invalid, too_many);
         let mut found = Self {
             any: addresses.is_empty(),
             ..Self::default()

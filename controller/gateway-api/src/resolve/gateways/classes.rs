@@ -90,9 +90,8 @@ impl<'w> Classes<'w> {
                     description: _,
                 } = &class.spec;
                 let mut verdict = Verdict::default();
-                if let Some(why) = class.metadata.unknown.refusal("") {
-                    verdict.refuse(Reason::UnsupportedValue, why);
-                }
+                let unknown = class.metadata.unknown.refusal("");
+                verdict.refuse_if(Reason::UnsupportedValue, unknown);
                 check_parameters("spec.parametersRef", parameters_ref.as_ref(), &mut verdict);
                 (class.metadata.name.as_str(), (verdict, &class.metadata))
             })

@@ -14,7 +14,7 @@ use crate::api::{
     Gateway, GatewayBackendTls, GatewaySpec, GatewayTls, Infrastructure, ListenerSet,
     NamespacedName,
 };
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::sets::{self, CheckedListenerSet};
 use crate::resolve::listeners::{self, CheckedListener, ListenerOwner, invalid, termination};
 use crate::resolve::syntax::limits;
@@ -76,7 +76,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
 /// Checks all Gateways of our classes, in the order of their names.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Vec<CheckedGateway<'w>> {
     let world = cx.world;
@@ -99,7 +99,7 @@ fn check<'w>(
     gateway: &'w Gateway,
     class: &Verdict,
     sets: &[&'w ListenerSet],
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> CheckedGateway<'w> {
     // Each field of a Gateway in turn, so that none is forgotten.
@@ -129,9 +129,8 @@ fn check<'w>(
         let field = "spec.infrastructure.parametersRef";
         classes::check_parameters(field, parameters_ref.as_ref(), &mut accepted);
     }
-    if let Err(why) = limits::entries("spec.listeners", listeners.len(), 0..=MAX_LISTENERS) {
-        accepted.refuse(Reason::Invalid, why);
-    }
+    let too_many = limits::entries("spec.listeners", listeners.len(), 0..=MAX_LISTENERS).err();
+    accepted.refuse_if(Reason::Invalid, too_many);
     let (edge, not_understood) = edge::read(&gateway.metadata.annotations);
     let addresses = GatewayAddresses::read(addresses, &mut accepted);
     let scope = default_scope.as_deref();
@@ -146,11 +145,10 @@ fn check<'w>(
     let ports = frontend
         .as_ref()
         .map_or(0, |frontend| frontend.per_port.len());
-    let allowed = limits::entries("spec.tls.frontend.perPort", ports, 0..=MAX_FRONTEND_PORTS);
-    let frontend = frontend.as_ref().filter(|_| allowed.is_ok());
-    if let Err(why) = allowed {
-        accepted.refuse(Reason::Invalid, why);
-    }
+    let too_many =
+        limits::entries("spec.tls.frontend.perPort", ports, 0..=MAX_FRONTEND_PORTS).err();
+    let frontend = frontend.as_ref().filter(|_| too_many.is_none());
+    accepted.refuse_if(Reason::Invalid, too_many);
     let frontend =
         FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
     // Each of too many would name all the others in what it says.
@@ -190,7 +188,7 @@ fn client_key<'w>(
     owner: &ListenerOwner<'w>,
     backend: Option<&'w GatewayBackendTls>,
     resolved: &mut Verdict,
-    cx: &Context<'w, '_>,
+    cx: &ResolveContext<'w, '_>,
     references: &mut ReferencedObjects<'_, 'w, '_>,
 ) -> Option<String> {
     let GatewayBackendTls {

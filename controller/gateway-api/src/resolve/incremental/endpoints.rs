@@ -84,7 +84,6 @@ pub fn service_of(object: &AnyObject) -> Option<NamespacedName> {
 }
 
 fn service_of_slice(slice: &EndpointSlice) -> Option<NamespacedName> {
-    let metadata = &slice.metadata;
-    let service = metadata.labels.get(EndpointSlice::SERVICE_NAME_LABEL)?;
-    Some(NamespacedName::new(&metadata.namespace, service))
+    let service = slice.service()?;
+    Some(NamespacedName::new(&slice.metadata.namespace, service))
 }

@@ -129,9 +129,8 @@ fn check_kinds(
     accepted: &mut Verdict,
     resolved: &mut Verdict,
 ) -> (Option<schema::Protocol>, Vec<Kind>) {
-    if let Err(why) = limits::entries("allowedRoutes.kinds", asked.len(), 0..=MAX_KINDS) {
-        accepted.refuse(Reason::UnsupportedValue, why);
-    }
+    let too_many = limits::entries("allowedRoutes.kinds", asked.len(), 0..=MAX_KINDS).err();
+    accepted.refuse_if(Reason::UnsupportedValue, too_many);
     let served = protocols::of_protocol(protocol);
     if served.is_none() {
         accepted.refuse(

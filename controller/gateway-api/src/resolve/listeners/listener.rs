@@ -6,7 +6,7 @@ use sesame_proto::schema;
 
 use super::namespaces::NamespaceRule;
 use crate::api::{GATEWAY_GROUP, Listener, Metadata, NamespacedName, UnknownFields};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
@@ -36,9 +36,7 @@ impl<'w> ListenerOwner<'w> {
 
     /// Checks what no field of the specification says: unknown fields and the name.
     pub(crate) fn check_object(&self, verdict: &mut Verdict) {
-        if let Some(why) = self.unknown.refusal("listeners") {
-            verdict.refuse(Reason::UnsupportedValue, why);
-        }
+        verdict.refuse_if(Reason::UnsupportedValue, self.unknown.refusal("listeners"));
         if let Err(why) = names::check_object(self.namespace, self.name) {
             verdict.refuse(Reason::Invalid, format!("metadata: {why}"));
         }
@@ -100,7 +98,7 @@ impl CheckedListener<'_> {
     }
 
     /// Returns true if routes of the kind from the namespace may attach.
-    pub(crate) fn allows(&self, kind: Kind, namespace: &str, cx: &Context<'_, '_>) -> bool {
+    pub(crate) fn allows(&self, kind: Kind, namespace: &str, cx: &ResolveContext<'_, '_>) -> bool {
         self.kinds.contains(&kind) && self.namespaces.allows(namespace, cx.world)
     }
 }

@@ -25,14 +25,7 @@ impl<'w> NamespaceRule<'w> {
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
     ) -> Result<Self, String> {
-        let at = "allowedRoutes.namespaces";
-        match from(namespaces) {
-            None => Ok(Self::Same(own)),
-            Some(FromNamespaces::None) => Err(format!(
-                "{at}.from \"None\" is unknown; expected All, Same or Selector"
-            )),
-            Some(from) => Self::read(at, from, namespaces, own),
-        }
+        Self::read("allowedRoutes.namespaces", namespaces, own, Self::Same(own))
     }
 
     /// Reads `allowedListeners.namespaces` of a Gateway in namespace `own`, which allows nothing by itself.
@@ -41,26 +34,35 @@ impl<'w> NamespaceRule<'w> {
         own: &'w str,
     ) -> Result<Self, String> {
         let at = "allowedListeners.namespaces";
-        match from(namespaces) {
-            None | Some(FromNamespaces::None) => Ok(Self::Nothing),
-            Some(from) => Self::read(at, from, namespaces, own),
-        }
+        Self::read(at, namespaces, own, Self::Nothing)
     }
 
+    /// Reads a field that means `absent` if it is not there.
     fn read(
         at: &str,
-        from: &FromNamespaces,
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
+        absent: Self,
     ) -> Result<Self, String> {
-        match from {
-            FromNamespaces::Same => Ok(Self::Same(own)),
-            FromNamespaces::All => Ok(Self::All),
-            FromNamespaces::Selector => match namespaces.and_then(|n| n.selector.as_ref()) {
-                Some(selector) => check(at, selector).map(|()| Self::Selected(selector)),
-                None => Err(format!("{at}.selector is required with `from: Selector`")),
-            },
-            FromNamespaces::None | FromNamespaces::Other(_) => Err(format!(
+        let Some(AllowedNamespaces {
+            from: Some(from),
+            selector,
+        }) = namespaces
+        else {
+            return Ok(absent);
+        };
+        match (from, selector, absent) {
+            (FromNamespaces::Same, ..) => Ok(Self::Same(own)),
+            (FromNamespaces::All, ..) => Ok(Self::All),
+            (FromNamespaces::Selector, Some(selector), _) => {
+                check(at, selector).map(|()| Self::Selected(selector))
+            }
+            (FromNamespaces::Selector, None, _) => {
+                Err(format!("{at}.selector is required with `from: Selector`"))
+            }
+            // Only ListenerSets may be shut out by choice.
+            (FromNamespaces::None, _, Self::Nothing) => Ok(Self::Nothing),
+            (FromNamespaces::None | FromNamespaces::Other(_), ..) => Err(format!(
                 "{at}.from {:?} is unknown; expected All, Same or Selector",
                 from.as_str()
             )),
@@ -80,10 +82,6 @@ impl<'w> NamespaceRule<'w> {
             Self::Nothing => false,
         }
     }
-}
-
-fn from(namespaces: Option<&AllowedNamespaces>) -> Option<&FromNamespaces> {
-    namespaces?.from.as_ref()
 }
 
 fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {

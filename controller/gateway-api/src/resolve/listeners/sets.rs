@@ -10,7 +10,7 @@ use super::check::check as check_listeners;
 use super::listener::{CheckedListener, ListenerOwner};
 use super::namespaces::NamespaceRule;
 use crate::api::{AllowedListeners, GATEWAY_GROUP, ListenerSet, ListenerSetSpec, ObjectRef};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
@@ -61,7 +61,7 @@ pub(crate) fn check<'w>(
     allowed: Option<&'w AllowedListeners>,
     sets: &[&'w ListenerSet],
     all: &mut Vec<CheckedListener<'w>>,
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
 ) -> Vec<CheckedListenerSet<'w>> {
     let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
     let rule =
@@ -90,9 +90,8 @@ pub(crate) fn check<'w>(
             );
         }
         owner.check_object(&mut refused);
-        if let Err(why) = limits::entries("spec.listeners", listeners.len(), 1..=MAX_LISTENERS) {
-            refused.refuse(Reason::Invalid, why);
-        }
+        let number = limits::entries("spec.listeners", listeners.len(), 1..=MAX_LISTENERS);
+        refused.refuse_if(Reason::Invalid, number.err());
         let start = all.len();
         if refused.good() {
             all.extend(check_listeners(&owner, i.saturating_add(1), listeners));

@@ -4,7 +4,7 @@ use sesame_proto::schema;
 
 use super::listener::{CheckedListener, ListenerOwner};
 use crate::api::{ListenerTls, Protocol, TlsMode};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::syntax::limits;
 use crate::resolve::tls::certificates::{Certificates, Usable};
 use crate::resolve::tls::client_validation::FrontendValidation;
@@ -55,7 +55,7 @@ pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
     frontend: &FrontendValidation,
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
     certificates: &mut Certificates<'w, '_>,
 ) {
     let Some(tls) = &listener.spec.tls else {

@@ -1,7 +1,7 @@
 //! The listeners of a parent that match a parentRef, and the hostnames that route and listener have in common.
 
 use crate::api::ParentRef;
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::gateways::{CheckedGateway, ParentListeners};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::names;
@@ -27,7 +27,7 @@ pub(crate) fn matching(
     reference: &ParentRef,
     route: &ObjectKey,
     hostnames: &[Hostname],
-    cx: &Context<'_, '_>,
+    cx: &ResolveContext<'_, '_>,
 ) -> Result<Vec<(usize, Vec<CommonHostname>)>, Grounds> {
     let parent = gateway.parent_listeners(set);
     if let Some((_, why)) = parent.refused.fault() {

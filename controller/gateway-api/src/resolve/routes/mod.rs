@@ -1,7 +1,7 @@
 //! Routes of all kinds that name a Gateway or ListenerSet of ours, checked.
 //!
 //! All kinds take one path; they differ in their rules (`http_rules`, `grpc_rules`, `l4_rules`) and in the limits of
-//! their schema (`kinds`). Nothing is attached here.
+//! their schema (`kinds`). `attachments` has those that each listener gets.
 
 pub(crate) mod attachments;
 mod backend_refs;
@@ -21,7 +21,7 @@ use self::rule_list::CheckedRules;
 use self::rules::{RouteRule, RuleContext, Rules};
 use super::backends::Backends;
 use super::backends::tls_policies::ServiceName;
-use super::context::Context;
+use super::context::ResolveContext;
 use super::context::grants::Referrer;
 use super::gateways::CheckedGateway;
 use super::parents::listeners::CommonHostname;
@@ -81,7 +81,7 @@ pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 /// The values that references and expressions of routes are looked up in.
 struct Lookup<'a, 'w, 'o> {
     gateways: &'a [CheckedGateway<'w>],
-    cx: &'a mut Context<'w, 'o>,
+    cx: &'a mut ResolveContext<'w, 'o>,
     backends: &'a mut Backends<'w>,
     regexes: &'a mut Regexes,
 }
@@ -89,7 +89,7 @@ struct Lookup<'a, 'w, 'o> {
 /// Checks all routes that name a Gateway or ListenerSet of these `gateways`.
 pub(crate) fn check_all<'w>(
     gateways: &[CheckedGateway<'w>],
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
     backends: &mut Backends<'w>,
     regexes: &mut Regexes,
 ) -> Vec<CheckedRoute<'w>> {

@@ -12,7 +12,7 @@ use sesame_proto::schema::WeightedBackend;
 use super::matches::RouteMatch;
 use crate::resolve::backends::tls_policies::ServiceName;
 use crate::resolve::backends::{Backends, Traffic};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::filters::rewrites::RedirectTo;
 use crate::resolve::syntax::regexes::Regexes;
@@ -183,7 +183,7 @@ pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) object: &'a ObjectKey,
     /// Provenance of the route.
     pub(crate) route: &'a str,
-    pub(crate) cx: &'a mut Context<'w, 'o>,
+    pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
     pub(crate) backends: &'a mut Backends<'w>,
     pub(crate) regexes: &'a mut Regexes,
 }

@@ -9,7 +9,7 @@ use sesame_proto::schema::{self, Snapshot};
 
 use crate::api::NamespacedName;
 use crate::resolve::backends::Backends;
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::resolve::tables::{self, Findings, Tables};
@@ -33,7 +33,7 @@ pub(crate) fn assemble<'w>(
     backends: &mut Backends<'w>,
     certificates: &Certificates<'w, '_>,
     findings: &mut Findings,
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
     // One value after the other, each from those before: the parts have no life of their own.
     let gateway = attached.gateway;

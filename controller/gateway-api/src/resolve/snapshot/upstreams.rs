@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sesame_proto::schema::{Backend, EndpointSet, WeightedBackend, route::Action};
 
 use crate::resolve::backends::{self, Backends};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::tables::{Tables, backends_of, session_backends_of};
 
 /// The Backends of one Gateway and their endpoints.
@@ -22,7 +22,7 @@ pub(crate) fn find<'w>(
     tables: &mut Tables,
     client_key: Option<&str>,
     all: &mut Backends<'w>,
-    cx: &mut Context<'w, '_>,
+    cx: &mut ResolveContext<'w, '_>,
 ) -> Upstreams {
     let mut found: Vec<Backend> = Vec::new();
     let mut endpoints: Vec<EndpointSet> = Vec::new();

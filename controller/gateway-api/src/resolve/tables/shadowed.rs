@@ -31,12 +31,11 @@ struct ByHost {
 }
 
 /// A match by its route, the place of its rule, and its place in the rule.
-type Match = (ObjectKey, usize, usize);
+pub(crate) type Match = (ObjectKey, usize, usize);
 
 /// The hidden matches of each virtual host: its number in the order in which they are built, the hidden match, and the
 /// match that hides it.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Hidden(Vec<(usize, Match, Match)>);
+pub(crate) type Hidden = Vec<(usize, Match, Match)>;
 
 impl Shadowed {
     /// Returns a collector that also keeps the hidden matches of each virtual host.
@@ -62,10 +61,10 @@ impl Shadowed {
             Some((route.object.clone(), place.rule, place.match_))
         };
         let noted = self.by_host.take().unwrap_or_default().hidden;
-        let named = noted
+        noted
             .into_iter()
-            .filter_map(|(host, place, winner)| Some((host, of(place)?, of(winner)?)));
-        Hidden(named.collect())
+            .filter_map(|(host, place, winner)| Some((host, of(place)?, of(winner)?)))
+            .collect()
     }
 
     /// Adds a problem for each route about the first of its matches that is never reached.

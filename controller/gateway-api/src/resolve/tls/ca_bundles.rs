@@ -9,7 +9,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::pem;
 use crate::api::{ConfigMap, NamespacedName, ObjectRef};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
 use crate::status::{Grounds, Reason};
@@ -55,7 +55,7 @@ impl<'w> CaBundles<'w> {
         referrer: Referrer<'w>,
         references: &'w [ObjectRef],
         reach: Reach,
-        cx: &Context<'w, '_>,
+        cx: &ResolveContext<'w, '_>,
     ) -> Combined {
         let mut combined = Combined::default();
         let mut names = Vec::new();
@@ -102,7 +102,7 @@ impl<'w> CaBundles<'w> {
         &mut self,
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
-        cx: &Context<'w, '_>,
+        cx: &ResolveContext<'w, '_>,
     ) -> Result<(String, Arc<[String]>), Grounds> {
         let (namespace, name) = CONFIG_MAPS.find(reference.into(), referrer, &cx.grants)?;
         let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);

@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use super::private_keys::{self, PrivateKey};
 use crate::api::{NamespacedName, ObjectRef, Secret};
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::hostnames::Hostname;
@@ -99,7 +99,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         &mut self,
         referrer: Referrer<'w>,
         reference: &'w ObjectRef,
-        cx: &Context<'w, '_>,
+        cx: &ResolveContext<'w, '_>,
     ) -> Result<Usable, Grounds> {
         let (namespace, name) = SECRETS.find(reference.into(), referrer, &cx.grants)?;
         let invalid = |why: String| (Reason::InvalidCertificateRef, why);

@@ -11,7 +11,7 @@ use super::ca_bundles::{CaBundles, Combined, Reach};
 use crate::api::{
     FrontendTls, FrontendTlsConfig, FrontendTlsPort, FrontendTlsValidation, FrontendValidationMode,
 };
-use crate::resolve::context::Context;
+use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, Verdict};
@@ -41,7 +41,7 @@ impl FrontendValidation {
         referrer: Referrer<'w>,
         frontend: Option<&'w FrontendTls>,
         bundles: &mut CaBundles<'w>,
-        cx: &Context<'w, '_>,
+        cx: &ResolveContext<'w, '_>,
     ) -> Self {
         let Some(FrontendTls { default, per_port }) = frontend else {
             return Self::default();
@@ -129,7 +129,7 @@ impl PortValidation {
         referrer: Referrer<'w>,
         config: &'w FrontendTlsConfig,
         bundles: &mut CaBundles<'w>,
-        cx: &Context<'w, '_>,
+        cx: &ResolveContext<'w, '_>,
     ) -> Self {
         let FrontendTlsConfig { validation } = config;
         let Some(FrontendTlsValidation {

@@ -96,9 +96,7 @@ impl<'k> PrivateKey<'k> {
                 PublicKey::EC(public),
             ) => same_point(own, public.data()),
             (Self::Ec { scalar, .. }, PublicKey::EC(public)) => {
-                let curve = certificate.algorithm.parameters.as_ref();
-                let curve = curve.and_then(|curve| curve.as_oid().ok());
-                let curve = curve.map(|curve| curve.to_id_string()).unwrap_or_default();
+                let curve = curve(certificate).unwrap_or_default();
                 computes(&curve, scalar, public.data())
             }
             (Self::Ed25519 { seed }, PublicKey::Unknown(public)) => {
@@ -124,21 +122,23 @@ pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<Str
             let bits = (modulus.len() * 8).saturating_sub(zeros as usize);
             (bits < 2048).then(|| format!("RSA of {bits} bits"))
         }
-        (EC, _) => {
-            let curve = certificate.algorithm.parameters.as_ref();
-            match curve.and_then(|curve| curve.as_oid().ok()) {
-                Some(curve) => {
-                    let curve = curve.to_id_string();
-                    let known = [P256, P384, P521].contains(&curve.as_str());
-                    (!known).then(|| format!("ECDSA on the curve {curve}"))
-                }
-                None => Some("ECDSA on a curve that is spelt out instead of named".to_owned()),
+        (EC, _) => match curve(certificate) {
+            Some(curve) => {
+                let known = [P256, P384, P521].contains(&curve.as_str());
+                (!known).then(|| format!("ECDSA on the curve {curve}"))
             }
-        }
+            None => Some("ECDSA on a curve that is spelt out instead of named".to_owned()),
+        },
         (ED25519, _) => None,
         (RSA_PSS, _) => Some("RSA for PSS only".to_owned()),
         _ => Some(format!("of the algorithm {algorithm}")),
     }
+}
+
+/// Returns the object identifier of the curve of an ECDSA key; none if the curve is spelt out.
+fn curve(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
+    let parameters = certificate.algorithm.parameters.as_ref()?;
+    Some(parameters.as_oid().ok()?.to_id_string())
 }
 
 fn malformed(kind: &str) -> String {

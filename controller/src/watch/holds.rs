@@ -1,0 +1,19 @@
+//! Compares what the API server has with what it should have. Pure.
+
+use serde_json::Value;
+
+/// Returns true if every field of `part` has its value in `whole`.
+pub(crate) fn holds(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part.iter().all(|(name, part)| {
+            // The API leaves out empty fields, or writes null.
+            let nothing = matches!(part, Value::Array(all) if all.is_empty()) || *part == 0;
+            let whole = whole.get(name).filter(|whole| !whole.is_null());
+            whole.map_or(nothing, |whole| holds(whole, part))
+        }),
+        (Value::Array(whole), Value::Array(part)) => {
+            whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| holds(w, p))
+        }
+        _ => whole == part,
+    }
+}

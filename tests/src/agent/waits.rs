@@ -1,0 +1,97 @@
+//! Waits for whatever an agent under test serves and says.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{AgentUnderTest, SOON};
+use crate::client::{Reply, Request};
+use crate::wait::{eventually, holds};
+
+impl AgentUnderTest {
+    /// Sends `request` until its answer is as it should be, and gives that back.
+    pub async fn wait_served(&self, request: &Request, good: impl Fn(&Reply) -> bool) -> Reply {
+        let start = Instant::now();
+        loop {
+            let last = match request.send().await {
+                Ok(reply) if good(&reply) => return reply,
+                Ok(reply) => {
+                    format!(
+                        "status {}: {}",
+                        reply.status,
+                        String::from_utf8_lossy(&reply.body)
+                    )
+                }
+                Err(error) => format!("{error:#}"),
+            };
+            assert!(
+                start.elapsed() < SOON,
+                "not served within {SOON:?}: {request:?}\nlast: {last}\n{}",
+                self.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until `sesame-agent status` is as it should be, and gives it back.
+    pub async fn wait_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, SOON, async || match self.status() {
+            Some(status) if good(&status) => Ok(status),
+            Some(status) => Err(format!("{status:#}\n{}", self.log_tail())),
+            None => Err(format!("there is no status\n{}", self.log_tail())),
+        })
+        .await
+    }
+
+    /// Waits until a request is answered with 200.
+    pub async fn wait_ok(&self, request: &Request) {
+        let good = |reply: &Reply| reply.status == 200;
+        self.wait_served(request, good).await;
+    }
+
+    /// Waits until this backend answers a request, with 200.
+    pub async fn wait_backend(&self, request: &Request, name: &str) {
+        let good = |reply: &Reply| reply.status == 200 && reply.backend().as_deref() == Some(name);
+        self.wait_served(request, good).await;
+    }
+
+    /// Waits until the agent says that all is well, and returns its status.
+    pub async fn wait_healthy(&self) -> Value {
+        let healthy = |status: &Value| status["healthy"] == true;
+        self.wait_status("all is well", healthy).await
+    }
+
+    /// Waits until the Envoy of the first Gateway is live and all is served; returns the process that the agent looks after.
+    pub async fn wait_live(&self) -> i32 {
+        let live = |status: &Value| {
+            let gateway = &status["gateways"][0];
+            gateway["envoy"]["state"] == "Live" && gateway["state"] == "Serving"
+        };
+        let status = self.wait_status("an Envoy is live", live).await;
+        let pid = status["gateways"][0]["envoy"]["pid"].as_i64();
+        i32::try_from(pid.unwrap_or(0)).expect("a process number")
+    }
+
+    /// Waits until as many Envoys run, and no more.
+    pub async fn wait_envoys(&self, count: usize) {
+        let what = format!("as many Envoys run: {count}");
+        eventually(&what, SOON, async || {
+            let envoys = self.envoys();
+            holds(envoys.len() == count, || {
+                format!("{envoys:?}\n{}", self.log_tail())
+            })
+        })
+        .await;
+    }
+
+    /// Returns the processes of the agent's Envoys.
+    pub fn envoy_pids(&self) -> Vec<i32> {
+        self.envoys().iter().map(|envoy| envoy.pid).collect()
+    }
+
+    /// Waits until a version of [`crate::manifests::numbered`] is served at port 80.
+    pub async fn wait_numbered(&self, host: &str, number: usize) {
+        let request = self.get(80, host, &format!("/{number}"));
+        self.wait_ok(&request).await;
+    }
+}

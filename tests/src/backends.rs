@@ -1,0 +1,17 @@
+//! Several backends, each behind a Service of its name.
+
+use serde_json::Value;
+
+use crate::backend::Backend;
+use crate::manifests::served;
+
+/// Starts backends of these names, and adds the Services and endpoints that lead to them.
+pub async fn start_served(names: &[&str], objects: &mut Vec<Value>) -> Vec<Backend> {
+    let mut backends = Vec::new();
+    for name in names {
+        let backend = Backend::start(name).await;
+        objects.extend(served(name, &[backend.address()]));
+        backends.push(backend);
+    }
+    backends
+}

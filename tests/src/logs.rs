@@ -1,0 +1,23 @@
+//! Logs of processes that tests start: files that they append to.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Has a process read nothing, and append all that it says to a file.
+pub(crate) fn log_to(command: &mut Command, path: &Path) {
+    let log = OpenOptions::new().create(true).append(true).open(path);
+    let log = log.expect("open the log");
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("share the log"))
+        .stderr(log);
+}
+
+/// Returns the last lines of a log; nothing if there is none.
+pub(crate) fn tail(path: &Path, count: usize) -> String {
+    let log = std::fs::read(path).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}

@@ -1,0 +1,23 @@
+//! Options of a host that tests render for.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use sesame_render::layout::XdsLayout;
+use sesame_render::limits::Limits;
+use sesame_render::{EndpointRules, RenderOptions};
+
+/// Returns the options of a host that listens on these addresses.
+pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
+    RenderOptions {
+        addresses,
+        port_map: BTreeMap::new(),
+        subscription_budget: 100,
+        limits: Limits::default(),
+        layout: XdsLayout::new("/run/sesame/xds"),
+        admin_socket: "/run/sesame/admin.sock".into(),
+        trusted_hops: 0,
+        system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
+        endpoints: EndpointRules::default(),
+    }
+}

@@ -1,0 +1,115 @@
+//! Shapes that mislead: one name for two types, and functions that nobody sees as a whole.
+//!
+//! `shape.txt` has those that there still are: it may only shrink. `SESAME_SET_WORDS=1` writes it anew. A function that has to
+//! be long says the reason before it, in a comment that begins with `// Long: `.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use proc_macro2::{Delimiter, TokenTree};
+
+use crate::modules::{is_cfg_test, is_mark, tokens};
+use crate::words::{room, sources};
+use crate::workspace;
+
+/// Largest number of lines of a function.
+const MAX_LINES: usize = 80;
+const KNOWN: &str = "tests/tests/rooms/shape.txt";
+/// Keywords before the name of a type.
+const TYPES: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
+
+/// Public types and long functions of a file.
+#[derive(Default)]
+struct Shapes {
+    types: BTreeSet<String>,
+    /// Names, and the lines on which the functions begin.
+    long: Vec<(String, usize)>,
+}
+
+impl Shapes {
+    fn scan(&mut self, tokens: &[TokenTree]) {
+        let mut rest = tokens;
+        while let [token, after @ ..] = rest {
+            rest = after;
+            match (token, after) {
+                (TokenTree::Punct(mark), [TokenTree::Group(group), ..])
+                    if mark.as_char() == '#' && is_cfg_test(&group.stream()) =>
+                {
+                    let end = after.iter().position(is_end);
+                    rest = &after[end.map_or(after.len(), |end| end + 1)..];
+                }
+                (TokenTree::Ident(word), _) if word == "pub" => self.declared(after),
+                (TokenTree::Ident(word), [TokenTree::Ident(name), ..]) if word == "fn" => {
+                    let body = after.iter().find(|token| is_end(token));
+                    let end = body.map_or(0, |body| body.span().end().line);
+                    let begin = word.span().start().line;
+                    if end >= begin + MAX_LINES {
+                        self.long.push((name.to_string(), begin));
+                    }
+                }
+                (TokenTree::Group(group), _) => {
+                    self.scan(&group.stream().into_iter().collect::<Vec<_>>());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes the type that is declared behind a `pub`, if it is one.
+    fn declared(&mut self, after: &[TokenTree]) {
+        let has_scope = matches!(after.first(), Some(TokenTree::Group(_)));
+        let after = &after[usize::from(has_scope)..];
+        if let [TokenTree::Ident(word), TokenTree::Ident(name), ..] = after
+            && TYPES.iter().any(|keyword| word == keyword)
+        {
+            self.types.insert(name.to_string());
+        }
+    }
+}
+
+/// Returns true for the last token of an item: its braces, or a semicolon.
+fn is_end(token: &TokenTree) -> bool {
+    let is_brace =
+        matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+    is_brace || is_mark(Some(token), ';')
+}
+
+/// Returns true if the comment before a line says why the function is long.
+fn has_reason(lines: &[&str], line: usize) -> bool {
+    let before = lines[..line - 1].iter().rev().map(|line| line.trim_start());
+    let mut before = before.take_while(|line| line.starts_with("//") || line.starts_with("#["));
+    before.any(|line| line.starts_with("// Long: "))
+}
+
+#[test]
+fn a_type_has_a_name_of_its_own_and_a_function_can_be_seen_as_a_whole() {
+    let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    let is_test = |file: &String| file.contains("tests/") || file.ends_with("tests.rs");
+    for file in sources().into_iter().filter(|file| !is_test(file)) {
+        let mut shapes = Shapes::default();
+        shapes.scan(&tokens(&workspace().join(&file)));
+        for name in shapes.types {
+            rooms.entry(name).or_default().insert(room(&file));
+        }
+        let text = fs::read_to_string(workspace().join(&file)).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for (name, _) in shapes.long.iter().filter(|at| !has_reason(&lines, at.1)) {
+            found.insert(format!("function {name} in {file}"));
+        }
+    }
+    let twice = rooms.iter().filter(|(_, rooms)| rooms.len() > 1);
+    found.extend(twice.map(|(name, _)| format!("type {name}")));
+    if std::env::var_os("SESAME_SET_WORDS").is_some() {
+        let lines: Vec<String> = found.into_iter().map(|shape| shape + "\n").collect();
+        fs::write(workspace().join(KNOWN), lines.concat()).unwrap();
+        return;
+    }
+    let known = fs::read_to_string(workspace().join(KNOWN)).unwrap();
+    let known: BTreeSet<String> = known.lines().map(str::to_owned).collect();
+    let new: Vec<&String> = found.difference(&known).collect();
+    assert!(
+        new.is_empty(),
+        "types whose name stands in two rooms, and functions of more than {MAX_LINES} lines: {new:#?}"
+    );
+}
