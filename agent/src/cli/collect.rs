@@ -14,7 +14,7 @@ use super::doctor::{Examined, examine};
 use super::output::Format;
 use super::settings::LoadedSettings;
 use crate::collect::redact::Secrets;
-use crate::collect::{Part, PartSummary, archive, gather};
+use crate::collect::{ReportPart, ReportPartSummary, archive, gather};
 use crate::doctor::findings;
 use crate::host::credentials;
 use crate::run::history::History;
@@ -37,7 +37,7 @@ pub(crate) struct CollectArgs {
 #[serde(rename_all = "camelCase")]
 struct Collected {
     file: PathBuf,
-    contents: Vec<PartSummary>,
+    contents: Vec<ReportPartSummary>,
 }
 
 pub(crate) fn main(
@@ -70,7 +70,7 @@ pub(crate) fn main(
         part("doctor.json", &findings(&facts)),
         part("settings.json", &settings),
         part("versions.json", &versions),
-        Part {
+        ReportPart {
             name: "status.json".to_owned(),
             content: status(agent).map_err(|error| format!("{error:#}")),
         },
@@ -86,8 +86,8 @@ pub(crate) fn main(
     Ok(0)
 }
 
-fn part(name: &str, value: &impl Serialize) -> Part {
-    Part {
+fn part(name: &str, value: &impl Serialize) -> ReportPart {
+    ReportPart {
         name: name.to_owned(),
         content: serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
     }
@@ -101,11 +101,11 @@ fn status(agent: &AgentArgs) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&value)?)
 }
 
-fn histories(state_dir: &Path, gateways: &[InspectedGateway]) -> Vec<Part> {
+fn histories(state_dir: &Path, gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     let histories = gateways.iter().map(|gateway| {
         let name = &gateway.gateway;
         let listed = History::open(state_dir, Some(name)).and_then(|history| history.list());
-        Part {
+        ReportPart {
             name: format!("gateways/{}.{}/history.json", name.namespace, name.name),
             content: listed
                 .and_then(|listed| Ok(serde_json::to_string_pretty(&listed)?))

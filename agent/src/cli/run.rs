@@ -17,7 +17,7 @@ use super::settings;
 use super::settings::effective::effective;
 use super::settings::reader::SettingsReader;
 use super::source::SourceArgs;
-use crate::run::reload::Reading;
+use crate::run::reload::SettingsReading;
 use crate::run::{self, DEFAULT_STATE_DIR, OnStop, RunOptions};
 
 #[derive(Debug, Args)]
@@ -119,7 +119,7 @@ pub(crate) struct RunArgs {
 /// Serves; the settings are read again by `reader`, which read `args` first.
 pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> {
     let loaded = settings::load(&reader.arguments);
-    let reading = Reading {
+    let reading = SettingsReading {
         options: options(args)?,
         settings: effective(&Cli::command(), reader.arguments.clone(), &loaded),
     };

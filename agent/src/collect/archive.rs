@@ -8,7 +8,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::redact::Secrets;
-use super::{Part, PartSummary};
+use super::{ReportPart, ReportPartSummary};
 
 /// Bytes that a part may have; of a longer one the end is kept.
 const MAX_PART: usize = 16 << 20;
@@ -20,11 +20,14 @@ const TOP: &str = "sesame";
 const CONTENTS: &str = "contents.json";
 
 /// Returns the files of the archive by name, and what is in it. Pure.
-fn files(mut parts: Vec<Part>, secrets: &Secrets) -> (Vec<(String, String)>, Vec<PartSummary>) {
+fn files(
+    mut parts: Vec<ReportPart>,
+    secrets: &Secrets,
+) -> (Vec<(String, String)>, Vec<ReportPartSummary>) {
     parts.sort_by(|one, other| one.name.cmp(&other.name));
     let (mut files, mut contents, mut left) = (Vec::new(), Vec::new(), MAX_ALL);
-    for Part { name, content } in parts {
-        let mut summary = PartSummary {
+    for ReportPart { name, content } in parts {
+        let mut summary = ReportPartSummary {
             name: name.clone(),
             bytes: 0,
             left_out: 0,
@@ -59,10 +62,10 @@ fn end(text: &str, most: usize) -> &str {
 /// Writes a new archive; a file that is there is left alone. Returns what is in it.
 pub(crate) fn write(
     path: &Path,
-    parts: Vec<Part>,
+    parts: Vec<ReportPart>,
     secrets: &Secrets,
     now: Timestamp,
-) -> io::Result<Vec<PartSummary>> {
+) -> io::Result<Vec<ReportPartSummary>> {
     let (mut files, contents) = files(parts, secrets);
     files.insert(
         0,
@@ -106,7 +109,7 @@ mod tests {
     #[test]
     fn parts_are_in_order_redacted_bounded_and_listed() {
         let secrets = Secrets::new([b"very-secret".to_vec()]).unwrap();
-        let part = |name: &str, content: Result<&str, &str>| Part {
+        let part = |name: &str, content: Result<&str, &str>| ReportPart {
             name: name.to_owned(),
             content: content.map(str::to_owned).map_err(str::to_owned),
         };

@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Part;
+use super::ReportPart;
 use crate::doctor::systemd::output;
 use crate::envoy::Admin;
 use crate::envoy::log::ENVOY_LOG;
@@ -44,10 +44,10 @@ const KERNEL: [&str; 12] = [
 ];
 
 /// Reads what the kernel says, the names of variables, and the journal.
-pub(crate) fn host() -> Vec<Part> {
-    let mut parts: Vec<Part> = KERNEL
+pub(crate) fn host() -> Vec<ReportPart> {
+    let mut parts: Vec<ReportPart> = KERNEL
         .iter()
-        .map(|path| Part {
+        .map(|path| ReportPart {
             name: format!("host{path}"),
             content: fs::read_to_string(path).map_err(|error| error.to_string()),
         })
@@ -57,7 +57,7 @@ pub(crate) fn host() -> Vec<Part> {
         .map(|(name, _)| name.to_string_lossy().into_owned())
         .collect();
     names.sort();
-    parts.push(Part {
+    parts.push(ReportPart {
         name: "host/variables.txt".to_owned(),
         content: Ok(names.join("\n") + "\n"),
     });
@@ -75,7 +75,7 @@ pub(crate) fn host() -> Vec<Part> {
             "sesame-envoy",
         ],
     );
-    parts.push(Part {
+    parts.push(ReportPart {
         name: "host/journal.txt".to_owned(),
         content: journal.ok_or_else(|| "there is no journal that can be read".to_owned()),
     });
@@ -83,10 +83,10 @@ pub(crate) fn host() -> Vec<Part> {
 }
 
 /// Reads the accepted snapshots; they name keys by digest.
-pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<Part> {
+pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     let parts = gateways.iter().map(|gateway| {
         let value = sesame_proto::json::to_value(&gateway.resolved.snapshot);
-        Part {
+        ReportPart {
             name: format!(
                 "gateways/{}.{}/snapshot.json",
                 gateway.gateway.namespace, gateway.gateway.name
@@ -98,12 +98,12 @@ pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<Part> {
 }
 
 /// Asks every Envoy, and reads the ends of their logs.
-pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<Part> {
+pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
     let mut parts = Vec::new();
     let directories = match entries(&runtime_dir.join("gateways")) {
         Ok(directories) => directories,
         Err(error) => {
-            return vec![Part {
+            return vec![ReportPart {
                 name: "envoys".to_owned(),
                 content: Err(error.to_string()),
             }];
@@ -118,18 +118,18 @@ pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<Part> {
         let admin = Admin::new(directory.join("admin.sock")).with_timeout(ANSWER);
         for (file, path) in ADMIN {
             let answer = admin.get(path).await;
-            parts.push(Part {
+            parts.push(ReportPart {
                 name: format!("envoys/{name}/{file}"),
                 content: answer
                     .map(|body| String::from_utf8_lossy(&body).into_owned())
                     .map_err(|error| error.to_string()),
             });
         }
-        parts.push(Part {
+        parts.push(ReportPart {
             name: format!("envoys/{name}/{ENVOY_LOG}"),
             content: tail(&directory.join(ENVOY_LOG)).map_err(|error| error.to_string()),
         });
-        parts.push(Part {
+        parts.push(ReportPart {
             name: format!("envoys/{name}/files.txt"),
             content: Ok(listing(&directory)),
         });

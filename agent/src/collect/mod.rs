@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// One file of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ReportPart {
     /// Path in the archive.
     pub(crate) name: String,
     /// Text of the file, or the reason why there is none.
@@ -20,7 +20,7 @@ pub(crate) struct Part {
 /// Description of a file of the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PartSummary {
+pub(crate) struct ReportPartSummary {
     /// Path in the archive.
     pub(crate) name: String,
     /// Bytes of the file.

@@ -20,7 +20,7 @@ use super::engine::Known;
 use super::gateways::Gateways;
 use super::instance::Settings;
 use super::observed::newest;
-use super::reload::{self, LiveSettings, ReadSettings, Reading};
+use super::reload::{self, LiveSettings, ReadSettings, SettingsReading};
 use super::services::{self, Services};
 use super::shutdown::{self, Ending};
 use super::source;
@@ -37,11 +37,14 @@ use crate::host::lock::Lock;
 use crate::host::service_manager;
 
 /// Runs until a signal or a request says to stop.
-pub(super) async fn run(reading: Reading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
+pub(super) async fn run(
+    reading: SettingsReading,
+    reader: Arc<dyn ReadSettings>,
+) -> anyhow::Result<()> {
     // From here on it is no reason to end.
     let hangups = signal(SignalKind::hangup())?;
     let live = watch::Sender::new(LiveSettings::new(&reading));
-    let Reading { options, settings } = reading;
+    let SettingsReading { options, settings } = reading;
     let (reloads, reload_requests) = mpsc::channel(1);
     let started = settings;
     let options = Arc::new(options);

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 pub(crate) use self::addresses::host::in_networks;
 pub use self::directories::DirectoriesError;
-use self::reload::{ReadSettings, Reading};
+use self::reload::{ReadSettings, SettingsReading};
 pub use self::shutdown::OnStop;
 pub use self::source::Source;
 
@@ -110,7 +110,7 @@ pub struct RunOptions {
 
 /// Serves until it is told to stop. Envoys keep serving, unless they are to be drained and ended. Settings are read again by
 /// `reader`.
-pub fn run(reading: Reading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
+pub fn run(reading: SettingsReading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -61,7 +61,7 @@ pub struct Setting {
 
 /// All settings as they were read at one moment.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct SettingsReading {
     /// Options that they make.
     pub options: RunOptions,
     /// Settings by name.
@@ -71,7 +71,7 @@ pub struct Reading {
 /// Reads the settings as they are now, and changes the log. What reads them knows the command line, which this room does not.
 pub trait ReadSettings: Send + Sync {
     /// Reads the settings; the error says everything that is wrong with them.
-    fn read(&self) -> Result<Reading, String>;
+    fn read(&self) -> Result<SettingsReading, String>;
     /// Changes what is logged.
     fn set_log(&self, filter: &str) -> Result<(), String>;
 }
@@ -108,8 +108,8 @@ pub(super) struct LiveSettings {
 }
 
 impl LiveSettings {
-    pub(super) fn new(reading: &Reading) -> Self {
-        let Reading { options, settings } = reading;
+    pub(super) fn new(reading: &SettingsReading) -> Self {
+        let SettingsReading { options, settings } = reading;
         Self {
             on_stop: options.on_stop,
             lame_duck: options.lame_duck,
@@ -203,7 +203,7 @@ fn take(
     reader: &dyn ReadSettings,
     started: &[Setting],
     live: &watch::Sender<LiveSettings>,
-    reading: &Reading,
+    reading: &SettingsReading,
 ) -> Result<Reloaded, String> {
     let before = Arc::clone(&live.borrow().settings);
     let reloaded = compare(started, &before, &reading.settings);

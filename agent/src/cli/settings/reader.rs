@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use super::effective::effective;
 use super::load;
 use crate::cli::{Cli, Command, SetLog, options, run};
-use crate::run::reload::{ReadSettings, Reading};
+use crate::run::reload::{ReadSettings, SettingsReading};
 
 /// The command line of a running agent, and its log.
 pub(crate) struct SettingsReader {
@@ -16,7 +16,7 @@ pub(crate) struct SettingsReader {
 }
 
 impl ReadSettings for SettingsReader {
-    fn read(&self) -> Result<Reading, String> {
+    fn read(&self) -> Result<SettingsReading, String> {
         let loaded = load(&self.arguments);
         loaded.check().map_err(|error| error.to_string())?;
         let cli = options::parse_with(self.arguments.clone(), &loaded.accepted)
@@ -24,7 +24,7 @@ impl ReadSettings for SettingsReader {
         let Command::Run(args) = cli.command else {
             return Err("this agent was not started by `sesame-agent run`".to_owned());
         };
-        Ok(Reading {
+        Ok(SettingsReading {
             options: run::options(*args).map_err(|error| format!("{error:#}"))?,
             settings: effective(&Cli::command(), self.arguments.clone(), &loaded),
         })
