@@ -94,7 +94,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let own = rustix::process::geteuid().as_raw();
         let mode = |path: &Path, mode| {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap()
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
         mode(root.path(), 0o700);
         let (good, bad, missing) = (

@@ -239,7 +239,7 @@ fn each_fault_is_found_by_its_check_and_by_no_other() {
                     .as_mut()
                     .unwrap()
                     .denied
-                    .push("list configmaps".to_owned())
+                    .push("list configmaps".to_owned());
             },
             "cluster-rights",
             Weight::Error,
