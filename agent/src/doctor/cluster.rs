@@ -7,8 +7,7 @@ use super::facts::ClusterFacts;
 /// Time that the API server has for all questions.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Asks the API server. Without the `cluster` feature there is nothing to ask with.
-#[cfg(feature = "cluster")]
+/// Asks the API server.
 pub(crate) async fn ask(settings: &crate::source::cluster::Settings) -> ClusterFacts {
     let asked = tokio::time::timeout(TIMEOUT, questions(settings)).await;
     asked.unwrap_or_else(|_| ClusterFacts {
@@ -17,7 +16,6 @@ pub(crate) async fn ask(settings: &crate::source::cluster::Settings) -> ClusterF
     })
 }
 
-#[cfg(feature = "cluster")]
 async fn questions(settings: &crate::source::cluster::Settings) -> ClusterFacts {
     use crate::source::cluster::{connect, describe_error};
 
@@ -57,7 +55,6 @@ async fn questions(settings: &crate::source::cluster::Settings) -> ClusterFacts 
     facts
 }
 
-#[cfg(feature = "cluster")]
 async fn may(
     client: &kube::Client,
     namespace: &str,

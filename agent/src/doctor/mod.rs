@@ -4,6 +4,7 @@
 //! nothing but what belongs to Sesame.
 
 mod checks;
+#[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub mod facts;
 pub(crate) mod fix;

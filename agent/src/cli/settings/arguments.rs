@@ -210,9 +210,9 @@ mod tests {
             ),
             ("drain-seconds: [1, 2]\n", 1, "not a list"),
             ("drain-seconds:\n", 1, "has no value"),
-            ("kube: 'yes'\n", 1, "expected `true` or `false`"),
+            ("launcher: 'yes'\n", 1, "expected `true` or `false`"),
             ("on-stop: explode\n", 1, "possible values: leave, drain"),
-            ("host: 1.10\n", 1, "put it in quotes"),
+            ("controller-name: 1.10\n", 1, "put it in quotes"),
             (
                 "port-map: {80: 8080, 81: 8080}\n",
                 1,
@@ -220,7 +220,7 @@ mod tests {
             ),
             ("max-removal-share: 101\n", 1, "101 is not in 0..=100"),
             ("address: [here]\n", 1, "address: invalid value 'here'"),
-            ("host: {a: b}\n", 1, "not a mapping"),
+            ("controller-name: {a: b}\n", 1, "not a mapping"),
         ] {
             let (accepted, faults) = outcome(text);
             assert_eq!(accepted, [], "{text}");
