@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use sesame_gateway_api::api::NamespacedName;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
@@ -22,7 +23,7 @@ use super::output::Format;
 use super::render::gateway_name;
 use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
 use crate::run::shutdown::StopRequest;
-use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR};
+use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
 /// Time that the agent has to answer a question.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,12 +48,25 @@ pub(crate) struct AgentArgs {
     /// True if the command line, rather than a variable, names the runtime directory.
     #[arg(skip)]
     pub(super) runtime_dir_named: bool,
+    /// State directory in the settings file.
+    #[arg(skip)]
+    pub(super) state_dir_in_file: Option<PathBuf>,
 }
 
 impl AgentArgs {
     /// Returns the agent's socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.runtime_dir.join(AGENT_SOCKET)
+    }
+
+    /// Returns the state directory that belongs to the runtime directory, unless that is neither the default one nor from
+    /// the settings file.
+    pub(super) fn state_of_host(&self) -> Option<&Path> {
+        let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
+        match &self.state_dir_in_file {
+            Some(state_dir) if !self.runtime_dir_named => Some(state_dir),
+            _ => default.then_some(Path::new(DEFAULT_STATE_DIR)),
+        }
     }
 }
 
@@ -154,6 +168,25 @@ async fn send(
         Some(why) => bail!("{why}"),
         None => bail!("the agent answered {status}"),
     }
+}
+
+/// Has the agent do what `path` says. Returns its answer.
+pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow::Result<T> {
+    let answer = async {
+        let body = post(agent, path, &()).await?;
+        let body = Limited::new(body, MAX_ERROR)
+            .collect()
+            .await
+            .map_err(|error| anyhow::anyhow!("the answer is cut off: {error}"))?;
+        Ok(serde_json::from_slice(&body.to_bytes())?)
+    };
+    let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
+    answer.unwrap_or_else(|_| {
+        bail!(
+            "the agent at {} has not answered within {TIMEOUT:?}",
+            agent.socket().display()
+        )
+    })
 }
 
 /// Sends a command to the agent and prints its replies. Returns the exit code.

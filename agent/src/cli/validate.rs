@@ -4,7 +4,7 @@
 //! is left. The exit code is 1 if anything is wrong, so that the command can guard a commit or a roll-out.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use super::EXIT_WRONG;
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
 use super::output::Format;
+use super::settings::{ConfigArgs, LoadedSettings};
 use crate::envoy::locate::locate;
 use crate::envoy::validate::{Verdict, validate};
 use crate::source::problem::{Severity, SourceProblem};
@@ -25,8 +26,13 @@ use crate::source::problem::{Severity, SourceProblem};
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
     /// Directory of Gateway API manifests.
-    #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
-    manifests: PathBuf,
+    #[arg(
+        long,
+        env = "SESAME_MANIFESTS",
+        value_name = "DIR",
+        required_unless_present = "config"
+    )]
+    manifests: Option<PathBuf>,
     #[command(flatten)]
     host: HostArgs,
     /// Envoy that judges the result; `envoy` on the PATH by default.
@@ -74,8 +80,27 @@ struct EnvoyVerdict {
     message: String,
 }
 
-pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<u8> {
-    let read = offline::read(&args.manifests, &args.host)?;
+/// Validates manifests, or, if the command line names a settings file or no manifests, the settings.
+pub(crate) fn main(
+    args: &ValidateArgs,
+    config: &ConfigArgs,
+    loaded: &LoadedSettings,
+) -> anyhow::Result<u8> {
+    match &args.manifests {
+        Some(manifests) if !args.is_of_settings(config) => self::manifests(args, manifests),
+        _ => super::validate_settings::main(loaded, args.output),
+    }
+}
+
+impl ValidateArgs {
+    /// Returns whether it is the settings that are to be validated.
+    pub(crate) fn is_of_settings(&self, config: &ConfigArgs) -> bool {
+        config.named || self.manifests.is_none()
+    }
+}
+
+fn manifests(args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
+    let read = offline::read(manifests, &args.host)?;
     let mut findings = findings(&read, Timestamp::now());
     let mut verdicts = BTreeMap::new();
     let binary = locate(args.envoy.as_deref())?;

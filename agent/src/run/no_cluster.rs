@@ -1,12 +1,11 @@
 //! Stands in for `cluster` in an agent that is built without it: there are no values of these types, so nothing here runs.
 
-use std::net::IpAddr;
-
 use sesame_gateway_api::resolve::ResolvedGateway;
 use tokio::sync::watch;
 
 use super::engine::SourceState;
 use super::observed::AllObserved;
+use super::reload::LiveSettings;
 use super::report::ClusterReport;
 use super::snapshot_engine::SnapshotEngine;
 
@@ -35,7 +34,7 @@ pub(super) fn start(
 impl Reporter {
     pub(super) fn start(
         settings: &Settings,
-        _: &[IpAddr],
+        _: watch::Receiver<LiveSettings>,
         _: Clients,
         _: watch::Receiver<SourceState>,
         _: watch::Receiver<AllObserved>,

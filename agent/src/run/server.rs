@@ -19,10 +19,11 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use sesame_http_server::Lasting;
 use tokio::net::UnixListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::commands::{CommandRequest, QueuedCommand, ReplySink};
 use super::history;
+use super::reload::{LiveSettings, ReloadRequest};
 use super::report::{ReportSource, health};
 use super::shutdown::StopRequest;
 use crate::host::remove_if_there;
@@ -40,21 +41,28 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Answers `GET /status` with what `report` gives, and `GET /gateways` with the same without the objects
 /// (which are many), and `GET /history` and `GET /diff` from the state directory, until the task is dropped.
 /// Commands (`POST /orders`) go to the `queues` of their Gateways; the answer is one JSON object a line, as things happen.
-/// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it.
+/// `POST /stop` goes to `stops`: the agent ends, and its Envoys with it. `POST /reload` goes to `reloads`: the settings are read
+/// again, and `GET /settings` shows them.
 pub(super) async fn serve(
     listener: UnixListener,
     report: ReportSource,
     state_dir: PathBuf,
-    queues: watch::Receiver<CommandQueues>,
-    stops: mpsc::Sender<Duration>,
+    doors: Doors,
 ) {
     let answer = move |request: Request<Incoming>| {
         let (report, state_dir) = (Arc::clone(&report), state_dir.clone());
-        let (queues, stops) = (queues.clone(), stops.clone());
+        let Doors {
+            queues,
+            stops,
+            reloads,
+            live,
+        } = doors.clone();
         async move {
             match (request.method(), request.uri().path()) {
                 (&Method::POST, "/orders") => return commands(request, &queues).await,
                 (&Method::POST, "/stop") => return stop(request, &stops).await,
+                (&Method::POST, "/reload") => return reload(&reloads).await,
+                (&Method::GET, "/settings") => return settings(&live),
                 _ => {}
             }
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -66,6 +74,15 @@ pub(super) async fn serve(
         }
     };
     sesame_http_server::serve(listener, answer).await;
+}
+
+/// The ways from a caller to the tasks of the agent.
+#[derive(Clone)]
+pub(super) struct Doors {
+    pub(super) queues: watch::Receiver<CommandQueues>,
+    pub(super) stops: mpsc::Sender<Duration>,
+    pub(super) reloads: mpsc::Sender<ReloadRequest>,
+    pub(super) live: watch::Receiver<LiveSettings>,
 }
 
 /// The queue of each instance, by `namespace/name`.
@@ -95,6 +112,33 @@ async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Res
             json(StatusCode::ACCEPTED, b"{}".to_vec())
         }
         Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
+    }
+}
+
+async fn reload(reloads: &mpsc::Sender<ReloadRequest>) -> Response<Body> {
+    let (sender, outcome) = oneshot::channel();
+    let outcome = match reloads.send(sender).await {
+        Ok(()) => outcome.await.ok(),
+        Err(_) => None,
+    };
+    match outcome {
+        Some(Ok(reloaded)) => match serde_json::to_vec(&reloaded) {
+            Ok(body) => json(StatusCode::OK, body),
+            Err(error) => failed(&error),
+        },
+        Some(Err(why)) => refuse(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &format!("the settings stay as they were: {why}"),
+        ),
+        None => refuse(StatusCode::INTERNAL_SERVER_ERROR, "the agent is stopping"),
+    }
+}
+
+fn settings(live: &watch::Receiver<LiveSettings>) -> Response<Body> {
+    let settings = Arc::clone(&live.borrow().settings);
+    match serde_json::to_vec(&*settings) {
+        Ok(body) => json(StatusCode::OK, body),
+        Err(error) => failed(&error),
     }
 }
 
@@ -175,7 +219,7 @@ fn answer(method: &Method, path: &str, report: &ReportSource, state_dir: &Path) 
         }
         _ => refuse(
             StatusCode::NOT_FOUND,
-            "not found; try GET /status, POST /orders, POST /stop",
+            "not found; try GET /status, GET /settings, POST /orders, POST /reload, POST /stop",
         ),
     }
 }

@@ -19,6 +19,7 @@ use super::cluster::{Clients, Reporter};
 use super::directories::Directories;
 use super::engine::SourceState;
 use super::observed::{AllObserved, newest};
+use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
 use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
@@ -34,6 +35,9 @@ pub(super) struct ServiceInputs {
     pub(super) stopping: Arc<AtomicBool>,
     /// Takes requests to end the agent together with its Envoys, with the time that connections have.
     pub(super) stops: mpsc::Sender<Duration>,
+    /// Takes requests to read the settings again.
+    pub(super) reloads: mpsc::Sender<ReloadRequest>,
+    pub(super) live: watch::Receiver<LiveSettings>,
     /// Ways to the API server, where the source is a cluster.
     pub(super) clients: Option<Clients>,
 }
@@ -53,12 +57,27 @@ impl Services {
         directories: &Directories,
         inputs: ServiceInputs,
     ) -> anyhow::Result<Self> {
+        let ServiceInputs {
+            known,
+            observed,
+            queues,
+            stopping,
+            stops,
+            reloads,
+            live,
+            clients,
+        } = inputs;
         let mut tasks = JoinSet::new();
         let socket = directories.runtime().join(AGENT_SOCKET);
         let listener = server::bind(&socket)
             .with_context(|| format!("cannot listen on {}", socket.display()))?;
-        let (known, observed) = (inputs.known, inputs.observed);
-        let report = reports(options, known.clone(), observed.clone(), inputs.stopping);
+        let report = reports(
+            options,
+            known.clone(),
+            observed.clone(),
+            stopping,
+            live.clone(),
+        );
         if let Some(address) = options.health_address {
             let listener = TcpListener::bind(address)
                 .await
@@ -66,16 +85,18 @@ impl Services {
             tasks.spawn(health::serve(listener, Arc::clone(&report)));
         }
         let state_dir = directories.state().to_owned();
-        let (queues, stops) = (inputs.queues, inputs.stops);
+        let doors = server::Doors {
+            queues,
+            stops,
+            reloads,
+            live: live.clone(),
+        };
         let serving = Arc::clone(&report);
-        tasks.spawn(server::serve(listener, serving, state_dir, queues, stops));
+        tasks.spawn(server::serve(listener, serving, state_dir, doors));
         tasks.spawn(expiry::log(observed.clone()));
-        let reporter = match (&options.source, inputs.clients) {
+        let reporter = match (&options.source, clients) {
             (Source::Cluster(settings), Some(clients)) => {
-                let addresses = host_addresses::usable(&options.report_addresses);
-                Some(Reporter::start(
-                    settings, &addresses, clients, known, observed,
-                ))
+                Some(Reporter::start(settings, live, clients, known, observed))
             }
             _ => None,
         };
@@ -109,6 +130,7 @@ fn reports(
     known: watch::Receiver<SourceState>,
     observed: watch::Receiver<AllObserved>,
     stopping: Arc<AtomicBool>,
+    live: watch::Receiver<LiveSettings>,
 ) -> ReportSource {
     let agent = AgentReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -118,11 +140,15 @@ fn reports(
     };
     let source = options.source.report();
     let resolve = options.resolve.clone();
-    let host_addresses: Vec<String> = host_addresses::usable(&options.report_addresses)
-        .iter()
-        .map(IpAddr::to_string)
-        .collect();
+    let reported = |told: &[IpAddr]| -> Vec<String> {
+        let usable = host_addresses::usable(told).into_iter();
+        usable.map(|ip| ip.to_string()).collect()
+    };
+    let told = options.report_addresses.clone();
+    let host_addresses = reported(&told);
     Arc::new(move |with_objects| {
+        let live = live.borrow().clone();
+        let changed = (live.report_addresses != told).then(|| reported(&live.report_addresses));
         // Copied out, so that a slow caller holds nothing up.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
@@ -136,7 +162,9 @@ fn reports(
                 known: &known,
                 resolve: &resolve,
                 observed: &observed,
-                host_addresses: &host_addresses,
+                host_addresses: changed.as_ref().unwrap_or(&host_addresses),
+                hints: live.hints(),
+                warnings: live.warnings(),
                 moves_connections: restart::moves_connections(),
                 now: Timestamp::now(),
             },

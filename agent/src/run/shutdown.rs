@@ -12,9 +12,10 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::RunOptions;
+use super::reload::LiveSettings;
 use crate::envoy::process::launch::{self, Launcher};
 use crate::envoy::process::launcher::{self, LAUNCHER_SOCKET};
 use crate::envoy::{Supervisor, SupervisorConfig};
@@ -70,23 +71,28 @@ pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<O
 /// Returns the ending that a signal to stop asks for. Where Envoys are to be ended, it first waits until the loss of readiness
 /// has got around.
 pub(super) async fn signalled(
-    options: &RunOptions,
+    drain: Duration,
+    settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
     // The kernel ends every process of a namespace with its first one: better with a drain than without.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
-    match options.on_stop {
-        OnStop::Leave if is_end_of_all => Ending::Drain(options.drain),
+    let (on_stop, lame_duck) = {
+        let live = settings.borrow();
+        (live.on_stop, live.lame_duck)
+    };
+    match on_stop {
+        OnStop::Leave if is_end_of_all => Ending::Drain(drain),
         OnStop::Leave if !ends_them(launcher).await => Ending::Leave,
-        OnStop::Leave => Ending::Drain(options.drain),
+        OnStop::Leave => Ending::Drain(drain),
         OnStop::Drain => {
             stopping.store(true, Ordering::Relaxed);
-            if !options.lame_duck.is_zero() {
-                tracing::info!("no longer ready; stopping in {:?}", options.lame_duck);
-                tokio::time::sleep(options.lame_duck).await;
+            if !lame_duck.is_zero() {
+                tracing::info!("no longer ready; stopping in {lame_duck:?}");
+                tokio::time::sleep(lame_duck).await;
             }
-            Ending::Drain(options.drain)
+            Ending::Drain(drain)
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn moves_connections() -> bool {
 }
 
 /// Returns the hot restart protocol of a binary, such as `11.104`.
-async fn protocol_of(binary: &Path) -> Result<String, String> {
+pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     let read = |output: &Output| {
         // Envoy says it on standard error.
         let said = [output.stdout.as_slice(), &output.stderr].concat();

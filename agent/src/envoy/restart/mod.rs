@@ -11,6 +11,7 @@ mod attempt;
 mod decide;
 mod facts;
 mod park;
+mod probe;
 mod retire;
 mod reuseport;
 mod sink;
@@ -25,8 +26,9 @@ use tokio::sync::mpsc;
 
 pub(crate) use self::attempt::{Attempt, OLD_ADMIN};
 pub use self::decide::{Answers, RestartFacts, RestartPlan, RestartRefused, decide};
-pub(crate) use self::facts::{gather, moves_connections};
+pub(crate) use self::facts::{gather, moves_connections, protocol_of};
 pub(crate) use self::park::Parked;
+pub(crate) use self::probe::can_steer;
 pub(crate) use self::retire::Retiring;
 pub(crate) use self::sink::Sink;
 pub(crate) use self::steer::{Steering, any as leave_to_the_kernel};

@@ -5,7 +5,6 @@
 //! newest is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,8 +20,10 @@ use tokio::time::Instant;
 use super::Clients;
 use super::host_status::{HostFacts, host_status, unserved_status, whole_seconds};
 use crate::host::limits;
+use crate::run::addresses::host as host_addresses;
 use crate::run::engine::SourceState;
 use crate::run::observed::AllObserved;
+use crate::run::reload::LiveSettings;
 use crate::run::report::compose::gateway_report;
 use crate::source::cluster::backoff::{Backoff, jittered};
 use crate::source::cluster::{Settings, describe_error, within};
@@ -45,7 +46,7 @@ pub(in crate::run) struct Reporter {
 impl Reporter {
     pub(in crate::run) fn start(
         settings: &Settings,
-        host_addresses: &[IpAddr],
+        mut live: watch::Receiver<LiveSettings>,
         clients: Clients,
         known: watch::Receiver<SourceState>,
         observed: watch::Receiver<AllObserved>,
@@ -59,11 +60,12 @@ impl Reporter {
             followed: BTreeMap::new(),
             told: BTreeMap::new(),
             host: HostFacts {
-                addresses: host_addresses.iter().map(IpAddr::to_string).collect(),
+                addresses: reported(&mut live),
                 zone: settings.zone.clone(),
                 cores: limits::cores(),
                 memory_mib: limits::memory() >> 20,
             },
+            live,
         };
         Self {
             stop,
@@ -83,6 +85,13 @@ impl Reporter {
     }
 }
 
+/// Returns the addresses where clients reach this host, by the settings that there are now.
+fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
+    let told = live.borrow_and_update().report_addresses.clone();
+    let usable = host_addresses::usable(&told).into_iter();
+    usable.map(|ip| ip.to_string()).collect()
+}
+
 /// The report that was written last.
 struct WrittenReport {
     status: GatewayAgentStatus,
@@ -98,6 +107,7 @@ struct ReportLoop {
     /// Receivers of its own, which remember what was looked at.
     followed: AllObserved,
     told: BTreeMap<NamespacedName, WrittenReport>,
+    live: watch::Receiver<LiveSettings>,
     host: HostFacts,
 }
 
@@ -147,6 +157,9 @@ impl ReportLoop {
 
     /// Follows the Gateways that there are now.
     fn follow(&mut self) {
+        if self.live.has_changed().unwrap_or(false) {
+            self.host.addresses = reported(&mut self.live);
+        }
         let all = self.all.borrow_and_update();
         self.followed.retain(|name, followed| {
             all.get(name)
@@ -176,9 +189,17 @@ impl ReportLoop {
             }
             futures::future::select_all(any).await;
         };
+        // Marked as seen when the loop follows it.
+        let mut live = self.live.clone();
+        let newer = async {
+            if live.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
             () = any => {}
             _ = self.known.changed() => {}
+            () = newer => {}
             _ = self.all.changed() => {}
             _ = self.clients.changed() => {}
         }

@@ -175,7 +175,7 @@ impl Fixture {
             known: watch::channel(SourceState::default()).0,
             accepted: Vec::new(),
             found: Vec::new(),
-            withdrawal: Withdrawal::new(None, watch::channel(0).1),
+            withdrawal: Withdrawal::new(|| None, watch::channel(0).1),
             runtime: runtime.handle().clone(),
         };
         let mut fixture = Self {
@@ -338,7 +338,7 @@ fn changes_of_routes_and_endpoints_alone_are_resolved_incrementally() {
 fn gateways_that_lose_their_class_are_served_until_it_is_accepted() {
     let mut fixture = Fixture::new(Vec::new());
     let (accept, accepted) = watch::channel(0);
-    fixture.engine.withdrawal = Withdrawal::new(Some(Duration::from_secs(300)), accepted);
+    fixture.engine.withdrawal = Withdrawal::new(|| Some(Duration::from_secs(300)), accepted);
     let path = fixture.dir.path().join("manifests/gateways.yaml");
     let documents: Vec<&str> = GATEWAYS.split("---").collect();
     let without = |kept: &[usize]| {

@@ -28,6 +28,7 @@ use super::commands::QueuedCommand;
 use super::directories::GatewayDirectories;
 use super::engine::SourceState;
 use super::observed::Observed;
+use super::reload::LiveSettings;
 use super::shutdown::Ending;
 use super::target::Target;
 use crate::envoy::process::launch::Launcher;
@@ -53,6 +54,8 @@ pub(super) struct InstanceSettings {
     pub(super) launcher: Launcher,
     /// Counts how often somebody has accepted that no Gateway is left.
     pub(super) released: watch::Sender<u64>,
+    /// Settings that may change while the agent runs.
+    pub(super) live: watch::Receiver<LiveSettings>,
 }
 
 impl Instance {
@@ -64,13 +67,16 @@ impl Instance {
         commands: mpsc::Receiver<QueuedCommand>,
         mut stop: watch::Receiver<Option<Ending>>,
     ) {
-        let options = &self.settings.options;
+        let guard = {
+            let live = self.settings.live.borrow();
+            RemovalGuard::new(live.most_removed, live.hold)
+        };
         let selector = TargetSelector::new(
             self.gateway.clone(),
             known,
             first,
             self.directories.state.clone(),
-            RemovalGuard::new(options.most_removed, options.hold),
+            guard,
         );
         let started = loop {
             self.note_busy(true);

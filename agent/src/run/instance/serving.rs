@@ -15,6 +15,7 @@ use crate::envoy::{State, Supervisor, locate};
 use crate::host::until;
 use crate::run::commands::{InstanceCommand, QueuedCommand, ReplySink};
 use crate::run::observed::{Observed, STOPPED};
+use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
@@ -35,6 +36,8 @@ pub(super) struct Serving {
     /// State of Envoy that was followed last.
     state: State,
     stop: watch::Receiver<Option<Ending>>,
+    /// Settings that may change while the agent runs.
+    live: watch::Receiver<LiveSettings>,
 }
 
 /// Something that an instance waits for.
@@ -69,6 +72,7 @@ impl Serving {
             states: supervisor.state(),
             state: State::Starting { pid: None },
             stop,
+            live: instance.settings.live.clone(),
             instance,
             supervisor,
         }
@@ -159,6 +163,7 @@ impl Serving {
                 None => return InstanceEvent::Stop,
             },
             _ = self.states.changed() => false,
+            Ok(()) = self.live.changed() => take_settings(&mut self.selector, &mut self.live),
             () = until(recheck) => self.selector.recheck(),
             _ = self.stop.wait_for(Option::is_some) => return InstanceEvent::Stop,
             () = tokio::time::sleep(RETRY), if retry => false,
@@ -284,4 +289,13 @@ impl Serving {
                 changed
             });
     }
+}
+
+/// Judges what is held by the settings that there are now. Returns whether another target was selected.
+fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
+    let (most_removed, hold) = {
+        let live = live.borrow_and_update();
+        (live.most_removed, live.hold)
+    };
+    selector.hold_by(most_removed, hold)
 }

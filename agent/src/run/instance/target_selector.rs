@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;
@@ -128,6 +128,14 @@ impl TargetSelector {
             self.selected = Arc::clone(&self.source);
         }
         lets
+    }
+
+    /// Holds by other limits from now on. Returns whether that lets the target of the source through.
+    pub(super) fn hold_by(&mut self, most_removed: u8, pause: Duration) -> bool {
+        if !self.guard.set(most_removed, pause) {
+            return false;
+        }
+        self.recheck()
     }
 
     /// Selects the target that is held. Returns the reply.

@@ -29,6 +29,10 @@ pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
     /// Addresses of the host, for listeners on all of them.
     pub(in crate::run) host_addresses: &'a [String],
+    /// Hints on the settings.
+    pub(in crate::run) hints: Vec<String>,
+    /// Warnings of the settings.
+    pub(in crate::run) warnings: Vec<String>,
     /// True if the kernel moves the waiting connections of a socket that closes to another socket of its port.
     pub(in crate::run) moves_connections: bool,
     /// Time of the report, for certificates that expire.
@@ -48,6 +52,8 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
         resolve,
         observed,
         host_addresses,
+        hints: hints_on_settings,
+        warnings: warnings_of_settings,
         moves_connections,
         now,
     } = facts;
@@ -96,7 +102,11 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     Report {
         healthy: reasons.is_empty(),
         reasons,
-        warnings: warnings.into_iter().map(message).collect(),
+        warnings: warnings
+            .into_iter()
+            .map(message)
+            .chain(warnings_of_settings.iter().cloned())
+            .collect(),
         starting,
         agent: agent.clone(),
         source: SourceReport {
@@ -106,11 +116,11 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
             bundles: known.bundles.to_vec(),
             ..source.clone()
         },
-        hints: if *moves_connections || gateways.is_empty() {
-            Vec::new()
-        } else {
-            vec![NOT_PARKED.to_owned()]
-        },
+        hints: (!*moves_connections && !gateways.is_empty())
+            .then(|| NOT_PARKED.to_owned())
+            .into_iter()
+            .chain(hints_on_settings.iter().cloned())
+            .collect(),
         gateways,
         objects: if with_objects {
             objects(&programmed, &known.transitions, observed)

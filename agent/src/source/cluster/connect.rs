@@ -59,7 +59,7 @@ impl Settings {
 }
 
 /// Returns a client made of the files as they are now: tokens and authorities change.
-pub(super) async fn connect(settings: &Settings) -> Result<Client, String> {
+pub(crate) async fn connect(settings: &Settings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
             let at = |error| {
